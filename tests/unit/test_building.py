@@ -1,4 +1,4 @@
-"""What an installation leaves: bytecode of every room, extensions without symbols in a wheel."""
+"""Results of an installation: bytecode of every room, extensions without symbols in a wheel."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def run(folder: Path, *command: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A room behind its link and a folder beside it, installed."""
+    """An installed checkout with a linked room and an ordinary folder."""
     files = {
         "src/turbopump/__init__.py": "",
         "room/core.py": "A = 1\n",

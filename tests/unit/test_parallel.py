@@ -1,4 +1,5 @@
-"""Units of a parallel run: what shares a worker does, whatever versions of its runner are here."""
+"""Units of a parallel run: the tests that share a worker, in all installed versions of the
+runner."""
 
 import re
 import subprocess
@@ -46,7 +47,7 @@ def test_all_places_exist() -> None:
 
 
 def test_a_file_of_a_parallel_run_has_one_worker() -> None:
-    """The runner takes the units: its own groups were lost without a word once."""
+    """The runner must use these units: once it silently ignored its own groups."""
     files = ["tests/unit/pyx/test_frame.py", "tests/unit/pyx/test_queue.py"]
     command = [sys.executable, "-m", "pytest", *files, "-n", "2", "-v"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)

@@ -1,4 +1,4 @@
-"""The comparison's command line and its tables, of figures that nothing measured."""
+"""The comparison's command line and its tables, with invented figures."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from bench.versus.targets import BESIDE, OURS, THEIRS
 
 
 def plan(*sides: str) -> Plan:
-    """Of three rounds."""
+    """A plan of three rounds."""
     return Plan(3, 1.0, 0.0, 1, 1, 1, sides=sides)
 
 
 def measured() -> Results:
-    """Three rounds, in the second of which the machine had half of its time for us."""
+    """Results of three rounds; in the second the machine gave the load half of its time."""
     results = Results()
     for side, speeds, cpu in (
         (THEIRS, (10, 5, 10), (8, 8, 8)),

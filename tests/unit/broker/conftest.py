@@ -30,12 +30,12 @@ START_MS = 1_700_000_000_000
 
 
 def offset_json(table: OffsetTable) -> Any:
-    """What consumerOffset.json would say now."""
+    """The content that consumerOffset.json would have now."""
     return json.loads(b"".join(table.take()()))
 
 
 class WrittenDown:
-    """The link of a peer: keeps what would have been sent."""
+    """The link of a peer: records sent commands."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -54,7 +54,7 @@ class WrittenDown:
 
 
 class SteeredJob:
-    """Work given to a disk, done when the test says so."""
+    """A disk task that completes when the test calls `finish`."""
 
     def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._work: Callable[[], Any] | None = work
@@ -72,8 +72,8 @@ class SteeredJob:
 
 
 class SteeredDisk:
-    """A disk that works at once, or, between `hold` and `release`, not at all; log files are always
-    made at once."""
+    """A disk that works at once, except between `hold` and `release`; log files are always made at
+    once."""
 
     def __init__(self) -> None:
         self._held: list[SteeredJob] | None = None
@@ -100,7 +100,7 @@ class SteeredDisk:
 
 
 class World:
-    """A broker, a clock that stands until it is moved, and clients."""
+    """A broker, clients, and a clock that the test advances."""
 
     def __init__(self, folder: Path, properties: str) -> None:
         self.text = f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\n{_SMALL}{properties}"
@@ -119,21 +119,21 @@ class World:
         self.save_error: OSError | None = None
         self._behind: list[Callable[[], None]] = []
         self.soon: Callable[[Callable[[], None]], object] = self._behind.append
-        """What the end of a loop's turn does; a test without connections needs none of it."""
+        """Callbacks for the end of the loop's turn; tests without connections leave them alone."""
         self.called: list[tuple[str, Command, Later[Command | str]]] = []
-        """What was asked of other nodes: (address, request, the answer to come)."""
+        """Requests to other nodes: (address, request, pending response)."""
         self.neighbours: list[Neighbour] = []
         """Masters of the same process."""
         self.open()
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask another node; the test gives the answer."""
+        """Send a request to another node; the test resolves it."""
         later: Later[Command | str] = Later()
         self.called.append((address, request, later))
         return later
 
     def open(self) -> None:
-        """Start the broker (again)."""
+        """Start the broker for the first time, or again."""
         config, files = self.config, self.files
         saver = Saver(files, self.config_disk)
         topics = TopicTable(config, saver)
@@ -172,7 +172,7 @@ class World:
         )
 
     def save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
-        """As the node does, without a file."""
+        """Record the changes as the node does, without a file."""
         self.broker.store.config.follow(self.config.store)
         self.saved.append([(item.key, item.value) for item in changed])
         later = Later[OSError | None]()
@@ -181,7 +181,7 @@ class World:
 
     @property
     def steady_ms(self) -> int:
-        """The monotonic clock."""
+        """Time of the monotonic clock, in ms."""
         return self.now_ms - self._set_ms
 
     def set_clock(self, by_ms: int) -> None:
@@ -190,12 +190,12 @@ class World:
         self._set_ms += by_ms
 
     def peer(self) -> Peer:
-        """One more connected client."""
+        """Connect a new client."""
         address = f"127.0.0.1:{next(self._ports)}"
         return Peer(address, pack(address), WrittenDown())
 
     def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Later:
-        """Give the broker a request; its answer, or the promise of one."""
+        """Dispatch a request; returns the response or the promise of it."""
         request.opaque = next(self._opaques)
         answer = self.table.dispatch(request, peer or self.client, self.now_ms)
         if isinstance(answer, Generator):
@@ -204,7 +204,7 @@ class World:
         return answer
 
     def turn(self) -> None:
-        """The turn of the loop ends: what was to be done behind it is done."""
+        """End the loop's turn: run the deferred callbacks."""
         behind, self._behind[:] = list(self._behind), []
         for work in behind:
             work()
@@ -212,7 +212,7 @@ class World:
     def ask(
         self, code: int, header: object = None, body: bytes = b"", peer: Peer | None = None
     ) -> Command:
-        """A request that is answered at once."""
+        """Dispatch a request that is answered at once; returns the response."""
         request = new_request(code, header, body)
         answer = self.dispatch(request, peer)
         if isinstance(answer, Later):
@@ -226,7 +226,7 @@ class World:
         return answer
 
     def ask_fields(self, code: int, fields: dict[str, Any]) -> Command:
-        """As `ask`, with the extFields as they are; `version` among them is the client's."""
+        """Like `ask`, with raw extFields; `version` in `fields` sets the client's version."""
         request = new_request(code, fields={**fields})
         request.version = request.fields.pop("version", request.version)  # type: ignore[assignment]
         answer = self.dispatch(request)
@@ -238,7 +238,7 @@ class World:
         return answer
 
     def pass_time(self, duration_ms: int, step_ms: int = 100) -> None:
-        """Let time pass as the node does: a tick every 100 ms."""
+        """Advance the clock as the node does: a tick every 100 ms."""
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
@@ -258,12 +258,12 @@ class World:
             self.broker.waiting.step(self.steady_ms)
 
     def run_timers(self) -> None:
-        """All that is due now."""
+        """Deliver all due timers."""
         while self.broker.timers.step(self.now_ms, self.steady_ms) == 0:
             pass
 
     def close(self) -> None:
-        """A clean stop."""
+        """Shut the broker down cleanly."""
         self.disk.release()
         self.broker.store.close(self.now_ms)
         self.broker.delay.save()

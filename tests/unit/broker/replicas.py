@@ -1,4 +1,4 @@
-"""A master's replicas, by what they acknowledge: the real reign, without connections."""
+"""A master's real leader machine with replicas that are only their acknowledgements."""
 
 import struct
 
@@ -16,7 +16,7 @@ GAP_MAX = 1 << 28
 
 
 class Nowhere:
-    """A transport whose bytes are not read."""
+    """A transport that discards all bytes."""
 
     def connect(self, address: str) -> int:
         raise AssertionError("a master opens no connection")
@@ -29,7 +29,7 @@ class Nowhere:
 
 
 class Replicas:
-    """One master and one replica that has what the test says."""
+    """A master and a single replica that acknowledges when a test calls `ack`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -41,7 +41,7 @@ class Replicas:
         world.ticks.append(lambda now_ms: self.leader.on_tick(now_ms))
 
     def begin(self) -> None:
-        """A reign begins; its replica has nothing yet."""
+        """Begin a term; its replica has no bytes yet."""
         world = self.world
         self.log.to_master(NO_EPOCH, world.now_ms)
         options = options_of(world.config)
@@ -66,20 +66,20 @@ class Replicas:
         self._report(0)
 
     def leave(self) -> None:
-        """Its connection breaks."""
+        """Break the replica's connection."""
         self.leader.on_closed(self._connections, "gone", self.world.steady_ms)
 
     def ack(self) -> None:
-        """It has all of the log."""
+        """Acknowledge the whole log."""
         self._report(self.log.end)
 
     def too_few(self, on: bool) -> None:
-        """As many as a message needs are not in sync, or are again."""
+        """Set whether fewer replicas are in sync than a message needs."""
         self.leader.rules = AckRules(Mode.CONTROLLER if on else Mode.PLAIN, 2, 3)
         self.leader.on_tick(self.world.steady_ms)
 
     def end(self) -> None:
-        """The reign is over."""
+        """End the master's term."""
         self.leader.end(PutStatus.SERVICE_NOT_AVAILABLE)
         self.log.to_replica(self.world.now_ms)
 

@@ -1,4 +1,4 @@
-"""A master's offsets are taken over in steps: how much one does, and what may come between two."""
+"""A replica adopts its master's offsets in steps: the size of a step, and changes between steps."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> OffsetTable:
 
 
 def said(version: DataVersion = NEW, **groups: int) -> Offsets:
-    """What a master says of queue 0 of T."""
+    """Offsets that a master reports for queue 0 of T."""
     return Offsets(version, {("T", name): {0: QueueOffset(at)} for name, at in groups.items()})
 
 
@@ -41,7 +41,7 @@ def adopt(table: OffsetTable, theirs: Offsets, before: Offsets | None = None) ->
 
 
 def begun(table: OffsetTable, theirs: Offsets, before: Offsets | None) -> Iterator[None]:
-    """A round of which one offset was taken over."""
+    """Begin a round, and adopt the first offset."""
     table.adopted_at_once = adoption.QUEUE
     steps = table.adopt(theirs, before)
     next(steps)
@@ -54,7 +54,7 @@ def own(table: OffsetTable) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("is_wide", [False, True], ids=["pairs", "queues"])
 def test_a_step_takes_over_a_bounded_number(table: OffsetTable, is_wide: bool) -> None:
-    """A table of 100,000 new offsets as one step took 100 ms of the loop."""
+    """A table of 100,000 new offsets in a single step would block the loop for 100 ms."""
     pairs: Said = {("T", f"G{number}"): {0: QueueOffset(1)} for number in range(PAIRS)}
     if is_wide:
         pairs = {("T", "G"): dict.fromkeys(range(PAIRS), QueueOffset(1))}
@@ -79,7 +79,7 @@ def test_a_step_forgets_a_bounded_number(table: OffsetTable) -> None:
 
 
 def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
-    """Where nothing is another, and where all is this broker's own."""
+    """With unchanged offsets, and with offsets that only this broker has."""
     pairs: Said = {("T", f"G{number}"): {0: QueueOffset(1)} for number in range(PAIRS)}
     theirs = Offsets(OLD, pairs)
     adopt(table, theirs)
@@ -95,7 +95,7 @@ def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
 
 
 def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
-    """The master has set both back, and counted that of one."""
+    """The master lowered both offsets, and reported the reset of `counted`."""
     before = said(OLD, first=5, counted=50, dropped=50, raised=50)
     adopt(table, before)
     theirs = said(first=6, counted=40, dropped=40, raised=60)
@@ -109,7 +109,7 @@ def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
         groups = ("first", "counted", "dropped", "raised")
         assert [table.query(group, "T", 0) for group in groups] == [6, 70, 71, 55]
         assert own(table) == {("T", "counted"), ("T", "dropped"), ("T", "raised")}
-        adopt(table, theirs, theirs)  # nor is it in the next round, for what was set back before
+        adopt(table, theirs, theirs)  # the next round does not apply the earlier reset again either
     later = said(first=6, counted=41, dropped=40, raised=61)
     adopt(table, Offsets(NEW, later.committed, lowered=theirs.lowered), theirs)
     assert table.query("raised", "T", 0) == 61
@@ -145,7 +145,7 @@ def test_a_round_that_ended_early_notes_no_commit(table: OffsetTable) -> None:
 
 
 def test_half_a_reign_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) -> None:
-    """What was there before the reign, and is not marked yet, would be its master's then."""
+    """Offsets from before the term that are not marked yet would count as this master's."""
     adopt(table, said(OLD, b=5, only_here=9))
     steps = begun(table, said(NEXT_REIGN, a=1, b=2), None)
     assert table.query("a", "T", 0) == 1 and ("T", "only_here") not in own(table)
@@ -160,7 +160,7 @@ def test_half_a_reign_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) 
 
 
 def test_within_a_reign_nothing_is_newer_than_the_version(table: OffsetTable) -> None:
-    """A master that was killed meanwhile and has an older table then, has set nothing back."""
+    """A master that was killed and restarted with an older table has not lowered offsets."""
     adopt(table, said(OLD, a=5, b=5))
     steps = begun(table, said(a=7, b=7), said(OLD, a=5, b=5))
     assert table.query("a", "T", 0) == 7
@@ -172,7 +172,7 @@ def test_within_a_reign_nothing_is_newer_than_the_version(table: OffsetTable) ->
 def test_what_is_saved_between_two_steps_is_saved_again(
     table: OffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a saving that began before the round has no older version than its offsets."""
+    """A save that began before the round does not label its offsets with the new version."""
     monkeypatch.setattr(offsets, "STEP", 1)
     adopt(table, said(OLD, a=1, b=2))
     saving = table.take_changes()

@@ -1,4 +1,4 @@
-"""Properties: RocketMQ's keys, and what is said of bad ones."""
+"""Properties: RocketMQ's keys, and messages about invalid ones."""
 
 from pathlib import Path
 
@@ -101,8 +101,8 @@ BROKERS = (
 
 
 def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
-    """Given with RocketMQ's default each is quiet; with another value it shows its value in force,
-    is an error, or is named in the warning."""
+    """Each key is quiet with RocketMQ's default; with a different value it shows the value in
+    force, is an error, or is named in the warning."""
     defaults = keys_of_rocketmq(*BROKERS)
     assert len(keys_of_rocketmq("BrokerConfig", "MessageStoreConfig")) == 463
     honoured = {*declared(BrokerConfig), "useTLS"}

@@ -23,7 +23,7 @@ def send(world: Any, level: int, body: bytes = b"x", **more: str) -> None:
 
 
 def delivered(world: Any, topic: str = "T", queue_id: int = 2) -> list[Record]:
-    """Everything a queue holds."""
+    """All records of a queue."""
     units = world.broker.store.units(topic, queue_id, QueueOffset(0), 10_000)
     return [world.broker.store.record(unit.log_offset) for unit in units]
 
@@ -87,7 +87,7 @@ HOUR_MS = 3_600_000
 
 
 def clock_was_wrong(world: Any) -> None:
-    """The clock is an hour ahead for 0.4 s, in which a message is stored."""
+    """The clock is an hour ahead for 0.4 s, during which a message is stored."""
     world.set_clock(HOUR_MS)
     plain(world)
     world.pass_time(400)
@@ -104,7 +104,7 @@ def test_clock_that_was_wrong_for_a_moment_makes_no_delay_shorter(
         world.close()
         world.open()
     send(world, 2, b"later")
-    if restart:  # what is delayed is the last record now
+    if restart:  # the delayed message is the last record now
         world.close()
         world.open()
     unit = world.broker.store.units("SCHEDULE_TOPIC_XXXX", 1, QueueOffset(0), 1)[0]
@@ -230,13 +230,13 @@ def test_data_version_counts_deliveries(world: Any) -> None:
 
 
 def send_back(world: Any, log_offset: LogOffset, **changed: Any) -> Any:
-    """36 for a message."""
+    """Send a message back with request 36."""
     fields = {"offset": str(log_offset), "group": "G", "delayLevel": "0", **changed}
     return world.ask_fields(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
 
 def plain(world: Any, body: bytes = b"x") -> LogOffset:
-    """A message without delay; where it lies."""
+    """Send a message without a delay; returns its log offset."""
     header = SendMessageRequestV2(
         "PG", "T", "TBW102", 4, 0, 0, 77, 5, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02"
     )

@@ -29,7 +29,8 @@ Make = Callable[..., World]
 
 
 class Elected:
-    """What broker/ha does of an election, on a real log; replica 2 is in the set and silent."""
+    """The part of broker/ha that an election drives, on a real log; replica 2 is in the set and
+    silent."""
 
     def __init__(self, world: World, members: frozenset[int] = frozenset({1})) -> None:
         self.world = world
@@ -83,7 +84,6 @@ def pull(world: World) -> int:
 
 
 def test_nothing_is_served_before_the_role_is_known(make_world: Make) -> None:
-    """R29."""
     world = make_world(ELECTED)
     assert not world.broker.role.is_master
     answer = send(world)
@@ -125,7 +125,7 @@ def test_without_a_lease_nothing_is_written(make_world: Make) -> None:
 
 
 def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
-    """Another may be the master, and have the messages that the reader has read."""
+    """A different broker may be master by now, and have the messages that the consumer has read."""
     world = make_world(ELECTED)
     elected = Elected(world)
     elected.reign()
@@ -156,7 +156,7 @@ def test_who_waits_when_the_lease_ends_is_told_so(make_world: Make) -> None:
 
 @pytest.fixture
 def driven(make_world: Make) -> Iterator[Driven]:
-    """A connection to an elected master whose plain sends are native, and wait for replica 2."""
+    """A connection to an elected master whose simple sends are native and wait for replica 2."""
     world = make_world(ELECTED)
     elected = Elected(world, frozenset({1, 2}))
     elected.reign()
@@ -189,7 +189,7 @@ def test_native_sends_end_with_the_lease_too(driven: Driven) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_native_sends_end_with_the_reign_too(driven: Driven, again: bool) -> None:
-    """Another was elected while the lease holds; or this one anew, of a later epoch."""
+    """A different broker is elected during the lease, or the same one again with a later epoch."""
     elected: Elected = driven.elected  # type: ignore[attr-defined]
     plain(driven, 2)
     assert code(driven, 2) is None

@@ -1,4 +1,5 @@
-"""What the native path does with a disk that takes its time, and what makes it stand back."""
+"""The native path with a slow disk, and the conditions under which it leaves requests to
+handlers."""
 
 import tempfile
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ SEND: dict[str, Any] = {
 
 @pytest.fixture
 def driven() -> Iterator[Driven]:
-    """A connection to a broker under SYNC_FLUSH whose next plain sends are native."""
+    """A connection to a broker with SYNC_FLUSH whose next simple sends are native."""
     with tempfile.TemporaryDirectory() as folder:
         world = make(folder, FlushMode.SYNC_FLUSH)
         connection = Driven(world)
@@ -55,7 +56,7 @@ def send(driven: Driven, opaque: int, **changes: Any) -> None:
 
 
 def code(driven: Driven, opaque: int) -> int | None:
-    """The code of the one answer to a request, None if there is none yet."""
+    """The response code of a request, None while there is no response."""
     driven.collect()
     answers = driven.answers.get(opaque, [])
     assert len(answers) <= 1
@@ -87,7 +88,7 @@ def test_what_asks_for_light_queues_is_refused(driven: Driven) -> None:
 
 
 def test_a_delay_is_not_native_while_the_log_is_ahead_of_the_clock(driven: Driven) -> None:
-    """Its time would count from the store time of the newest record."""
+    """The delay would count from the store time of the newest record."""
     timer = {"properties": SEND["properties"] + "TIMER_DELAY_MS\x015000\x02"}
     send(driven, 2, **timer)
     assert driven.lane.send_count == 1, "the handler makes the queue of timers"
@@ -115,7 +116,7 @@ def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
 
 
 def test_a_half_message_and_its_end_wait_for_a_disk_that_hangs(driven: Driven) -> None:
-    """Nothing of them is answered or read before; a one-way end needs no answer."""
+    """Neither is answered or read before the disk returns; a one-way end has no response."""
     world, store = driven.world, driven.world.broker.store
     world.broker.transactions.step(world.now_ms)
     send(driven, 2, properties=half_of(2))  # the first one is the handler's
@@ -236,7 +237,7 @@ def pull_frame(opaque: int, queue_id: int = 0) -> bytes:
 
 
 def pour(driven: Driven, data: bytes) -> None:
-    """As feed, but the answers are not read."""
+    """Like `feed`, but the responses are not read."""
     while data:
         room = driven.get_buffer(-1)
         size = min(len(room), len(data))
@@ -295,7 +296,7 @@ def test_a_length_that_no_frame_has_ends_the_connection(reader: Driven) -> None:
 
 @pytest.fixture
 def turning() -> Iterator[Driven]:
-    """A connection whose answers wait for the end of the turn, after one send of Python's."""
+    """A connection that writes responses at the end of the turn, after one send by a handler."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n"
         connection = Driven(make(folder, FlushMode.ASYNC_FLUSH, sizes), turn=True)
@@ -347,8 +348,8 @@ def test_many_answers_of_one_read_do_not_wait(turning: Driven) -> None:
 
 
 def test_pulls_give_way_when_all_connections_were_given_enough(reader: Driven) -> None:
-    """16 KB each: the bytes of a turn are counted while they are given, and nothing more is served
-    before the connection has its turn again."""
+    """Responses of 16 KB: their bytes count while they are written, and the connection is served
+    again only in its next turn."""
     enough, given, rested = 100_000, [0], []
 
     def gives(size: int) -> bool:

@@ -1,7 +1,7 @@
-"""What a real RocketMQ 5.5.0 was asked, asked again of ours: the answers must be the same.
+"""Replays requests that RocketMQ 5.5.0 answered: the responses must be equal.
 
-The captures keep at most three frames of a kind, so a queue is filled up with messages of our own
-to the offset a frame speaks of. Left out: SQL filters, which would look at our own messages.
+A capture keeps at most three frames of a kind, so queues are filled with other messages up to the
+offset in a frame. Frames with SQL filters are skipped: a filter would read those messages.
 """
 
 import json
@@ -51,14 +51,14 @@ def load(capture: str) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def fill(world: Any, topic: str, queue_id: int, max_offset: int) -> None:
-    """Messages of our own, until the queue's next offset is `max_offset`."""
+    """Append messages until the queue's next offset is `max_offset`."""
     while world.broker.store.max_queue_offset(topic, queue_id) < max_offset:
         header = SendMessageRequestV2("PG", topic, "TBW102", 4, queue_id, 0, 1, 0)
         assert world.ask(RequestCode.SEND_MESSAGE_V2, header, b"filler").code == 0
 
 
 def prepare_pull(world: Any, fields: dict[str, str], expected: dict[str, Any]) -> None:
-    """What the group had done before: its heartbeat, a reset by an admin."""
+    """Bring the group to its recorded state: its heartbeat, and a reset by an admin."""
     group, topic, queue_id = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
     if topic.startswith("%RETRY%"):
         world.broker.topics.create_internal(topic, 1, 6, world.now_ms)
@@ -78,7 +78,7 @@ def prepare_pull(world: Any, fields: dict[str, str], expected: dict[str, Any]) -
 
 
 def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, Any]) -> None:
-    """One request, and its answer compared."""
+    """Replay a request and compare its response."""
     request = decode(frame)
     fields = request.fields
     born_ms = int(fields.get("g") or fields.get("bornTimestamp") or 0)
@@ -90,7 +90,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
     if truth["code"] in PULLS:
         prepare_pull(world, fields, expected)
     if truth["code"] == RequestCode.CONSUMER_SEND_MSG_BACK:
-        fields["offset"] = "0"  # where the first message of ours lies, too
+        fields["offset"] = "0"  # the first message of this broker has that log offset, too
     if truth["code"] == RequestCode.GET_MAX_OFFSET:
         fill(world, fields["topic"], int(fields["queueId"]), int(expected["extFields"]["offset"]))
     answer = world.dispatch(request)
@@ -101,7 +101,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
 
 
 def compare(answer: Command, expected: dict[str, Any], where: str) -> None:
-    """Code, remark and members of the header; times and generated ids apart."""
+    """Compare code, remark and header members, except for times and generated ids."""
     wanted, got = expected["extFields"] or {}, answer.fields
     assert answer.code == expected["code"], where
     if (expected["remark"] or "").startswith("java.lang"):
@@ -116,7 +116,7 @@ def compare(answer: Command, expected: dict[str, Any], where: str) -> None:
 
 
 def plain(remark: str | None) -> str:
-    """A remark without the port of the client it was for."""
+    """A remark without the port of its client."""
     return re.sub(r"(127\.0\.0\.1:)\d+", r"\1PORT", remark or "")
 
 
@@ -171,7 +171,7 @@ def test_answers_are_those_of_rocketmq(make_world: Callable[..., Any], capture: 
 
 
 def comparable(view: MessageView) -> tuple[object, ...]:
-    """What must be equal of a message that both brokers were sent."""
+    """Properties that must be equal for a message sent to both brokers."""
     return (
         view.topic,
         view.queue_id,

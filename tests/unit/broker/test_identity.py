@@ -1,4 +1,4 @@
-"""The files in which a broker keeps the id that controllers gave it."""
+"""The files with the id that controllers assigned to a broker."""
 
 import random
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def saved(files: IdentityFiles) -> None:
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_crash_anywhere_leaves_what_goes_on(power: bool, seed: int) -> None:
-    """R31: an id that may have been given is never lost, and none is made up."""
+    """R31: an assigned id is never lost, and the broker never invents one."""
     for cut in range(40):
         disk = SimDisk(random.Random(f"{seed} {cut}"), lambda: 0)
         disk.make_folders("/store")

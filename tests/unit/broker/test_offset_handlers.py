@@ -25,7 +25,7 @@ NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 def send(world: Any, count: int = 1) -> None:
-    """Messages to queue 0 of T, 100 ms apart."""
+    """Send messages to queue 0 of T, 100 ms apart."""
     for _ in range(count):
         header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0)
         assert world.ask(RequestCode.SEND_MESSAGE_V2, header, b"x").code == 0
@@ -78,8 +78,8 @@ def test_commit_is_checked(world: Any) -> None:
 
 
 def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
-    """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. A new
-    master sets back what lies beyond its log (broker/ha/metadata/pulling.py)."""
+    """As in RocketMQ: tools commit offsets beyond the end, and -1 means no offset. A new master
+    lowers offsets beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
     world.broker.groups.find("G", world.now_ms)
     for commit in (1 << 40, 2**63 - 1):
@@ -157,7 +157,7 @@ def test_offset_by_time(world: Any, after_ms: int, boundary: str | None, found: 
 
 
 def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) -> None:
-    """Messages have store times of the future, and a reset to now went to the beginning."""
+    """Messages have store times in the future: a reset to now must not go to the beginning."""
     world.set_clock(3_600_000)
     send(world, 2)
     world.set_clock(-3_600_000)
@@ -174,7 +174,7 @@ def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) ->
 
 
 class Timers:
-    """A link that keeps what is to be run later."""
+    """A link that records delayed callbacks."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, Any]] = []

@@ -1,4 +1,4 @@
-"""consumerOffset.json is put together of lines, of which a save writes those that changed."""
+"""consumerOffset.json consists of lines, and a save formats only the changed ones."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def commit(table: OffsetTable, group: str, topic: str, queue_id: int, at: int) -
 
 
 def model(said: offsets.Offsets) -> dict[str, Any]:
-    """What the file says, the long way."""
+    """The file's expected content, computed in full."""
 
     def rows(entries: Any) -> dict[str, Any]:
         return {
@@ -137,7 +137,7 @@ def test_two_who_gather_at_once_both_get_all(
     one, other = table.gather(), table.gather()
     assert next(one) is None
     assert next(other) is None
-    next(one)  # and is given up: a broker that stops saves all of them at once
+    next(one)  # and is abandoned: a stopping broker saves all offsets at once
     *_, content = other
     assert content is not None
     assert json.loads(b"".join(content())) == model(table.offsets())

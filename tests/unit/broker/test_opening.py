@@ -1,4 +1,4 @@
-"""A store that is opened on a thread: what the log says of it, and how it is given up."""
+"""Opening a store on a thread: the progress lines in the log, and giving up."""
 
 import logging
 from typing import Any

@@ -28,7 +28,7 @@ PULL, LITE = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 
 
 def send(world: Any, body: bytes, tag: str = "", topic: str = "T", queue_id: int = 0) -> None:
-    """One message."""
+    """Send a message."""
     properties = f"TAGS\x01{tag}\x02" if tag else ""
     header = SendMessageRequestV2(
         "PG", topic, "TBW102", 4, queue_id, 0, 1, 0, properties=properties

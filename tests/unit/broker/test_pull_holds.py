@@ -1,4 +1,4 @@
-"""Waiting pulls: woken once per growth, answered in time, forgotten with their connection."""
+"""Waiting pulls: woken once per growth, answered in time, removed with their connection."""
 
 from turbopump.broker.tables.pull_holds import Hold, PullHolds
 from turbopump.engine.types import QueueOffset

@@ -1,7 +1,7 @@
-"""Native code calls Python, which ends the connection that is read, or moves what is pointed to.
+"""Native code calls Python, which closes the connection being read or moves memory in use.
 
-Each test does so in the midst of one call. `make asan` runs them on instrumented kernels, where a
-bytes object is a block of its own and a pointer that was kept across the call is a report.
+Each test acts in the middle of a call. `make asan` runs them on instrumented kernels, where every
+bytes object has its own allocation and a pointer kept across the call is reported.
 """
 
 import tempfile
@@ -35,7 +35,8 @@ STORE_HOOKS = {
     "commit": (OffsetTable, "commit"),
 }
 COUNT = 8
-"""Messages of 2,000 bytes in the store: more than a log file; two more than a queue file fit."""
+"""Number of 2,000-byte messages in the store: more than a log file holds; two more than a queue
+file holds."""
 
 
 class Cut(Driven):
@@ -44,12 +45,12 @@ class Cut(Driven):
     acts: dict[str, Callable[[], None]]
 
     def end(self) -> None:
-        """As a hub does that cuts a peer."""
+        """End as a hub does when it closes a peer."""
         self.closed = True
         self.end_fast()
 
     def frame(self, view: memoryview) -> bool:
-        # Another one than this may say that it goes on: the connection itself must know better.
+        # A subclass may return True after an end: the connection itself must check that it is open.
         super().frame(view)
         return True
 
@@ -89,7 +90,7 @@ def driven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def other_frame(opaque: int) -> bytes:
-    """A request that is for Python."""
+    """A request that Python handles."""
     request = new_request(RequestCode.GET_MAX_OFFSET, fields={"topic": "Plain", "queueId": "0"})
     request.opaque = opaque
     return b"".join(bytes(part) for part in encode(request))
@@ -103,7 +104,7 @@ def committing_pull(opaque: int) -> bytes:
 
 
 def pour(driven: Driven, data: bytes) -> None:
-    """The answers are not read, and only the connection holds what was read."""
+    """Feed `data` without reading the responses; only the connection keeps the received bytes."""
     while data:
         size = len(driven.get_buffer(-1))
         driven.get_buffer(-1)[: min(size, len(data))] = data[:size]
@@ -112,7 +113,7 @@ def pour(driven: Driven, data: bytes) -> None:
 
 
 def into_own(driven: Driven, data: bytes) -> None:
-    """Have data handled in an area of the connection's own, as when its peer was blocked."""
+    """Handle data in the connection's own area, as after its peer was blocked."""
     driven.blocked = True
     pour(driven, data[:CARRY_MAX])
     driven.blocked = False
@@ -120,14 +121,14 @@ def into_own(driven: Driven, data: bytes) -> None:
 
 
 def fill_socket(driven: Driven) -> None:
-    """Nothing is read: what is written from now on goes to the transport."""
+    """Fill the socket, so that later responses go to the transport."""
     pour(driven, b"".join(pull_frame(opaque) for opaque in range(10_000, 10_060)))
     assert driven.rest
     driven.pulled.let_go()
 
 
 def pulls(first: int) -> bytes:
-    """Many pulls: more than is carried over from one read to the next."""
+    """Enough pulls that some are carried over from a read to the next."""
     return b"".join(pull_frame(first + number) for number in range(200))
 
 
@@ -154,7 +155,7 @@ STEPS = ["units_of", "log_of", "commit", "met"]
     ],
 )
 def test_a_reader_cut_while_its_pull_is_served(driven: Cut, name: str, full: bool) -> None:
-    """Where it does not read: _check_unread and _cut_the_slowest, when an answer is written."""
+    """Without reading: _check_unread and _cut_the_slowest run when a response is written."""
     if full:
         fill_socket(driven)
     before = served(driven)
@@ -196,7 +197,7 @@ def test_a_peer_cut_while_answers_of_the_read_before_are_written(driven: Cut) ->
 
 
 def test_what_a_blocked_peer_asked_is_not_handled_twice(driven: Cut) -> None:
-    """A transport may say within a write that it takes answers again."""
+    """A transport may call resume_writing within a write."""
     driven.acts["frame"] = driven.go_on
     into_own(driven, b"".join(other_frame(opaque) for opaque in range(200, 400)))
     driven.end_turn()
@@ -212,7 +213,7 @@ def test_a_frame_that_python_keeps_keeps_its_memory(driven: Cut) -> None:
 
 
 def test_readers_may_be_noted_anew_while_a_queue_is_opened(driven: Cut) -> None:
-    """The reader's queues, and all readers, move."""
+    """The queues of a single reader, and of all readers, are moved."""
 
     def note_anew() -> None:
         for number in range(40):
@@ -256,7 +257,7 @@ def test_mappings_may_be_given_up_when_a_pull_commits(driven: Cut) -> None:
 @pytest.mark.parametrize("driven", [(FlushMode.SYNC_FLUSH, False)], indirect=True)
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_answer_that_is_given_may_hold_others(driven: Cut, fails: bool) -> None:
-    """They would be written over it, or be forgotten."""
+    """A response held within the callback must be neither overwritten nor lost."""
     driven.world.disk.hold()
     waiting = [200, 201] if fails else [200]
     for opaque in waiting:
@@ -278,7 +279,7 @@ def test_an_answer_that_is_given_may_hold_others(driven: Cut, fails: bool) -> No
 
 
 class Growing(frozenset[int]):
-    """It has one element, until it is walked."""
+    """A set whose length is 1 but which yields 10,000 elements."""
 
     def __iter__(self) -> Iterator[int]:
         yield from range(10_000)
@@ -312,7 +313,7 @@ def test_a_reader_whose_filter_cannot_be_noted_keeps_the_one_it_had(driven: Cut)
 
 @pytest.mark.parametrize("turn", [False, True])
 def test_what_python_encrypts_before_the_end_of_a_turn_goes_behind_the_answers(turn: bool) -> None:
-    """Records have numbers: the peer refuses them in another order than they were encrypted in."""
+    """TLS records are numbered: the peer refuses them in a different order."""
     server, client = pair(TlsSettings(), ClientTlsSettings())
     pump(server, client)
     with tempfile.TemporaryDirectory() as folder:

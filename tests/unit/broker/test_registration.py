@@ -1,4 +1,4 @@
-"""What name servers get, when, and what a dead one costs."""
+"""Registration at name servers: the content, the times, and the cost of a dead server."""
 
 import itertools
 from pathlib import Path
@@ -60,7 +60,7 @@ def server() -> NameServerState:
 
 
 def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | None:
-    """One round: take what is due and have it answered."""
+    """Run a round: take the due registration and answer it."""
     work = server.take(now_ms)
     if work is not None:
         server.answered(
@@ -100,7 +100,7 @@ def test_before_the_first_success_everything_is_sent(server: NameServerState) ->
     assert work is not None
     server.answered(work, RegistrationOutcome.REFUSED, 0)
     server.changed(["T"], 100)
-    assert server.take(100) is None  # it failed just now: the retry comes at 500
+    assert server.take(100) is None  # the registration failed just now: the retry is due at 500
     assert server.take(500) == Work(True, ["T"])
 
 
@@ -122,7 +122,7 @@ def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
             times.append(now_ms)
             server.answered(work, RegistrationOutcome.UNREACHED, now_ms)
     assert times == list(range(30_000, 60_000, RETRY_MS))
-    # Neither does what came before count for it: refusals are waited for anew.
+    # The time before the server answered does not count either: refusals start a new backoff.
     for now_ms in (60_000, 60_500, 61_500):
         assert register(server, now_ms, ok=False) is not None
     assert register(server, 63_500) == Work(True, [])
@@ -134,7 +134,7 @@ def test_a_lost_connection_is_registered_for_at_once_and_once_more(
     register(server, 0)
     server.lost(5_000)
     assert register(server, 5_000) == Work(True, [])
-    # RocketMQ's may forget the broker behind that, for the connection that it saw closed.
+    # RocketMQ's name server may remove the broker later, when it notices the closed connection.
     assert register(server, 5_000 + RETRY_MS - 1) is None
     assert register(server, 5_000 + RETRY_MS) == Work(True, [])
     assert register(server, 35_000) is None
@@ -142,7 +142,7 @@ def test_a_lost_connection_is_registered_for_at_once_and_once_more(
 
 
 def test_behind_a_lost_connection_no_topic_goes_alone(server: NameServerState) -> None:
-    """RocketMQ 4 would take it for all topics of a broker that it does not know."""
+    """RocketMQ 4 would treat the request as the full topic list of an unknown broker."""
     register(server, 0)
     server.lost(RETRY_MS)
     server.changed(["T"], RETRY_MS)
@@ -245,7 +245,7 @@ def test_single_request_has_the_changed_topic(tmp_path: Path) -> None:
 
 
 def test_a_request_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
-    """It is made on another thread, while the broker goes on."""
+    """The request is encoded on a different thread while the broker changes its topics."""
     registration, topics = make(tmp_path)
     before, version = topics.all(), topics.data_version
     count, make_request = registration.request(Work(True, []))
@@ -274,7 +274,7 @@ def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) 
 
 
 def test_signs_of_life(tmp_path: Path) -> None:
-    """An old name server takes it for one if its version is what was registered."""
+    """An old name server counts request 322 as a heartbeat if its version is the registered one."""
     registration, _ = make(tmp_path, "brokerRole=SLAVE\nbrokerId=2\nbrokerName=b\n")
     beat = registration.heartbeat_request()
     assert (beat.code, beat.is_oneway) == (904, True)

@@ -19,7 +19,7 @@ Make = Callable[..., World]
 
 
 def send(world: World, body: bytes = b"x", code: int = V2, **changed: Any) -> Later[Command]:
-    """A send whose answer may come later."""
+    """Dispatch a send; its response may come later."""
     return later(world.dispatch(new_request(code, header(code, **changed), body)))
 
 

@@ -1,4 +1,4 @@
-"""Config files written elsewhere: shared writes, what waits, and what comes of a failure."""
+"""Config files written on a disk thread: shared writes, waiting callers, and failures."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ NAME, OTHER = "topics.json", "subscriptionGroup.json"
 
 
 class Steered:
-    """A disk that does one piece of work when a test says so."""
+    """A disk that does a piece of work when the test calls it."""
 
     def __init__(self) -> None:
         self.work: list[tuple[Any, Any]] = []
@@ -185,7 +185,7 @@ def row(number: int) -> bytes:
 
 
 def rows(count: int) -> dict[str, Any]:
-    """What a file holds after so many of them."""
+    """The file's content after `count` rows."""
     return {"n": count, "t": {str(one): {"n": one} for one in range(1, count + 1)}}
 
 
@@ -200,7 +200,7 @@ def put(saver: Saver, disk: Steered, first: int, last: int) -> None:
 def test_changes_are_appended_together(
     saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
 ) -> None:
-    put(saver, disk, 1, 1)  # what was never written is written whole
+    put(saver, disk, 1, 1)  # a file that was never saved is written in full
     before = (tmp_path / NAME).read_bytes()
     for number in range(2, 6):
         saver.changed(NAME, of(rows(number)), row(number))

@@ -1,4 +1,4 @@
-"""Sends: the order of checks, what is stored, and when it is answered."""
+"""Sends: the order of checks, the stored record, and the time of the response."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ def stored(world: Any, answer: Command) -> Record:
 
 
 def element(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:
-    """One message of a batch body."""
+    """A message of a batch body."""
     return encode_batch([(flag, body, properties)])
 
 

@@ -18,7 +18,7 @@ from turbopump.net.client import instance, options
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command came to."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -26,18 +26,18 @@ class Ran:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed; it must have succeeded."""
+        """Lines of the output of a successful command."""
         assert (self.code, self.err) == (0, ""), self
         return self.out.splitlines()
 
     @property
     def json(self) -> list[Any]:
-        """The same as JSON documents."""
+        """Lines of the output, parsed as JSON documents."""
         return [json.loads(line) for line in self.lines]
 
     @property
     def failure(self) -> tuple[int, str]:
-        """The exit code of one that failed, and its sentence."""
+        """The exit code of a failed command, and its error message."""
         assert self.code != 0 and not self.out and self.err.count("\n") == 1, self
         return self.code, self.err.removeprefix("turbopump: ").rstrip("\n")
 

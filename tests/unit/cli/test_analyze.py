@@ -1,4 +1,4 @@
-"""`turbopump analyze`: help without any extra, arguments, and what a folder of `up` means."""
+"""`turbopump analyze`: help without any extra, arguments, and a folder of `up` as the argument."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ for name in {blocked}: sys.modules[name] = None
 
 
 def run_without(packages: set[str], code: str) -> str:
-    """What a fresh interpreter prints in which those packages cannot be imported."""
+    """The output of a fresh interpreter that cannot import these packages."""
     program = BLOCKED.format(blocked=sorted(packages)) + code
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

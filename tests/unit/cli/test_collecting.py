@@ -1,4 +1,5 @@
-"""The collector of a process that serves: what one long collection saw no later one looks at."""
+"""Garbage collection in a serving process: objects seen by a long collection are skipped by later
+ones."""
 
 import gc
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ ROWS = 50_000
 
 
 class Clock:
-    """Each look takes so long."""
+    """A clock that advances by `step_ms` at each call."""
 
     def __init__(self, step_ms: float) -> None:
         self.step_ms, self.now_ms = step_ms, 0.0
@@ -23,7 +24,7 @@ class Clock:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """No collection but those of the test."""
+    """Disable collections, except for the test's own."""
     gc.disable()
     yield
     gc.enable()

@@ -1,4 +1,4 @@
-"""Properties files as people write them: JSON is refused, a key twice is a warning."""
+"""Properties files written by hand: JSON is refused, a repeated key is a warning."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The way into a command, and out of it before it has begun."""
+"""The start of a command, and its end before it has begun."""
 
 import os
 import subprocess

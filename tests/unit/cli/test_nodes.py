@@ -1,4 +1,5 @@
-"""`turbopump namesrv`, `controller` and `broker`: what of a file reaches the node, what is said."""
+"""`turbopump namesrv`, `controller` and `broker`: the settings that reach the node, and the
+messages."""
 
 import json
 import logging

@@ -75,5 +75,5 @@ def test_durations() -> None:
 
 @pytest.mark.parametrize("epoch_ms", [67_768_036_191_676_800_000, 10**30])
 def test_a_time_that_no_calendar_has_is_a_number(epoch_ms: int) -> None:
-    """A trace is text of any client: one such line must not end the list of the others."""
+    """A trace is text of any client: a malformed line must not end the list of the others."""
     assert local_time(epoch_ms) == local_seconds(epoch_ms) == f"{epoch_ms} ms"

@@ -1,4 +1,4 @@
-"""What a long recovery shows: nothing at first, then events or a bar."""
+"""The output during a long recovery: nothing at first, then events or a bar."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from turbopump.engine.types import Progress
 
 @pytest.fixture
 def clock(monkeypatch: Any) -> Any:
-    """Seconds; the test moves them."""
+    """A clock in seconds, which the test advances."""
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now

@@ -18,7 +18,7 @@ GROUP = typer.core.TyperGroup
 
 
 def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, and the words behind them."""
+    """The command that the first words name, and the remaining words."""
     command = ROOT
     while isinstance(command, GROUP) and words:
         found = command.get_command(click.Context(command), words[0])
@@ -29,7 +29,7 @@ def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def spelled_out(text: str) -> Iterator[list[str]]:
-    """`inspect log|queue PATH [--json]` is two commands."""
+    """Commands with alternatives written out: `inspect log|queue PATH [--json]` is two commands."""
     words = text.replace("[", "").replace("]", "").removeprefix("turbopump ").split()
     choices = [
         word.split("|") if re.fullmatch("[a-z]+(?:\\|[a-z]+)+", word) else [word] for word in words

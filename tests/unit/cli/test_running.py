@@ -1,4 +1,4 @@
-"""How commands connect, and how each way to fail is one sentence and an exit code."""
+"""Connections of commands; each failure gives a one-line message and an exit code."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""`turbopump send` and `consume`: what goes into a message, what is printed, and how they fail."""
+"""`turbopump send` and `consume`: the content of messages, the output, and failures."""
 
 import os
 from pathlib import Path
@@ -171,7 +171,6 @@ BYTES = os.fsdecode(b"a\xff")
 def test_a_body_that_is_no_text_is_sent_as_it_is(
     cluster: ScriptedCluster, command: Command
 ) -> None:
-    """It ended in a traceback."""
     assert command("send", "-t", TOPIC, "-p", BYTES).code == 0
     assert bodies(cluster) == [b"a\xff"]
 
@@ -180,7 +179,7 @@ def test_a_body_that_is_no_text_is_sent_as_it_is(
 def test_properties_that_are_no_text_are_refused(
     cluster: ScriptedCluster, command: Command, option: str
 ) -> None:
-    """A tag lost its bytes without a word, a sharding key ended in a traceback."""
+    """A tag must not lose its bytes silently, nor a sharding key end in a traceback."""
     code, said = command("send", "-t", TOPIC, "-p", "x", option, f"b={BYTES}").failure
     assert (code, said) == (2, f"{f'b={BYTES}'!r} is not UTF-8 text")
     assert not cluster.made(SEND)

@@ -1,4 +1,4 @@
-"""A node's start, and a signal that comes before it is over."""
+"""A node's start, and a signal that arrives before it is complete."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from turbopump.engine.types import StoreError
 
 
 class SlowNode:
-    """A node whose start takes for ever."""
+    """A node whose start never completes."""
 
     def __init__(self, number: signal.Signals | None) -> None:
         self.said: list[str] = []
@@ -47,7 +47,7 @@ def test_a_start_that_fails_is_one_sentence() -> None:
 
 
 class OneOfSeveral(SlowNode):
-    """A container: it is up, and one of its brokers gave its disk up."""
+    """A running container in which the disk of a broker failed."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -1,4 +1,4 @@
-"""Several nodes of one process."""
+"""Several nodes of a single process."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from turbopump.cli.serving import Together
 
 
 class Node:
-    """Writes down what happens to it."""
+    """A node that records its start and stop."""
 
     def __init__(self, name: str, journal: list[str], fails: str = "") -> None:
         self._name = name

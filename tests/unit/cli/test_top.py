@@ -1,4 +1,4 @@
-"""`turbopump top`: how often it looks, what it shows where, and when it is an error."""
+"""`turbopump top`: its interval, its screen and lines, and its errors."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def sample(master: int, epoch: int, at_ms: int = AT_MS) -> Sample:
 
 
 class Watch:
-    """Gives samples one after the other, each after so long; the last one ends the watching."""
+    """Returns samples in order, each after `takes_s`; the last sample ends the watch."""
 
     def __init__(self, stop: asyncio.Event, takes_s: float, *samples: Sample) -> None:
         self._stop, self._takes_s, self._samples = stop, takes_s, list(samples)
@@ -41,7 +41,7 @@ class Watch:
 
 
 class Shown:
-    """Keeps what it is given."""
+    """A view that records its samples."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Sample, list[Change]]] = []

@@ -1,4 +1,4 @@
-"""How `top` looks, as lines and on a screen."""
+"""The output of `top` as lines and on a screen."""
 
 import io
 import json

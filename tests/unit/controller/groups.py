@@ -1,4 +1,4 @@
-"""Brokers and a quorum for tests of the controller's parts: those that a test names live."""
+"""Brokers and a quorum for tests of the controller's parts; a test sets the live brokers."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -26,8 +26,9 @@ CLUSTER, NAME = "c", "b"
 
 @dataclass
 class Alive:
-    """elections.Liveness for tests: `ids` were heard just now, `stale` a while ago; `silent` count
-    as alive and were not heard; of a `cold` one this controller never heard."""
+    """elections.Liveness for tests: brokers in `ids` sent a heartbeat just now, `stale` ones a
+    while ago; `silent` ones count as alive without one; `cold` ones never sent this controller
+    any."""
 
     ids: set[int] = field(default_factory=set)
     stale: set[int] = field(default_factory=set)
@@ -117,7 +118,7 @@ class Leader:
         return decision
 
     def join(self, broker_id: int) -> Decision:
-        """The three steps of a broker that comes for the first time."""
+        """Register a new broker in three steps."""
         asked = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
         assert self.take(registration.next_id(self.tables, asked)).header.next_broker_id == (
             broker_id
@@ -196,7 +197,7 @@ class Entry:
 
 
 class Quorum:
-    """A log that commits when the test says so."""
+    """A replicated log that commits when the test calls it."""
 
     def __init__(self) -> None:
         self.is_leader = False
@@ -223,7 +224,7 @@ class Quorum:
 
 
 class Ports:
-    """What becomes of connections to brokers; `found` None: nothing yet."""
+    """Results of connections to brokers; with `found` None the probes stay pending."""
 
     def __init__(self, found: Probed | None = Probed.REFUSED) -> None:
         self.found = found
@@ -241,7 +242,7 @@ class Ports:
 
 
 class Node:
-    """A core over that log, and frames as they come over a wire."""
+    """A core on top of that log; requests and responses pass through the wire format."""
 
     def __init__(self, **options: object) -> None:
         self.quorum = Quorum()
@@ -265,7 +266,7 @@ class Node:
         self.core.on_leader(leads)
 
     def commit(self) -> None:
-        """All that was proposed, and what follows from it."""
+        """Commit all proposals, including the ones that they lead to."""
         while self.quorum.waiting:
             entry, later = self.quorum.waiting.pop(0)
             self.core.on_applied(entry)
@@ -283,7 +284,8 @@ class Node:
         return answer.map(over_the_wire)
 
     def tick(self, after_ms: int = 0) -> None:
-        """What came in that time is read, and judged by the second one."""
+        """Advance the clock and tick twice: the second tick judges brokers after the input was
+        read."""
         self.now_ms += after_ms
         self.core.on_tick(self.now_ms)
         self.core.on_tick(self.now_ms)
@@ -334,7 +336,7 @@ class Node:
         standing: int | None = None,
         slow: bool | None = None,
     ) -> Later[Command]:
-        """One that may have to wait for an entry."""
+        """Send a heartbeat whose response may wait for a log entry."""
         header = BrokerHeartbeatRequest(
             CLUSTER,
             f"a:{broker_id}",
@@ -353,7 +355,7 @@ class Node:
         return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
 
     def join(self, broker_id: int) -> None:
-        """All three steps and a first heartbeat."""
+        """Register a broker in three steps and send its first heartbeat."""
         apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, f"a:{broker_id};7")
         assert self.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, apply).value.code == 0
         assert self.register(broker_id).code == 0
@@ -384,7 +386,7 @@ class Node:
 
 
 def answered(later: Later[Command]) -> headers.BrokerHeartbeatResponse:
-    """What a heartbeat was answered."""
+    """The header of a heartbeat's response."""
     assert later.value.code == 0
     return read_header(headers.BrokerHeartbeatResponse, later.value.fields)
 

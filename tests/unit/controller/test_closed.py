@@ -1,4 +1,4 @@
-"""What a closed connection of a broker means to a controller."""
+"""The effect of a broker's closed connection on its controller."""
 
 from tests.unit.controller.groups import running
 
@@ -6,7 +6,7 @@ from turbopump.controller.suspects import Probed
 
 
 def test_a_reset_connection_elects_nobody() -> None:
-    """The port of the master accepts: it comes back over another connection."""
+    """The master's port accepts connections: the broker will reconnect."""
     node = running()
     node.ports.found = Probed.ACCEPTED
     for number in range(12):
@@ -16,7 +16,7 @@ def test_a_reset_connection_elects_nobody() -> None:
         node.beat(1, connection=101 + number)
         node.beat(2)
         node.beat(3)
-    for _ in range(20):  # nothing is left of it
+    for _ in range(20):  # the suspicion is dropped
         node.tick(100)
     assert (node.group.master_id, node.group.master_epoch) == (1, 1)
 
@@ -33,7 +33,7 @@ def test_a_master_whose_port_closes_last_is_dead_then() -> None:
 
 
 def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
-    """Its process may be dead: it is elected once it is heard."""
+    """The broker's process may be dead: it is elected only after its next heartbeat."""
     node = running()
     node.ports.found = Probed.ACCEPTED
     node.close(2)
@@ -46,7 +46,7 @@ def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
 
 
 def test_a_new_leader_asks_too() -> None:
-    """The leader before and the master died together, and the port was the last to close."""
+    """The former leader and the master died together, and the master's port closed last."""
     node = running()
     node.lead(False)
     node.ports.found = Probed.ACCEPTED

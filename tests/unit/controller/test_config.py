@@ -47,7 +47,7 @@ def test_defaults_are_rocketmqs_but_for_the_shorter_timers() -> None:
 
 
 def test_every_key_of_rocketmqs_controller_is_known() -> None:
-    """Quiet with RocketMQ's default; nothing else is taken in silence."""
+    """Keys without an effect are silent only with RocketMQ's default."""
     lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
     for row in lines.splitlines():
         of, key, _, default = row.split("\t")
@@ -75,7 +75,8 @@ def test_without_peers_it_is_alone_at_its_port() -> None:
 
 
 def test_it_listens_where_its_peers_find_it() -> None:
-    """Not at every address of the machine, unless it is set so."""
+    """The controller listens at its peer address, not at all addresses of the machine, unless
+    configured."""
     peers = "controllerDLegerPeers=n0-10.0.0.1:9878;n1-[fd00::2]:9879\n"
     assert read(peers).listen_at == ("10.0.0.1", 9878)
     assert read(f"{peers}controllerDLegerSelfId=n1\nlistenPort=1").listen_at == ("fd00::2", 9879)

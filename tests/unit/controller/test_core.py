@@ -93,7 +93,7 @@ def test_a_replica_that_may_have_lost_bytes_leaves_the_set_until_its_master_adds
     assert node.group.members == {1, 3} and node.group.master_id == 1
     assert {address for address, _ in node.sent} == {"a:1", "a:3", "a:2"}
     assert SyncStateSet.decode(node.sent[-1][1].body) == SyncStateSet(frozenset({1, 3}), before + 2)
-    # What the master decided on before it heard of this does not count.
+    # The master's decision from before it learned of this is refused.
     old = SyncStateSet(frozenset({1, 2}), before)
     header = headers.AlterSyncStateSetRequest(NAME, 1, 1)
     code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
@@ -105,7 +105,7 @@ def test_a_replica_that_may_have_lost_bytes_leaves_the_set_until_its_master_adds
 
 
 def test_an_unclean_broker_is_not_elected_by_its_own_registration() -> None:
-    """It was the last member: the others may still hold what it lost."""
+    """The broker was the last member: the others may still have the bytes that it lost."""
     node = running()
     assert node.alter(1, 2).code == 0
     node.close(2)
@@ -151,7 +151,7 @@ def test_c13_no_majority_and_then_one_again() -> None:
     node.lead(False)
     assert answer.value.code == NOT_LEADER
     again = Node()
-    for entry in node.quorum.entries[:-1]:  # what was on a majority
+    for entry in node.quorum.entries[:-1]:  # the entries that reached a majority
         again.core.on_applied(entry)
     assert (again.group.master_id, again.group.master_epoch) == (1, 1)
     again.lead()
@@ -169,7 +169,7 @@ def test_who_the_leader_before_elected_is_told_again_by_the_next() -> None:
     node.close(1)
     node.lead(False)
     assert not node.sent
-    node.commit()  # it was on a majority before its leader could say so
+    node.commit()  # the entry reached a majority before its leader could answer
     assert node.group.master_epoch == 2 and not node.sent
     node.lead()
     node.tick()

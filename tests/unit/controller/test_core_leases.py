@@ -15,7 +15,8 @@ def test_a_lease_is_for_a_leader_that_surely_leads() -> None:
     told = node.beat(1)
     assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (8_000, 1, 1)
     assert node.beat(1, timeout_ms=3_000).lease_ms == 2_400
-    # Longer than a new leader waits for one that it never heard of: not for so long.
+    # A lease is shorter than a new leader's wait for a silent broker, whatever the broker's
+    # timeout.
     assert node.beat(1, timeout_ms=60_000).lease_ms == 8_000
     node.quorum.sure = False
     assert node.beat(1).lease_ms is None
@@ -35,7 +36,7 @@ def test_no_lease_while_the_group_may_be_given_to_somebody_else() -> None:
 
 
 def test_a_lease_is_for_the_master_in_its_own_epoch() -> None:
-    """Who does not know yet that it was elected, or that another was, has none by it."""
+    """A broker whose heartbeat has an outdated epoch or is not the master's gets no lease."""
     node = running()
     told = node.beat(2)
     assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (None, 1, 1)
@@ -47,7 +48,7 @@ def test_a_lease_is_for_the_master_in_its_own_epoch() -> None:
 
 
 def elected_on_lease() -> Node:
-    """1 is dead, 2 the master on paper."""
+    """A node on which 1 is dead, and 2 is elected but has no lease yet."""
     node = running()
     for broker_id in (2, 3):
         node.beat(broker_id, leased=True)
@@ -57,7 +58,8 @@ def elected_on_lease() -> Node:
 
 
 def test_until_its_first_lease_a_master_is_not_the_only_candidate() -> None:
-    """It was dead when it was elected: another one that had all is elected, without an operator."""
+    """The elected broker was dead: a different broker that had all bytes is elected, without an
+    operator."""
     node = elected_on_lease()
     node.close(2)
     assert (node.group.master_id, node.group.members, node.group.eligible) == (3, {3}, {1, 2})
@@ -107,7 +109,7 @@ def test_no_lease_where_its_entry_fails() -> None:
 
 
 def test_behind_a_java_master_only_the_set_counts() -> None:
-    """It begins without asking: what it acknowledged by now is unknown."""
+    """A Java master begins without a lease: the offsets it acknowledged are unknown."""
     node = running()
     node.close(1)
     assert (node.group.master_id, node.group.eligible) == (2, frozenset())
@@ -138,7 +140,7 @@ def test_a_closed_connection_elects_at_once_and_everybody_hears_of_it() -> None:
 
 @pytest.mark.parametrize("what", ["full", "stopping", "failed", "a word of later"])
 def test_a_heartbeat_that_says_unfit_elects_at_once(what: str) -> None:
-    """Not by silence: it costs no time that passes."""
+    """The election does not wait for a timeout."""
     node = running()
     assert node.beat(1, unfit=what).lease_ms is None, "it is not the one to lead any more"
     assert (node.group.master_id, node.group.master_epoch) == (2, 2)
@@ -215,16 +217,17 @@ def test_an_outage_raises_the_epoch_once() -> None:
 def test_a_member_that_is_heard_again_is_elected_by_that_heartbeat() -> None:
     node = running()
     node.tick(900)
-    for _ in range(5):  # none is heard, and this controller does not sleep
+    for _ in range(5):  # no heartbeat arrives, and this controller is not paused
         node.tick(900)
     node.close(1)
-    assert node.group.master_id == 1  # those that are left were not heard just now
+    assert node.group.master_id == 1  # the remaining brokers sent no recent heartbeat
     node.beat(3)
     assert node.group.master_id == 3
 
 
 def test_a_new_leader_gives_a_silent_master_a_whole_timeout() -> None:
-    """The leader before may have granted a lease after the last heartbeat that came here."""
+    """The former leader may have granted a lease after the last heartbeat that this one
+    received."""
     node = running()
     node.lead(False)
     node.tick(9_000)

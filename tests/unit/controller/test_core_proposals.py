@@ -1,4 +1,4 @@
-"""One proposal at a time: what waits, fails, is lost with the lead or made by others."""
+"""One proposal at a time: proposals that wait, fail, are lost with the lead or come from others."""
 
 from tests.unit.controller.groups import CLUSTER, NAME, Done, Entry, Refused, running
 from tests.unit.controller.test_core import NOT_LEADER

@@ -1,4 +1,4 @@
-"""The driver over a real Raft and real files, with a disk that finishes when the test says so."""
+"""The driver over a real Raft and real files, with a disk that works when the test calls it."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ class _Done:
 
 
 class HeldDisk:
-    """Work is done by `finish_one`, or fails with `error`."""
+    """A disk that does its work in `finish_one`, or fails it with `error`."""
 
     def __init__(self) -> None:
         self.work: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
@@ -52,7 +52,7 @@ class HeldDisk:
 
 
 class Machine:
-    """Keeps what it was given."""
+    """A state machine that records its inputs."""
 
     def __init__(self) -> None:
         self.applied: list[bytes] = []
@@ -84,7 +84,7 @@ class Machine:
 
 
 class Member:
-    """A driver with all around it."""
+    """A driver with its storage, disk and state machine."""
 
     def __init__(self, folder: Path, peers: dict[str, str] = PEERS, **options: Any) -> None:
         self.now_ms = 1_000
@@ -135,12 +135,12 @@ class Member:
         self.driver.on_tick(self.now_ms)
 
     def settle(self) -> None:
-        """Let the disk do all there is."""
+        """Let the disk do all queued work."""
         while self.disk.work:
             self.disk.finish_one()
 
     def lead(self) -> None:
-        """Of a member that is alone."""
+        """Tick until this member, the only one of its group, is the leader."""
         for _ in range(100):
             self.tick()
             self.settle()
@@ -149,7 +149,7 @@ class Member:
         raise AssertionError("it does not lead")
 
     def run(self) -> None:
-        """Its peers say that they would vote for it, so it votes for itself."""
+        """Answer pre-votes with ACCEPT, so that the member votes for itself."""
         for _ in range(20):
             asked, self.calls = self.calls, []
             for address, request, later in asked:
@@ -163,7 +163,7 @@ class Member:
         raise AssertionError("it does not run")
 
     def ask(self, code: int, **members: Any) -> Command | Later[Command | None]:
-        """A request of peer n1, which leads term 3."""
+        """Send a request of peer n1, the leader of term 3."""
         body = {"group": "g", "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 3}
         request = new_request(code, body=json.dumps({**body, **members}).encode())
         return self.driver.on_request(1, request, self.now_ms)
@@ -199,7 +199,7 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     assert not member.calls, "it asks for votes, and may forget its own"
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
-    answer = member.ask(RaftRequestCode.HEART_BEAT)  # of a higher term, which is to be saved
+    answer = member.ask(RaftRequestCode.HEART_BEAT)  # its term is higher and must be saved
     assert isinstance(answer, Later)
     assert not answer.done
     member.settle()
@@ -218,14 +218,14 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     assert _body(answer)["voteResult"] == "ACCEPT"
     member.storage.close()
     again = Member(tmp_path)
-    again.tick(INTERVAL_MS * 10)  # by now it may vote again
+    again.tick(INTERVAL_MS * 10)  # late enough that it may vote again
     other = again.ask(RaftRequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
     again.settle()
     assert _body(other)["voteResult"] == "REJECT_ALREADY_VOTED"
 
 
 def agree(member: Member) -> None:
-    """Its peers answer all that was asked so far."""
+    """Answer all pending requests to the peers with success."""
     asked, member.calls = member.calls, []
     for _, request, later in asked:
         told: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
@@ -235,7 +235,7 @@ def agree(member: Member) -> None:
 
 
 def leading(folder: Path) -> Member:
-    """One of three that leads, its first entry committed."""
+    """The leader of a group of three, with its first entry committed."""
     member = Member(folder)
     member.run()
     for _ in range(20):
@@ -268,7 +268,7 @@ def test_a_follower_answers_heartbeats_while_its_log_is_written(tmp_path: Path) 
     assert isinstance(pushed, Later) and not pushed.done and member.disk.work
     assert _body(member.ask(RaftRequestCode.HEART_BEAT))["code"] == 200
     assert not pushed.done
-    # A term is not: it is spoken of when it is on the disk.
+    # A new term is answered only once it is on the disk.
     later_term = member.ask(RaftRequestCode.HEART_BEAT, term=4)
     assert isinstance(later_term, Later) and not later_term.done
     member.settle()
@@ -291,7 +291,7 @@ def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
     )
     more = member.ask(RaftRequestCode.PUSH, type="COMMIT")
     assert isinstance(pushed, Later) and isinstance(vote, Later) and isinstance(more, Later)
-    member.disk.finish_one()  # what was under way
+    member.disk.finish_one()  # the append in progress
     assert not vote.done
     before = member.storage.syncs
     member.disk.finish_one()
@@ -445,7 +445,7 @@ def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
-    """Read at once it stopped the loop for 90 ms."""
+    """Reading the snapshot at once would block the loop for 90 ms."""
     member = Member(tmp_path)
     member.follow()
     data = base64.b64encode(b"[" + b"0," * (1 << 20) + b"0]").decode()
@@ -462,7 +462,7 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
 
 
 def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
-    """10,000 entries read at once stopped the loop for 38 ms."""
+    """Reading 10,000 entries at once would block the loop for 38 ms."""
     member = Member(tmp_path)
     member.follow()
     entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]
@@ -491,11 +491,11 @@ def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
 def test_a_leader_that_is_killed_is_missed_at_once(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
-    member.driver.on_closed(7, member.now_ms)  # another's
+    member.driver.on_closed(7, member.now_ms)  # the connection of a different peer
     assert not member.probed
     member.driver.on_closed(1, member.now_ms)
     assert len(member.probed) == 1
-    member.probed[0].resolve(False)  # not dead yet, or not at all
+    member.probed[0].resolve(False)  # the peer's process is not dead, or not yet
     assert member.raft.role is RaftRole.FOLLOWER
     member.tick(50)
     assert len(member.probed) == 2

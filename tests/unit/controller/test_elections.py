@@ -1,4 +1,5 @@
-"""Elections and the SyncStateSet: vectors C1-C11 of controller.md 3.6, and where ours is safer."""
+"""Elections and the SyncStateSet: vectors C1-C11 of controller.md 3.6, and safer rules of
+Turbopump."""
 
 import pytest
 from tests.unit.controller.groups import NAME, Leader, set_up
@@ -57,7 +58,7 @@ def test_c4_the_master_lives() -> None:
     [
         ((1, 2), (0, 3), 2),  # C5: the later epoch
         ((1, 2), (1, 3), 3),  # C6: the longer log
-        ((1, 3, 2), (1, 3, 1), 3),  # C7: the one configured to come first
+        ((1, 3, 2), (1, 3, 1), 3),  # C7: the broker with the higher configured priority
         ((1, 3), (1, 3 + (1 << 33)), 3),  # RocketMQ casts the difference to an int
         ((1, 3), (1, 3), 2),
     ],
@@ -125,7 +126,7 @@ def test_c10_unclean_election() -> None:
 
 
 def test_a_fence_raises_the_epoch_of_the_same_set() -> None:
-    """What was proposed before it, and comes late, has no effect any more."""
+    """A proposal made before the fence that arrives late has no effect."""
     leader = set_up()
     assert leader.alter({1, 2, 3}, fence=True).header.new_sync_state_set_epoch == 3
     assert (leader.group.members, leader.epochs) == ({1, 2, 3}, (1, 3))
@@ -173,7 +174,7 @@ def test_who_is_not_registered_elects_nobody() -> None:
 
 
 def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log() -> None:
-    """An empty broker that asks first must not make the others cut theirs off."""
+    """An empty broker that asks first must not make the others truncate their logs."""
     leader = set_up()
     leader.clean(living=True)
     leader.join(4)
@@ -183,7 +184,7 @@ def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log(
     leader.live.tell(5, 3, 1_000)
     won = leader.elect(4)
     assert won.header.master_broker_id == 5
-    assert won.header.master_epoch == 4  # past what it knows
+    assert won.header.master_epoch == 4  # above the epochs that brokers know
 
 
 def test_epochs_that_brokers_know_are_passed_and_made_up_ones_are_not() -> None:
@@ -223,7 +224,8 @@ def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
 
 
 def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
-    """F9: the two are cut off together; after it no other could be elected."""
+    """F9: the master and this replica are cut off together; its election would prevent a better
+    one."""
     leader = set_up()
     leader.live.ids, leader.live.stale = {3}, {2}
     leader.live.tell(2, 9, 9_000)
@@ -238,7 +240,8 @@ def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
 
 
 def on_paper(*, unfit: int = 0) -> Leader:
-    """1 is gone, 2 elected of {1, 2, 3}; what it said of its log may be a life ago."""
+    """Broker 1 is dead, and 2 was elected of {1, 2, 3}; its reported log may be from before a
+    restart."""
     leader = set_up()
     leader.live.ids = {2, 3}
     leader.live.tell(2, 1, 9, leased=True)
@@ -270,8 +273,8 @@ def test_nobody_else_after_a_reign_that_began() -> None:
 
 
 def test_a_master_on_paper_that_lost_bytes_gives_way_to_who_has_them() -> None:
-    """Power fails at 2 and 1 is killed, before 2 was missed: 2 is elected, and comes back without
-    its page cache. 3 has all that was acknowledged."""
+    """The power of 2 fails and 1 is killed, before 2 is missed: 2 is elected, and returns without
+    its page cache. 3 has all acknowledged bytes."""
     leader = on_paper()
     told = leader.register(2, unclean=True)
     assert (told.header.master_broker_id, leader.group.master_id) == (3, 3)
@@ -297,7 +300,7 @@ def test_who_joins_or_is_forgotten_is_not_counted_twice() -> None:
 
 
 def test_after_an_unclean_election_only_the_set_counts() -> None:
-    """What its master lacks its replicas cut off."""
+    """Replicas cut off the bytes that the unclean master lacks."""
     leader = set_up()
     leader.unclean = True
     assert leader.alter({1, 2}).code == Code.SUCCESS
@@ -366,7 +369,7 @@ def test_all_unfit_the_longest_log_once_all_are_here() -> None:
 
 
 def test_a_damaged_log_is_led_by_nobody_until_it_is_repaired() -> None:
-    """An election of it would be for nothing, and so would each one after that."""
+    """Its election would be useless, and so would each further one."""
     leader = set_up()
     leader.alter({1})
     leader.live.ids = {1}
@@ -422,7 +425,8 @@ def test_after_all_members_were_forgotten_an_administrator_decides() -> None:
 
 
 class TestWhoTakesNoWrites:
-    """A broker says so with its heartbeats, and another leads."""
+    """A broker reports with its heartbeats that it cannot serve writes, and a different broker
+    leads."""
 
     @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.STOPPING, Fitness.FAILED])
     def test_a_master_is_replaced_while_it_lives(self, what: Fitness) -> None:
@@ -469,7 +473,7 @@ class TestWhoTakesNoWrites:
         assert leader.group.master_id == 2
 
     def test_nobody_can_lead_until_one_can(self) -> None:
-        """The one that was elected declines; the epoch is raised once, not for each look."""
+        """The elected broker declines; the epoch is raised once, not at each lookup."""
         leader = set_up()
         leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FAILED)
         leader.look()
@@ -493,7 +497,7 @@ class TestWhoTakesNoWrites:
         assert leader.group.master_id == 2
 
     def test_nobody_is_sure_to_have_all_and_one_is_about_to_come_back(self) -> None:
-        """All are marked: the longest log wins, and a store that failed may have it."""
+        """All brokers are unclean: the longest log wins, and the failed store may have it."""
         leader = set_up(alter=False)
         leader.live.tell(1, 1, 100)
         leader.live.unfit[1] = Fitness.FAILED

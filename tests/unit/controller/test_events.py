@@ -1,4 +1,4 @@
-"""The log's entries: RocketMQ's bytes, ours, and those that say nothing."""
+"""The log's entries: RocketMQ's bytes, Turbopump's own entries, and entries without an effect."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Names that lead elsewhere or are long, through every request code of a controller.
+"""Names that are long or lead elsewhere, through every request code of a controller.
 
-The walk is by code, not by handler: a code that is added is walked, too. Raft, its files, its
-driver and the state machine are the real ones.
+The tests iterate over codes, not over handlers, so that they include new codes. Raft, its files,
+its driver and the state machine are the real ones.
 """
 
 import base64
@@ -80,7 +80,7 @@ class NoLink:
 
 
 class World:
-    """A controller that is alone and leads; its disk works when the test says so."""
+    """A controller that is the only member and leads; its disk works when the test calls it."""
 
     def __init__(self, folder: Path) -> None:
         self.now_ms = 1_000
@@ -129,12 +129,12 @@ class World:
             self.disk.finish_one()
 
     def begin(self, code: int, body: bytes = b"", **fields: object) -> Any:
-        """The answer, or what becomes it; the disk does nothing."""
+        """Send a request; returns the response or its promise, while the disk does not work."""
         request = new_request(code, body=body, fields={key: str(fields[key]) for key in fields})
         return self.table.dispatch(request, self.peer, self.now_ms)
 
     def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
-        """The answer as it is on the wire; None while there is none."""
+        """The response as a client decodes it; None while it is pending."""
         answer = self.begin(code, body, **fields)
         answer = finish(answer) if isinstance(answer, Generator) else answer
         self.settle()
@@ -167,13 +167,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def outside(root: Path) -> set[str]:
-    """Every file and folder that is not the controller's."""
+    """Every file and folder outside of the controller's."""
     paths = (str(path.relative_to(root)) for path in root.rglob("*"))
     return {path for path in paths if not path.startswith("own/store/")}
 
 
 def headers_of(name: str) -> Iterator[dict[str, object]]:
-    """Headers with this text in all members, and in one after the other."""
+    """Headers with this text in all members, and with it in each single member."""
     good = {
         "brokerAddr": "a:1",
         "brokerAddress": "a:1",
@@ -191,7 +191,7 @@ def headers_of(name: str) -> Iterator[dict[str, object]]:
 
 
 def bodies_of(code: int, name: str) -> Iterator[bytes]:
-    """Bodies with this text wherever they have one; the empty one."""
+    """Bodies with this text in all its possible places; and an empty body."""
     yield b""
     if code in LEDGER_CODES:
         inner = events.encode([events.ApplyBrokerId(name, name, name, name, 1)])
@@ -212,7 +212,7 @@ def dumped(value: object) -> bytes:
 
 
 def kept(world: World) -> Iterator[str]:
-    """Every text that the state machine has of its peers."""
+    """Every text of a peer that the state machine keeps."""
     for group in world.core.tables.groups.values():
         yield from (group.cluster_name, group.broker_name)
         for one in group.replicas.values():
@@ -259,7 +259,7 @@ def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> No
 
 
 def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
-    """Up to 1,024 requests wait for their turn, and 16 MiB of each would be 16 GiB."""
+    """Up to 1,024 requests wait for their turn; with 16 MiB each they would take 16 GiB."""
     fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
     first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
     assert isinstance(first, Later) and not first.done
@@ -283,7 +283,7 @@ def test_a_client_of_the_log_appends_an_entry_of_a_mebibyte(world: World) -> Non
 
 
 def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
-    """The disk does nothing, so that each entry stays open."""
+    """The disk does not work, so that each entry stays pending."""
     large, waiting, refused = entry_of(3 << 20), [], []
     for _ in range(CLIENT_OPEN_MAX // (3 << 20) + 2):
         answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
@@ -306,12 +306,12 @@ def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: Wor
 
 
 def finished(answer: Any) -> Any:
-    """The answer of a request that is read in steps."""
+    """The response to a request that is handled in steps."""
     return finish(answer) if isinstance(answer, Generator) else answer
 
 
 def entry_of(size: int) -> str:
-    """An event that a controller of RocketMQ writes, with a member that is not read."""
+    """An event as a controller of RocketMQ writes it, with a member that Turbopump ignores."""
     members = {
         "brokerAddress": "10.0.0.7:1", "brokerName": "padded", "clusterName": "C",
         "newBrokerId": 1, "registerCheckCode": "10.0.0.7:1;1", "padding": "x" * size,
@@ -352,7 +352,7 @@ def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> Non
 
 
 def answered(answer: Any) -> Command:
-    """An answer that is there at once."""
+    """A response that is available at once."""
     if isinstance(answer, Later):
         assert answer.done
         answer = answer.value

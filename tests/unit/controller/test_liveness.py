@@ -1,4 +1,4 @@
-"""Heartbeats: which was heard, which is alive, what kills."""
+"""Heartbeats: the last ones, the live brokers, and the reasons to count a broker as dead."""
 
 from turbopump.controller import liveness
 from turbopump.controller.liveness import Heartbeats, Key
@@ -42,7 +42,7 @@ def test_without_one_it_is_ten_seconds_and_no_one_is_believed_for_ever() -> None
 
 
 def test_the_newest_word_of_a_log_counts() -> None:
-    """One that cut its log has a shorter one: RocketMQ would keep the longer."""
+    """A broker that cut its log reports a shorter one: RocketMQ would keep the longer."""
     table = Heartbeats()
     beat(table, 0, max_offset=500, epoch=3)
     beat(table, 1, max_offset=100, epoch=2)
@@ -56,7 +56,7 @@ def test_who_asks_for_something_lives() -> None:
     table = Heartbeats()
     assert table.touch(KEY, 5, 0) and table.heard(KEY, 0) and table.newest(KEY) is None
     assert not table.touch(KEY, 5, 1)
-    assert beat(table, 2) is True  # the first word of its log is news
+    assert beat(table, 2) is True  # the first report of its log is new
     table.touch(KEY, 5, 9_000)
     assert table.newest(KEY) is not None and table.heard(KEY, 19_000)
 
@@ -96,7 +96,7 @@ def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
 
 
 def test_whom_a_leader_waited_for_is_dead() -> None:
-    """Its own timeout was shorter than that of brokers of which nothing is known."""
+    """The broker's own timeout was shorter than the default timeout."""
     table = Heartbeats()
     beat(table, 500, timeout_ms=1_000)
     table.lead(1_000)
@@ -105,7 +105,7 @@ def test_whom_a_leader_waited_for_is_dead() -> None:
     beat(table, 3_000, timeout_ms=1_000)
     assert table.alive(KEY, 3_000)
     assert table.expire(4_001) == [KEY]
-    table.lead(4_500)  # another one led meanwhile: it may have granted a lease
+    table.lead(4_500)  # a different controller led meanwhile: it may have granted a lease
     assert table.alive(KEY, 14_500) and not table.alive(KEY, 14_501)
 
 
@@ -117,7 +117,7 @@ def test_a_closed_connection_is_no_silence() -> None:
     table.lead(1_500)
     assert not table.alive(KEY, 1_501)
     table.expire(11_001)
-    table.lead(12_000)  # too long ago to mean anything
+    table.lead(12_000)  # too old for this lead
     assert table.alive(KEY, 12_001)
 
 
@@ -137,7 +137,7 @@ def test_what_came_while_the_controller_slept_is_read_first() -> None:
     beat(table, 0)
     for now_ms in range(0, 9_901, 100):
         table.on_tick(now_ms)
-    table.on_tick(10_500)  # stood still, too short for a credit; what came is not read yet
+    table.on_tick(10_500)  # a pause too short for a credit; received heartbeats are not read yet
     assert table.expire(10_500) == [] and table.alive(KEY, 10_500)
     beat(table, 10_501)
     table.on_tick(10_520)
@@ -192,7 +192,8 @@ def test_the_dead_are_bounded_in_bytes(monkeypatch) -> None:
 
 
 def silent_under_a_stutter(stopped_ms: int, runs_ms: int) -> int:
-    """When a broker that was heard at 0 is missed by a controller that runs now and then."""
+    """The time at which a broker with a heartbeat at 0 expires in a controller that is paused
+    repeatedly."""
     table = Heartbeats()
     now_ms = 0
     beat(table, now_ms)
@@ -206,14 +207,14 @@ def silent_under_a_stutter(stopped_ms: int, runs_ms: int) -> int:
 
 
 def test_a_controller_that_stutters_misses_a_silent_broker() -> None:
-    """The stops credited whole, it took 80 s and 48 s."""
+    """With the pauses credited in full it took 80 s and 48 s."""
     for stopped_ms, runs_ms in ((1_100, 140), (1_200, 300), (900, 20), (3_000, 20)):
         took_ms = silent_under_a_stutter(stopped_ms, runs_ms)
         assert 10_000 < took_ms <= 11_000 + 2 * stopped_ms, (stopped_ms, runs_ms, took_ms)
 
 
 def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
-    """Its heartbeats come while the controller stands still, and are read behind the first tick."""
+    """The broker's heartbeats arrive during the pauses, and are read after the first tick."""
     table = Heartbeats()
     for now_ms in range(0, 120_000, 1_250):
         table.on_tick(now_ms)

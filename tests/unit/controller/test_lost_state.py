@@ -1,6 +1,5 @@
-"""Controllers that know less than their brokers: restored from an older copy, or made to forget
-brokers that live.
-"""
+"""Controllers with less knowledge than their brokers: restored from an older copy, or ordered to
+remove live brokers."""
 
 import pytest
 from tests.unit.controller.groups import CLUSTER, NAME, Leader, Node, set_up
@@ -31,7 +30,8 @@ def tell(leader: Leader, broker_id: int, epoch: int, end: int, standing: int | N
 
 
 def restored() -> Leader:
-    """The copy says: 1 is master in epoch 1, all in sync. By now 3 is, in epoch 4; 1 is outside."""
+    """The restored copy has 1 as the master in epoch 1, with all in sync. By now 3 is the master in
+    epoch 4, and 1 is outside of the set."""
     leader = set_up()
     tell(leader, 1, 1, 5000, OUTSIDE)
     tell(leader, 2, 4, 900, MEMBER)
@@ -41,7 +41,7 @@ def restored() -> Leader:
 
 class TestAnOlderCopy:
     def test_the_master_of_the_later_epoch_begins_one_beyond_it(self) -> None:
-        """Before, the master of the copy stayed, and no lease was ever granted."""
+        """Otherwise the copy's master would stay, and no lease would be granted."""
         leader = restored()
         assert leader.look() is not None
         assert (leader.group.master_id, leader.group.master_epoch) == (3, 5)
@@ -58,7 +58,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 5)
 
     def test_nobody_of_the_copys_set_is_elected_before_the_others_are_here(self) -> None:
-        """The master of epoch 4 is not here: 1 is in the set of the copy, and lacks a lot."""
+        """The master of epoch 4 is absent: 1 is in the copy's set, and lacks many bytes."""
         leader = restored()
         leader.live.ids = {1, 2}
         assert leader.look() is None
@@ -72,7 +72,7 @@ class TestAnOlderCopy:
 
     def test_without_the_master_the_most_of_those_that_may_have_all(self) -> None:
         leader = restored()
-        tell(leader, 3, 4, 900, None)  # it was started anew
+        tell(leader, 3, 4, 900, None)  # the broker was restarted
         leader.look()
         assert (leader.group.master_id, leader.group.master_epoch) == (2, 5)
 
@@ -91,7 +91,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 1)
 
     def test_a_heartbeat_is_enough(self) -> None:
-        """And none has to die for it: it was a group that looked healthy and took no writes."""
+        """No broker has to die for it: otherwise a healthy group would accept no writes."""
         node = Node()
         copy = set_up()
         node.core.restore(copy.tables.snapshot())
@@ -102,7 +102,8 @@ class TestAnOlderCopy:
         assert (group.master_id, group.master_epoch) == (3, 5)
 
     def test_an_older_master_does_not_overtake_one_that_is_silent(self) -> None:
-        """3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and says so."""
+        """Broker 3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and reports
+        it."""
         leader = restored()
         tell(leader, 3, 6, 1000, REIGNS)
         tell(leader, 2, 4, 900, REIGNS)
@@ -114,7 +115,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (3, 7)
 
     def test_a_later_set_of_the_same_epoch(self) -> None:
-        """The copy says that all are in sync; since then 1, the master, is alone in the set."""
+        """In the copy all are in sync; since then 1, the master, is the only member of the set."""
         leader = set_up()
         tell(leader, 1, 1, 5000, REIGNS)
         tell(leader, 2, 1, 900, OUTSIDE)
@@ -150,7 +151,8 @@ class TestAnOlderCopy:
 
 
 class TestAColdTable:
-    """A controller that just started leads: it learns what brokers are by their next heartbeats."""
+    """A controller that just started leads: it learns the brokers' states by their next
+    heartbeats."""
 
     def test_an_older_master_is_not_elected_before_the_others_were_heard(self) -> None:
         node = copied()
@@ -185,7 +187,7 @@ class TestAColdTable:
         assert master_of(node) == (1, 2)
 
     def test_what_was_heard_before_the_lead_counts(self) -> None:
-        """So a warm table does not wait, though a broker is dead."""
+        """A warm table does not wait, although a broker is dead."""
         node = copied(leads=False)
         for broker_id in (1, 2, 3):
             node.beat(broker_id, leased=True, standing=MEMBER)
@@ -198,7 +200,7 @@ class TestAColdTable:
 
 
 class TestEmptied:
-    """All controllers lost all they had: brokers come back one after the other."""
+    """All controllers lost their state: brokers return one after the other."""
 
     def test_the_first_to_come_waits_for_the_others(self) -> None:
         node = Node()
@@ -240,7 +242,7 @@ class TestEmptied:
         assert node.elect(1).code == 0
 
     def test_an_id_that_is_anothers_by_now(self) -> None:
-        """Its broker hears that it is unknown, and is refused with the code of its first life."""
+        """The id's old broker learns that it is unknown, and is refused with its old check code."""
         node = Node()
         node.lead()
         come(node, 1, epoch=4, standing=REIGNS)
@@ -254,7 +256,7 @@ class TestEmptied:
 
 
 def copied(*, leads: bool = True) -> Node:
-    """A controller that begins with the copy of `restored`."""
+    """A controller that starts with the copy of `restored`."""
     node = Node()
     node.core.restore(set_up().tables.snapshot())
     if leads:
@@ -309,7 +311,7 @@ class TestForgotten:
         assert node.beat(1).unknown is True
 
     def test_who_was_outside_of_the_set_is_not_the_first_for_coming_first(self) -> None:
-        """cleanBrokerMetadata -l: all live, and come back under other ids."""
+        """cleanBrokerMetadata -l removes live brokers, which return with other ids."""
         leader = set_up()
         assert leader.clean(living=True).code == 0
         leader.live.ids, leader.live.logs = {4, 5, 6}, {}
@@ -331,7 +333,7 @@ class TestForgotten:
         assert leader.group.master_id == 4
 
     def test_all_members_forgotten_and_back(self) -> None:
-        """One replica outside of the set was not named, so the group is there all the time."""
+        """A replica outside of the set was not removed, so the group always exists."""
         leader = set_up()
         leader.alter({1, 2})
         leader.clean("1;2", living=True)

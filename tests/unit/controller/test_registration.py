@@ -38,7 +38,7 @@ def test_an_id_is_not_given_again_after_its_broker_was_forgotten() -> None:
     assert apply(leader, 1) == Code.CONTROLLER_BROKER_ID_INVALID
     assert leader.register(1).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     assert leader.join(5).code == Code.SUCCESS
-    assert leader.epochs == (1, 3)  # as it was left
+    assert leader.epochs == (1, 3)  # the group is unchanged
 
 
 def test_a_name_belongs_to_one_cluster() -> None:
@@ -162,7 +162,7 @@ def test_c11_cleaning() -> None:
 
 
 def test_cleaning_forgets_who_is_named_and_nobody_else() -> None:
-    """RocketMQ forgets the whole group where living brokers may be cleaned."""
+    """RocketMQ removes the whole group if live brokers may be cleaned."""
     leader = set_up()
     told = leader.clean("2", living=True)
     assert told.events == (CleanBrokerData(NAME, frozenset({2})),)
@@ -192,17 +192,17 @@ def test_cleaning_who_is_not_there_changes_nothing() -> None:
 
 @pytest.mark.parametrize("word", ["unclean", "damaged"])
 def test_a_doubt_that_is_repeated_adds_no_entry(word: str) -> None:
-    """A broker that had to register again each half second wrote an entry and a set each time."""
+    """A broker that registered again every half second would write an entry and a set each time."""
     node = running()
     node.register(2, life=7, **{word: True})
     entries, set_epoch = len(node.quorum.entries), node.group.set_epoch
     for _ in range(3):
         assert node.register(2, life=7, **{word: True}).code == 0
     assert (len(node.quorum.entries), node.group.set_epoch) == (entries, set_epoch)
-    # Its next life may have lost what its master had seen it catch up with.
+    # The broker's next process may have lost bytes that its master had counted.
     node.register(2, life=8, **{word: True})
     assert (len(node.quorum.entries), node.group.set_epoch) == (entries + 1, set_epoch + 1)
-    # So may one that was in the set again.
+    # The same holds for a broker that was in the set again.
     node.beat(2)
     assert node.alter(1, 2, 3).code == 0
     node.register(2, life=8, **{word: True})

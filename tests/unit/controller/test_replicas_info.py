@@ -1,4 +1,4 @@
-"""The state of many groups is sent in steps, by one leader from the first to the last."""
+"""The state of many groups is sent in steps, all by the same leader."""
 
 from collections.abc import Generator
 
@@ -16,7 +16,7 @@ NOT_LEADER = ResponseCode.CONTROLLER_NOT_LEADER
 
 
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A leader with 20 groups of one replica, reported in steps of four."""
+    """A leader with 20 groups with a replica each, reported in steps of four."""
     monkeypatch.setattr(replicas_info, "REPLICAS_OF_STEP", 4)
     node = Node()
     node.lead()
@@ -38,7 +38,8 @@ def asked_for_all(node: Node) -> Generator[None, None, Later[Command]]:
 def test_many_groups_are_told_of_in_steps(
     monkeypatch: pytest.MonkeyPatch, read_event: bool
 ) -> None:
-    """2,000 at once took 43 ms; one that goes between two steps is left out."""
+    """The response for 2,000 groups at once took 43 ms; a group removed between two steps is left
+    out."""
     node = many_groups(monkeypatch)
     node.core.config.is_process_read_event = read_event
     steps = asked_for_all(node)
@@ -59,7 +60,7 @@ def test_many_groups_are_told_of_in_steps(
 
 
 def test_steps_of_two_leads_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was sent before the lead was lost may be old."""
+    """Parts collected before the lead was lost may be outdated."""
     node = many_groups(monkeypatch)
     steps = asked_for_all(node)
     next(steps)

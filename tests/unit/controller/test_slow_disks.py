@@ -25,7 +25,7 @@ class TestChoice:
         assert leader.elect(1).header.master_broker_id == 2
 
     def test_a_member_that_reports_nothing_does_not_lead(self) -> None:
-        """It is a broker of RocketMQ, or has not synced yet."""
+        """The member is a broker of RocketMQ, or has made no sync yet."""
         leader = set_up()
         leader.live.unfit[1] = Fitness.SLOW
         assert leader.look() is None
@@ -159,7 +159,7 @@ class TestHeartbeats:
 
 
 def settled() -> Node:
-    """A leader with three brokers in sync, whose reign is old enough to be moved."""
+    """A leader with three brokers in sync, and a master old enough to be replaced."""
     node = running()
     for _ in range(SETTLED_MS // 1000):
         node.tick(1000)

@@ -1,4 +1,4 @@
-"""Stalls: how much of the time a controller stood still, and what it does then."""
+"""Stalls: the share of time in which a controller was paused, and its reaction."""
 
 from tests.unit.controller.groups import CLUSTER, NAME, Node, running
 
@@ -11,7 +11,7 @@ from turbopump.engine.later import Later
 
 
 def run(table: Stalls, since_ms: int, until_ms: int, stopped_ms: int = 0) -> int:
-    """Ticks of 20 ms, and a stop of that long after each 140 ms; when the last one was."""
+    """Run ticks of 20 ms, with a pause after every 140 ms; returns the time of the last tick."""
     now_ms, ran_ms = since_ms, 0
     while now_ms < until_ms:
         now_ms += 20
@@ -57,23 +57,23 @@ def test_the_lead_does_not_go_round() -> None:
 
 
 class Handed(Driver):
-    """A driver of a member that leads, which knows the members it would ask."""
+    """A driver of a leading member that can hand its leadership over."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.waited: list[bool] = []
-        """Whenever it was asked: whether broker 1 was not missed yet."""
+        """For each call: whether broker 1 was still counted as alive."""
 
     def hand_over(self, now_ms: int) -> str | None:
         self.waited.append(self._node.core.heartbeats.heard((CLUSTER, NAME, 1), now_ms))
         return "n1"
 
     def on_tick(self, now_ms: int) -> None:
-        """Nothing is due."""
+        """Do nothing: no work is due."""
 
 
 def stutter(controller: Controller, node: Node, brokers: tuple[int, ...]) -> None:
-    """Twelve seconds, 1.1 of each 1.25 stopped, with heartbeats of those brokers."""
+    """Run twelve seconds, 1.1 of every 1.25 s paused, with heartbeats of those brokers."""
     controller.tick()
     for _ in range(10):
         node.now_ms += 1_100
@@ -95,7 +95,7 @@ def test_a_leader_that_stutters_hands_the_lead_over() -> None:
 
 
 def test_it_does_not_while_a_silence_is_waited_for() -> None:
-    """The next leader would begin to wait anew."""
+    """The next leader would restart the wait."""
     node = running()
     driver = Handed(node)
     controller = Controller(ControllerConfig(), lambda: node.now_ms, lambda _: Later())
@@ -119,7 +119,7 @@ def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:
         node.quorum.term = term
         node.lead()
         node.tick(500)
-    assert node.group.master_id == 2  # 10 s after it was heard
+    assert node.group.master_id == 2  # 10 s after its last heartbeat
 
     other = running()
     other.tick()
@@ -133,4 +133,4 @@ def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:
         other.lead()
         other.tick()
     other.tick(500)
-    assert other.group.master_id == 1  # another one may have granted a lease
+    assert other.group.master_id == 1  # a different controller may have granted a lease

@@ -91,8 +91,8 @@ def test_a_later_copy_of_a_group_leaves_the_group_alone() -> None:
 
 
 def test_a_snapshot_is_what_the_groups_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of groups are kept: each change is in the next snapshot, and nothing else is written
-    again. A snapshot of ten thousand groups in one piece held the loop for 80 ms."""
+    """Encoded groups are cached: each change is in the next snapshot, and only changed groups are
+    encoded again. Encoding ten thousand groups at once blocked the loop for 80 ms."""
     tables = GroupTables()
     names = [f"group-{number}" for number in range(300)]
     for name in names:
@@ -125,7 +125,7 @@ def test_what_stays_of_forgotten_groups_is_bounded() -> None:
 
 
 def test_a_million_events_leave_a_small_snapshot() -> None:
-    """R35: what a start reads is the tables, not their history. (A tenth of it here.)"""
+    """R35: a start reads the tables, not their history. (The test applies 100,000 events.)"""
     tables = set_up().tables
     alter = events.AlterSyncStateSet(NAME, frozenset({1, 2}))
     for _ in range(100_000):

@@ -1,4 +1,4 @@
-"""Suspects: whose connection closed, and what a connection to the port says."""
+"""Suspects: brokers with a closed connection, and the results of probing their port."""
 
 import pytest
 from tests.unit.controller.groups import Ports
@@ -11,7 +11,7 @@ KEY: Key = ("c", "b", 1)
 
 
 class World:
-    """Suspects, and who of them is dead."""
+    """Suspects, and those found dead."""
 
     def __init__(self, found: Probed | None) -> None:
         self.ports = Ports(found)
@@ -67,7 +67,7 @@ def test_who_ends_slowly_is_dead_once_it_refuses() -> None:
 
 
 def test_who_closes_again_begins_anew() -> None:
-    """The answer to a question of before says nothing of the second connection."""
+    """The result of the earlier probe does not hold for the second connection."""
     world = World(None)
     world.suspects.add(KEY, "a:1", 0)
     world.suspects.add(KEY, "a:1", 180)
@@ -98,5 +98,5 @@ def test_not_all_are_asked_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for later in world.ports.waiting:
         later.resolve(Probed.REFUSED)
     assert world.dead == keys[:2]
-    world.suspects.on_tick(1_000)  # who was not asked yet is not missed
+    world.suspects.on_tick(1_000)  # suspects without a probe are ignored
     assert world.ports.asked == ["a:0", "a:1", "a:2"] and world.dead == keys[:2]

@@ -1,4 +1,4 @@
-"""A store with tiny files over a temporary folder, and a disk that works when a test says so."""
+"""A store with tiny files over a temporary folder, and a disk that works when a test calls it."""
 
 import errno
 from collections import deque
@@ -46,8 +46,8 @@ class HeldJob:
 
 
 class HeldDisk:
-    """Does nothing until `step`: a test sees every moment between two syncs. Log files are made at
-    once or, with `holds_files`, by `make_files`."""
+    """A disk that works only in `step`, so that a test sees every moment between two syncs. Log
+    files are made at once or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self.jobs: deque[HeldJob] = deque()
@@ -66,7 +66,7 @@ class HeldDisk:
         return job
 
     def make_files(self) -> None:
-        """Make the log files that are asked for so far, or fail to."""
+        """Finish the requested log files, or fail to make them."""
         files, self._files = self._files, []
         for job in files:
             job.finish()
@@ -77,13 +77,14 @@ class HeldDisk:
             self.jobs.popleft().finish()
 
     def say_room(self) -> None:
-        """Say how full the disk is, as a thread that syncs nothing does."""
+        """Report the disk's usage, as a thread without a sync does."""
         for job in [job for job in self.jobs if job.asks_room]:
             self.jobs.remove(job)
             job.finish()
 
     def drain(self, *, say_room: bool = True) -> None:
-        """Run all work, also what it leads to; or all but to say how full the disk is."""
+        """Run all queued work and the work that it queues; optionally except for queries of disk
+        usage."""
         while todo := [job for job in self.jobs if say_room or not job.asks_room]:
             self.jobs.remove(todo[0])
             todo[0].finish()
@@ -157,14 +158,14 @@ class TroubledFiles(RealFiles):
 
 
 class RoomyFiles(RealFiles):
-    """The real files on a disk with room: how full this machine's is changes no test's outcome."""
+    """The real files on a disk with room, so that this machine's disk usage affects no test."""
 
     def used_ratio(self, path: str) -> float:
         return 0.1
 
 
 class Stores:
-    """Opens stores in one folder; those still open at the end are let go."""
+    """Opens stores in a folder; stores still open at the end are killed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -200,7 +201,7 @@ class Stores:
         return store
 
     def kill(self, store: Store) -> None:
-        """Leave the files as a killed process does: nothing is flushed or closed in order."""
+        """Leave the files as a killed process does: without a flush or an orderly close."""
         self._open.remove(store)
         if store._closed:
             return
@@ -208,7 +209,7 @@ class Stores:
         store._lock.release()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Kill all open stores."""
         while self._open:
             self.kill(self._open[0])
 
@@ -231,24 +232,24 @@ def troubled(stores: Stores) -> TroubledFiles:
 
 @pytest.fixture
 def held_disk() -> HeldDisk:
-    """A disk that works when a test says so."""
+    """A disk that works when a test calls it."""
     return HeldDisk()
 
 
 def text(**properties: str) -> bytes:
-    """Encoded properties."""
+    """Encode properties of a message."""
     return b"".join(f"{name}\x01{value}\x02".encode() for name, value in properties.items())
 
 
 @pytest.fixture
 def properties() -> Callable[..., bytes]:
-    """Encode properties."""
+    """A function that encodes properties of a message."""
     return text
 
 
 @pytest.fixture
 def put() -> Callable[..., Appended]:
-    """Append one message that must be taken."""
+    """Append a message, which the store must accept."""
 
     def run(
         store: Store,
@@ -269,7 +270,7 @@ def put() -> Callable[..., Appended]:
 
 @pytest.fixture
 def settle() -> Callable[[Store], int]:
-    """Let the time pass in which everything becomes durable; returns the time then."""
+    """Advance the clock until all is durable; returns the time."""
 
     def run(store: Store) -> int:
         now_ms = NOW_MS
@@ -301,7 +302,7 @@ def batch_body() -> Callable[..., bytes]:
 
 @pytest.fixture
 def read_bodies() -> Callable[..., list[bytes]]:
-    """All bodies of a queue, read as a consumer reads."""
+    """Bodies of a queue, read as a consumer reads them."""
 
     def run(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         bodies = []

@@ -1,4 +1,4 @@
-"""The dialect of fastjson: what is read, what is written, and what is refused."""
+"""The dialect of fastjson: accepted texts, written texts, and refused texts."""
 
 import math
 
@@ -94,7 +94,7 @@ def test_what_is_read_can_be_written() -> None:
 
 
 def test_beans_as_keys_do_not_nest() -> None:
-    """Each level would double the backslashes of the level inside it."""
+    """Each level would double the backslashes of the level inside."""
     assert loads("{{1:2}:3}") == {'{"1":2}': 3}
     with pytest.raises(ValueError, match="key inside a key"):
         loads("{" * 100 + "1:2" + "}:3" * 99 + "}")
@@ -129,7 +129,7 @@ def test_what_takes_python_piece_by_piece_is_bounded(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_each_character_is_read_once(text: str) -> None:
-    """Quadratic time would be hours here."""
+    """Quadratic time would take hours here."""
     with pytest.raises(ValueError):
         loads(text)
 
@@ -154,7 +154,7 @@ def test_references_are_resolved_where_simple() -> None:
 
 
 def test_references_cannot_multiply() -> None:
-    """Twenty levels of two references each would be a million values."""
+    """Twenty levels with two references each would be a million values."""
     levels = ['"l0":[1,1]']
     levels += [f'"l{n}":[{{"$ref":"$.l{n - 1}"}},{{"$ref":"$.l{n - 1}"}}]' for n in range(1, 21)]
     value = loads("{" + ",".join(levels) + "}")

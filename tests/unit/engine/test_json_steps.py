@@ -1,4 +1,5 @@
-"""Long JSON texts in pieces: the same values as at once, bounded before objects are made."""
+"""Long JSON texts in pieces: the same values as at once, with limits checked before objects are
+made."""
 
 import json
 import random
@@ -12,7 +13,7 @@ from turbopump.net.wire import bodies
 
 
 def run(steps):
-    """What the steps come to, and how many there were."""
+    """The result of the steps, and their number."""
     count = 0
     while True:
         try:
@@ -37,7 +38,7 @@ def a_value(chance: random.Random, depth: int = 0):
 
 
 def plain(value):
-    """As it is read again: None members are not written."""
+    """The value after a round trip: None members are not written."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items() if one is not None}
     return [plain(one) for one in value] if isinstance(value, list) else value
@@ -84,7 +85,7 @@ def test_a_step_writes_a_bounded_number_of_values() -> None:
 
 
 def test_a_long_text_is_not_copied_at_its_end() -> None:
-    """That was one step: 8 to 15 ms for 20 MiB."""
+    """The copy would be a single step of 8 to 15 ms for 20 MiB."""
     value = ["x" * 1_000] * 4_000
     tracemalloc.start()
     try:

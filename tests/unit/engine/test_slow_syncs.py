@@ -1,4 +1,4 @@
-"""A store whose syncs take too long for sends takes messages, and reports that it is slow."""
+"""A store with syncs too slow for sends accepts messages, and reports that it is slow."""
 
 from typing import Any
 

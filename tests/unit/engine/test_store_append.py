@@ -1,4 +1,4 @@
-"""Appending: what a record gets, where it goes, and what is refused."""
+"""Appending: the fields of a record, its place, and refused messages."""
 
 from typing import Any
 

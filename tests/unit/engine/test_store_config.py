@@ -1,4 +1,4 @@
-"""Settings: RocketMQ's defaults, its property keys, and what cannot work."""
+"""Settings: RocketMQ's defaults, its property keys, and invalid values."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from turbopump.engine.types import FlushMode, StoreError
 
 
 def read(properties: dict[str, str]) -> StoreConfig:
-    """As a node's configuration does (`net/config/node_config.py`)."""
+    """Parse properties as the configuration of a node does (`net/config/node_config.py`)."""
     values = {}
     for attribute, key in keys_of(StoreConfig).items():
         if key.name in properties:

@@ -1,4 +1,4 @@
-"""Durability: group commit, visibility under SYNC_FLUSH, the rhythm of ASYNC_FLUSH, failures."""
+"""Durability: group commit, visibility with SYNC_FLUSH, intervals of ASYNC_FLUSH, failures."""
 
 import errno
 from typing import Any
@@ -23,7 +23,7 @@ def sync(stores: Any) -> Any:
 
 
 def statuses(store: Any, *appended: Any) -> list[PutStatus]:
-    """The answers as they arrive."""
+    """Statuses of the responses, as they arrive."""
     seen: list[PutStatus] = []
     for one in appended:
         store.when_safe(one).then(seen.append)
@@ -127,7 +127,7 @@ def test_a_wait_that_takes_too_long_is_a_timeout_and_the_message_stays(
 def test_a_clock_set_back_pauses_nothing(
     stores: Any, sync: Any, put: Any, held_disk: Any, troubled: Any
 ) -> None:
-    """Flushing, deadlines, the checkpoint and the look at the disk go by the steady time."""
+    """Flushes, deadlines, the checkpoint and the disk's usage use the steady clock."""
     sync.configure(flush_disk_type=FlushMode.ASYNC_FLUSH)
     store = sync.open(held_disk)
     held_disk.drain()
@@ -188,7 +188,7 @@ def test_a_sync_over_several_files(sync: Any, put: Any, held_disk: Any) -> None:
 def test_rounds_that_are_always_due_are_noted(
     stores: Any, put: Any, monkeypatch: Any, thorough_ms: int, round_bytes: int
 ) -> None:
-    """Retention waits for the checkpoint: a busy store must not keep it from being written."""
+    """Retention waits for the checkpoint: a busy store must not delay it forever."""
     monkeypatch.setattr(checkpointer, "ROUND_BYTES", round_bytes)
     stores.configure(
         flush_consume_queue_thorough_interval_ms=thorough_ms, flush_commit_log_least_pages=0
@@ -216,7 +216,7 @@ class TestFailingSync:
         held_disk.drain()
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
         troubled.fail_sync = False
-        # The device works again, but what the kernel dropped is unknown.
+        # The device works again, but it is unknown which pages the kernel dropped.
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
@@ -245,7 +245,8 @@ class TestFailingSync:
 
 
 class TestHangingCheckpoint:
-    """Of queues, index or checkpoint: the same, also while the log itself is synced."""
+    """A hanging sync of queues, index or checkpoint has the same effect, also during a sync of the
+    log."""
 
     def test_counts_as_failed_after_its_time(
         self, stores: Any, put: Any, held_disk: Any, caplog: Any
@@ -307,7 +308,7 @@ class TestHangingCheckpoint:
 
 
 class TestHangingSync:
-    """A sync that does not return: the disk holds it, and time passes by ticks."""
+    """A sync that does not return: the disk holds it, and the clock advances by ticks."""
 
     def test_counts_as_failed_after_its_time(
         self, sync: Any, put: Any, held_disk: Any, caplog: Any

@@ -220,7 +220,7 @@ class TestQuery:
         assert len(store.query("T", "same", 1000, 0, FOREVER).slices) == 64
 
     def test_other_keys_of_the_same_hash_do_not_count(self, stores: Any, put: Any) -> None:
-        """64 newer messages of another key hid the message that was asked for."""
+        """64 newer messages with a different key must not hide the message."""
         store = stores.open()
         put(store, body=b"wanted", KEYS="AaAa", now_ms=NOW_MS)
         assert java_hash(b"T#AaAa") == java_hash(b"T#BBBB") == java_hash(b"T#AaBB")
@@ -355,8 +355,8 @@ class TestExtensions:
         assert again.units("T", 0, 30, 1)[0].tags_code == java_hash(b"a")
 
     def test_a_round_syncs_all_files_that_have_new_units(self, stores: Any, put: Any) -> None:
-        """Queues with extensions were never among the dirty ones, and of the extensions only the
-        last file was synced, although by the checkpoint all units are durable."""
+        """Otherwise queues with extensions would never be dirty, and only the last extension file
+        would be synced, although the checkpoint calls all units durable."""
         stores.configure(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=100)
         store = stores.open()
         for _ in range(30):

@@ -1,4 +1,4 @@
-"""The judges of the chaos evaluation, on histories made by hand; and its plans and its network."""
+"""The verdicts of the chaos evaluation on invented histories; and its plans and its network."""
 
 import random
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_recovery_is_from_the_first_refusal_to_the_next_success(tmp_path: Path) 
 
 
 def killed(tmp_path: Path, *, b_takes_at: int = 1200) -> list[Window]:
-    """A has half, its process is killed at 1000, B takes it, C comes and gets the other half."""
+    """A has half, its process is killed at 1000, B gets all, C joins and gets the first half."""
     rows = [
         f"own {A} 10 {FIRST}",
         f"own {B} 11 {SECOND}",
@@ -112,8 +112,8 @@ def test_a_kill_and_its_recovery_are_measured(tmp_path: Path) -> None:
 def test_members_that_come_one_after_the_other_each_take_their_share(
     tmp_path: Path, swapped: int
 ) -> None:
-    """Six queues of two go to four: C takes two of them, D one, of any that has two. What else a
-    member loses was not needed."""
+    """Six queues of two members go to four members: C gets two queues, D gets one. Any other queue
+    that a member loses was moved needlessly."""
     rows = [f"own {A} 10 q:0,q:1,q:2", f"own {B} 11 q:3,q:4,q:5", f"started {A} 12"]
     rows += [f"started {B} 12", f"started {C} 3000", f"started {D} 3200"]
     rows += [f"own {A} 3100 q:0,q:1", f"own {B} 3100 q:3,q:4", f"own {C} 3110 q:2,q:5"]
@@ -126,7 +126,8 @@ def test_members_that_come_one_after_the_other_each_take_their_share(
 
 
 def lossy(tmp_path: Path, *changes: str) -> Window:
-    """Packets to n3 are lost; n2 and n1 share, with the notices of a coordinator, if it has any."""
+    """Packets to n3 are lost; n2 and n1 share the queues, with a coordinator's notices, if
+    given."""
     rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {ALL}", f"own {B} 1500 {SECOND}"]
     rows += [f"own {A} 2700 broker-a:0", f"own {A} 2900 {FIRST}"]
     rows += [f"started {one} 12" for one in (A, B)]
@@ -140,7 +141,7 @@ def lossy(tmp_path: Path, *changes: str) -> Window:
 
 
 def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: Path) -> None:
-    """Members leave and come back within one window."""
+    """Members leave and return within a single window."""
     one = lossy(tmp_path)
     assert (one.notice_ms, one.settle_ms) == (1500, 1400)
     first = '{"trigger":"left","time_ms":1100,"start_ms":1000}'
@@ -154,7 +155,7 @@ def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: P
 def test_a_node_hears_of_a_notice_when_what_it_waits_for_was_sent_again(
     tmp_path: Path, b_at: int, found: tuple[int, int]
 ) -> None:
-    """Which does not excuse what the others do late."""
+    """This does not excuse late changes of the other members."""
     rows = [f"own {B} 11 {ALL}", f"own {B} {b_at} {SECOND}", f"own {A} 4400 {FIRST}"]
     rows += [f"started {one} 12" for one in (A, B)]
     happened = (Happened("random-loss", False, 2000, ("n1",)), Heard("n1", 3500), Ended(9000))
@@ -168,7 +169,7 @@ def test_a_node_hears_of_a_notice_when_what_it_waits_for_was_sent_again(
 
 
 def test_a_process_that_is_stopped_is_no_change(tmp_path: Path) -> None:
-    """The brokers know of a sleep when its heartbeats are missing."""
+    """Brokers notice a pause by its missing heartbeats."""
     rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {SECOND}", f"own {B} 6000 {ALL}"]
     rows += [f"own {B} 6300 {ALL},broker-a:2"] + [f"started {one} 12" for one in (A, B)]
     fault, down = Happened("minor-suspend", True, 1000, ("n1",)), Down("n1.1", 1001, True)
@@ -191,7 +192,7 @@ def test_the_page_has_the_tables_of_the_last_run(tmp_path: Path) -> None:
 
 
 def test_owners_under_loss_are_held_against_brokers_alone(tmp_path: Path) -> None:
-    """RocketMQ's clients look for silent members so seldom that few of them are given up."""
+    """RocketMQ's clients check for silent members at such long intervals that few are removed."""
     rows = [f"own {A} 10 {ALL}", f"own {B} 1500 broker-a:0", f"own {B} 1900 "]
     happened = (Happened("random-loss", True, 1000, ("n3",)), Ended(3_000))
     seen = history(tmp_path, *rows, happened=happened)
@@ -252,7 +253,8 @@ def test_a_plan_follows_from_its_seed() -> None:
 
 
 def test_under_loss_the_rest_is_judged(tmp_path: Path) -> None:
-    """A hears nothing and keeps what B got; that is an overlap, but the rest has settled."""
+    """A receives no messages and keeps the queues that B got: an overlap, but the other members
+    settled."""
     rows = [
         f"own {A} 10 {FIRST}",
         f"own {B} 11 {SECOND}",

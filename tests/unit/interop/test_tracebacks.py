@@ -1,4 +1,4 @@
-"""Tracebacks in the logs of processes that a run started."""
+"""Tracebacks in the logs of a run's processes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each change of a name server by an administrator is one line, with old and new value."""
+"""Each administrator's change of a name server is a line of the log, with old and new value."""
 
 import logging
 

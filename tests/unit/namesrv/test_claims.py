@@ -1,4 +1,5 @@
-"""What a registration cannot claim: versions, timeouts and texts of no broker, another's place."""
+"""Claims that a registration cannot make: versions, timeouts, texts of no broker, another broker's
+entry."""
 
 import gc
 import tracemalloc
@@ -34,7 +35,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def probes(bench: Bench) -> list[tuple[str, Callable[[int], None]]]:
-    """Connections that were asked for, with what to call if they are refused."""
+    """Requested probes of addresses, with the callbacks for a refused connection."""
     asked: list[tuple[str, Callable[[int], None]]] = []
     bench.server.probe = lambda address, refused: asked.append((address, refused))
     return asked
@@ -96,7 +97,7 @@ def test_who_refuses_connections_does_not_hold_a_name(
     probes[0][1](bench.now_ms)
     assert bench.server.routes.member_group("a") == {0: ADDRESS}
     assert bench.route().broker_datas[0].broker_addrs == {0: ADDRESS}
-    # Its closed connection is its end, as after any registration.
+    # When its connection closes it is removed, as after any registration.
     bench.peer.lost()
     assert bench.server.routes.member_group("a") == {}
 
@@ -189,7 +190,7 @@ def test_no_request_leaves_a_long_text_behind(
         "key",
         "__ZONE_NAME",
     ]
-    monkeypatch.setattr(handlers.logger, "disabled", True)  # pytest keeps every line that is logged
+    monkeypatch.setattr(handlers.logger, "disabled", True)  # because pytest keeps every logged line
     bench.register()
     code = 0
 

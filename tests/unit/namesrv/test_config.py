@@ -35,7 +35,7 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
 
 
 def test_every_key_of_rocketmqs_name_server_is_known() -> None:
-    """Quiet with RocketMQ's default; nothing else is taken in silence."""
+    """Keys without an effect are silent only with RocketMQ's default."""
     lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
     for row in lines.splitlines():
         of, key, _, default = row.split("\t")

@@ -1,6 +1,6 @@
-"""Requests without header and body: RocketMQ 5.5.0 goes on with many of them (observed).
+"""Requests without header and body: RocketMQ 5.5.0 accepts many of them (observed).
 
-Its names are null then: they are found nowhere, and nothing is kept under them.
+Their names are null then: lookups find no entry, and no entry is made.
 """
 
 import pytest
@@ -49,7 +49,7 @@ REMARKS = {101: "No config item, Namespace: n Key: null"}
 
 @pytest.fixture
 def bench() -> Bench:
-    """A broker, a topic and a value of the name that a null would have as a text."""
+    """A name server with a broker, a topic and a value named as the text of a null."""
     found = Bench()
     names = {"brokerName": "null", "clusterName": "null", "topics": ("null", "other")}
     assert found.register(**names).code == 0

@@ -51,7 +51,7 @@ class NoLink:
 
 
 class Bench:
-    """A name server without a socket, and the ways to ask it."""
+    """A name server without a socket, and methods that send it requests."""
 
     def __init__(self) -> None:
         self.saved: list[dict[str, dict[str, str]]] = []

@@ -26,7 +26,7 @@ def test_another_shape_is_refused(value: object) -> None:
 
 
 class Disk:
-    """Writes when a test says so."""
+    """A disk that writes when a test calls it."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []

@@ -1,4 +1,5 @@
-"""A name server's long answers are made in steps, byte for byte what they would be at once."""
+"""Long responses of a name server are built in steps and have the same bytes as if built at
+once."""
 
 from collections.abc import Generator
 
@@ -13,7 +14,7 @@ MANY = 12_000
 
 @pytest.fixture(scope="module")
 def bench() -> Bench:
-    """With many topics, many brokers and one topic that all of these have."""
+    """A name server with many topics, many brokers and a topic that all these brokers have."""
     bench = Bench()
     bench.register(topics=[f"topic {number * 7919 % MANY}" for number in range(MANY)])
     for number in range(600):
@@ -27,7 +28,7 @@ def bench() -> Bench:
 
 
 def ask(bench: Bench, code: int, **fields: str) -> tuple[bytes, int]:
-    """The body of the answer, and in how many steps it was made."""
+    """The body of the response, and the number of steps that it took."""
     answer = bench.dispatcher.dispatch(new_request(code, fields=fields), bench.peer, bench.now_ms)
     steps = 0
     if isinstance(answer, Generator):

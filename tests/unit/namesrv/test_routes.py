@@ -1,4 +1,5 @@
-"""The rules of remoting.md 8 (RouteInfoManager), one test each, and those the reports added."""
+"""The rules of remoting.md 8 (RouteInfoManager), each with a test, and rules added after bug
+reports."""
 
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_a_refused_claimant_leaves_its_old_place() -> None:
 
 
 def test_the_higher_state_version_wins_in_any_order() -> None:
-    """Regression R28: the last registration took the route, whatever its epoch."""
+    """Regression R28: the last registration replaced the route, whatever its epoch."""
     old = broker(MASTER, configs=topics(state=1))
     new = broker(REPLICA, configs=topics(state=2))
     for order in ([old, new], [new, old], [old, new, old], [new, old, old]):
@@ -128,7 +129,7 @@ def test_a_joiner_with_the_default_id_does_not_take_the_route() -> None:
 
 
 def test_a_late_registration_of_an_earlier_reign_changes_nothing() -> None:
-    """Else one of another master, late too, would pass for newer (group seed 348)."""
+    """Otherwise a late one of a different master would count as newer (group seed 348)."""
     table = table_with(broker(configs=topics(state=4)))
     assert table.register(broker(configs=topics("X", state=2)), "late", NOW) == Registered()
     assert table.data_version("c", MASTER) == DataVersion(0, 4, 0)
@@ -273,7 +274,7 @@ def test_unregistering_a_stranger_changes_nothing() -> None:
 
 
 def test_a_late_request_of_an_earlier_id_leaves_the_broker_of_today() -> None:
-    """A replica that became the master at its address was taken away by the request of its old
+    """A replica that became master at the same address must not be removed by a request for its old
     id."""
     table = table_with(broker(REPLICA, 1), broker(REPLICA, 0))
     assert table.unregister("c", "a", REPLICA, 1) == []

@@ -1,4 +1,4 @@
-"""Proxies before brokers (worlds.py)."""
+"""Proxies in front of brokers (worlds.py)."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ OF_BROKERS = "transactionTimeOut=3000\ntransactionCheckInterval=1000\n"
 
 @pytest.fixture
 def make_proxy(make_world: Callable[..., World]) -> Callable[..., ProxyWorld]:
-    """Makes a proxy with properties of its own, before brokers `a` and `b`."""
+    """Makes a proxy with its own properties, in front of brokers `a` and `b`."""
 
     def make(**properties: str) -> ProxyWorld:
         worlds = [make_world(f"brokerName={name}\n{OF_BROKERS}", name) for name in "ab"]
@@ -23,5 +23,5 @@ def make_proxy(make_world: Callable[..., World]) -> Callable[..., ProxyWorld]:
 
 @pytest.fixture
 def proxy(make_proxy: Callable[..., ProxyWorld]) -> ProxyWorld:
-    """A proxy before brokers `a` and `b`."""
+    """A proxy in front of brokers `a` and `b`."""
     return make_proxy()

@@ -41,7 +41,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(text: str) -> None:
 
 
 def test_every_key_of_rocketmqs_proxy_is_known() -> None:
-    """Quiet with RocketMQ's default."""
+    """Keys without an effect are silent only with RocketMQ's default."""
     lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
     for row in lines.splitlines():
         of, key, _, default = row.split("\t")

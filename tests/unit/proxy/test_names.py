@@ -1,4 +1,4 @@
-"""A proxy's name servers while it runs: a file that changes, names by DNS, and its requests."""
+"""A proxy's name servers while it runs: a changing file, names by DNS, and the proxy's requests."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from turbopump.proxy.names import FollowedNames
 
 
 class Followed:
-    """The names of one proxy, whose file is `file`; time goes on when `look` is called."""
+    """The name servers of a proxy with the configuration file `file`; `look` advances the clock."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rmq-proxy.json"
@@ -28,7 +28,7 @@ class Followed:
         )
 
     def write(self, text: str) -> None:
-        """A new file in the place of the old one, as tools of operators write it."""
+        """Replace the file with a new one, as operators' tools do."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self.file)

@@ -1,4 +1,4 @@
-"""A proxy: which broker executes what, what becomes of it when one fails, what brokers know."""
+"""A proxy: the choice of the broker, failures of brokers, and the brokers' knowledge of clients."""
 
 from collections.abc import Callable
 from typing import Any

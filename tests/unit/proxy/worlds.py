@@ -1,4 +1,4 @@
-"""A proxy before two whole brokers and a name server, without a socket or a loop."""
+"""A proxy in front of two whole brokers and a name server, without a socket or a loop."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -28,7 +28,7 @@ TYPES = {"TNormal": "NORMAL", "TFifo": "FIFO", "TDelay": "DELAY", "TTran": "TRAN
 
 
 class FarBroker:
-    """A broker at an address, with the connection that the proxy has to it."""
+    """A broker at an address, and the proxy's connection to it."""
 
     def __init__(self, world: World, address: str, table: Dispatcher) -> None:
         self.world = world
@@ -39,12 +39,12 @@ class FarBroker:
         self.connect()
 
     def connect(self) -> None:
-        """The proxy's connection is a new one."""
+        """Replace the proxy's connection with a new one."""
         self.peer = Peer(self.address, pack(self.address), self)
         self.peer.version = VERSION
 
     def answer(self, request: Command) -> Later[Command | str]:
-        """What the broker answers."""
+        """Dispatch a request at the broker; returns its response."""
         passed = new_request(request.code, None, request.body, fields=dict(request.fields))
         self.asked.append(passed)
         found: Any = self.world.table.dispatch(passed, self.peer, self.world.now_ms)
@@ -61,10 +61,10 @@ class FarBroker:
         return later
 
     def times(self, code: int) -> int:
-        """How often it was asked that."""
+        """Number of requests with that code."""
         return sum(one.code == code for one in self.asked)
 
-    # A Link: what the broker sends to the proxy.
+    # Methods of a Link: commands from the broker to the proxy.
 
     def send(self, command: Command) -> None:
         if isinstance(command.body, list):
@@ -82,14 +82,15 @@ class FarBroker:
         return self
 
     def cancel(self) -> None:
-        """No time-out ends in these tests."""
+        """Do nothing: no timeout fires in these tests."""
 
     def after_answers(self, callback: Callable[[], None]) -> None:
         callback()
 
 
 class ProxyWorld(GrpcWorld):
-    """Clients of gRPC before a proxy; `world` is the first broker's, whose clock all go by."""
+    """gRPC clients in front of a proxy; `world` is the first broker's, and its clock is used by
+    all."""
 
     def __init__(self, worlds: list[World], properties: dict[str, str]) -> None:
         self.world = worlds[0]
@@ -103,9 +104,9 @@ class ProxyWorld(GrpcWorld):
             for number, world in enumerate(worlds, 1)
         ]
         self.masters = {one.name: one.address for one in self.brokers}
-        """As the name server has it."""
+        """Addresses of the masters, as the name server has them."""
         self.no_answer: dict[str, str] = {}
-        """Addresses that do not answer, and why; "" for one that hangs."""
+        """Errors of addresses that do not answer; "" for an address that hangs."""
         self.hanging: list[Later[Command | str]] = []
         self.routes_asked = 0
         self.known = ClusterMap(self.config, self.call, lambda: self.world.steady_ms)
@@ -134,7 +135,7 @@ class ProxyWorld(GrpcWorld):
         self.tick()
 
     def tick(self, ms: int = 0) -> None:
-        """The proxy's tick, after so long."""
+        """Advance the clocks by `ms` and run the proxy's tick."""
         for one in self.brokers[1:]:
             one.world.now_ms += ms
         self.world.now_ms += ms
@@ -143,20 +144,20 @@ class ProxyWorld(GrpcWorld):
         self.members.tick()
 
     def pass_all(self, duration_ms: int) -> None:
-        """Let time pass at the brokers."""
+        """Advance the clock of the brokers."""
         for one in self.brokers:
             one.world.turn()
             one.world.pass_time(duration_ms)
 
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
-        """The answer to a unary call that is answered at once."""
+        """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
         if not heard.is_over:
             self.pass_all(100)
         return heard.answer
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask another node."""
+        """Send a request of the proxy to another node."""
         later: Later[Command | str] = Later()
         if address in self.no_answer:
             if self.no_answer[address]:
@@ -195,7 +196,7 @@ class ProxyWorld(GrpcWorld):
         return response(request, ResponseCode.SUCCESS, body=route.encode())
 
     def receive(self, topic: str, group: str, broker: str = "", **more: Any) -> Heard:
-        """A ReceiveMessage."""
+        """Start a ReceiveMessage call."""
         queue = {"topic": {"name": topic}, "broker": {"name": broker}}
         asked = {
             "group": {"name": group},
@@ -208,7 +209,7 @@ class ProxyWorld(GrpcWorld):
         return self.start("ReceiveMessage", **asked)[1]
 
     def received(self, topic: str, group: str, broker: str) -> list[Any]:
-        """The messages that come at once."""
+        """The messages that a receive returns at once."""
         heard = self.receive(topic, group, broker)
         if not heard.is_over:
             self.pass_all(100)

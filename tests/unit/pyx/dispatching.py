@@ -45,7 +45,7 @@ class Log:
 
 
 def table_of(log: Log, *queues: tuple[bytes, int], units: int = 100) -> tuple[QueueTable, Region]:
-    """A table whose queues write one behind the other into one region."""
+    """A table whose queues have consecutive parts of a single region."""
     table = QueueTable()
     region = Region(bytearray(units * 20 * len(queues)))
     for topic, queue_id in queues:

@@ -1,4 +1,4 @@
-"""What the column decoder promises beside its rows: memory, limits, refusals."""
+"""Guarantees of the column decoder besides its rows: memory, limits, refusals."""
 
 import ctypes
 from typing import Any
@@ -115,7 +115,7 @@ def test_a_body_larger_than_a_batch_needs_its_room() -> None:
 
 
 def test_texts_that_do_not_fit_end_a_batch() -> None:
-    """Each column has at least the room of one record's longest text, and is never overfilled."""
+    """Each column has room for at least the longest text of a record, and is never overfilled."""
     value = "é".encode() * 8000
     log = log_of(60, properties=b"KEYS\1" + value + b"\2" + b"n\1v\2" * 1000, topic=value[:2000])
     for wanted in (("keys",), ("properties",), ("topic",), ("born_host", "properties", "topic")):

@@ -15,7 +15,7 @@ def test_every_length_around_the_blocks_agrees_with_zlib(start: int) -> None:
     for length in [*range(200), 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097]:
         piece = DATA[start : start + length]
         assert crc32(piece) == zlib.crc32(piece), length
-        # Nothing lies behind this copy: `make asan` sees a byte too far.
+        # The copy has no memory after its end: `make asan` reports a read beyond it.
         exact = (ctypes.c_uint8 * length).from_buffer_copy(piece)
         assert crc32(memoryview(exact)) == zlib.crc32(piece), length
 

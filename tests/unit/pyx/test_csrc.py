@@ -1,4 +1,4 @@
-"""The kernels as C: no warning under the strict flags, and no function that needs a library."""
+"""The kernels as C: no warning with the strict flags, and no function that needs a library."""
 
 import shutil
 import subprocess
@@ -9,9 +9,9 @@ import pytest
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
 UNITS = sorted(path.name for path in CSRC.glob("*.c"))
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-# What a freestanding C implementation must have anyway.
+# Functions that even a freestanding C implementation must have.
 ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
-# The load generator is in no broker: `load.c` is its loop, the one unit that does I/O.
+# The load generator is not part of a broker: its loop `load.c` is the only unit that does I/O.
 LOOP_CALLS = {
     "epoll_ctl",
     "epoll_wait",
@@ -40,7 +40,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not i
 def compiled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """A unit's name, and its object file: compiled once for all that look at it."""
+    """The name and the object file of a unit, which is compiled once for all tests."""
     unit: str = request.param
     built = tmp_path_factory.mktemp("unit") / "unit.o"
     done = subprocess.run(
@@ -97,7 +97,7 @@ def test_has_no_writable_globals(compiled: tuple[str, Path]) -> None:
 
 @needs_gcc
 def test_touching_a_page_changes_nothing(tmp_path: Path) -> None:
-    """Region.warm does so on kernels before 5.14, which tests hardly ever run on."""
+    """Region.warm does so on kernels before 5.14, on which tests rarely run."""
     source = tmp_path / "touch.c"
     source.write_text(
         '#include "bytes.h"\n'

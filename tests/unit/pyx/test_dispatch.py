@@ -127,7 +127,7 @@ def test_a_lower_queue_offset_is_passed_over() -> None:
 
 
 def test_queue_offset_0_behind_a_queue_is_left_to_the_caller() -> None:
-    """Its topic was deleted before it. Another offset proves nothing."""
+    """The record's topic was deleted before it. Any other offset proves nothing."""
     log = Log()
     for queue_offset in (0, 1, 1):
         log.add(queue_offset=queue_offset)
@@ -191,7 +191,7 @@ def test_a_special_queue_is_left_to_the_caller() -> None:
     alone = table.dispatch(log.region, 0, 0, stop.size, queues=False)
     assert (alone.status, alone.count, index.count) == (dispatch.DONE, 1, 2)
     assert run(table, log, second).status == dispatch.DONE
-    table.add(b"Batch", 0)  # plain from now on
+    table.add(b"Batch", 0)  # the topic is an ordinary one now
     assert run(table, log).status == dispatch.QUEUE_GAP
 
 
@@ -240,7 +240,7 @@ def test_the_tags_code(properties: bytes, wanted: int) -> None:
 def test_a_text_cut_at_the_end_of_the_log(tail: bytes) -> None:
     log = Log()
     log.add(properties=b"TAGS\x01tag" + tail)
-    # Nothing lies behind this memory: `make asan` sees a byte too far.
+    # The copy has no memory after its end: `make asan` reports a read beyond it.
     exact = Region((ctypes.c_uint8 * log.end).from_buffer_copy(log.region.read(0, log.end)))
     table, units = table_of(log, (b"T", 0))
     index = index_of()

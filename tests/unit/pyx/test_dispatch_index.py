@@ -1,4 +1,4 @@
-"""Dispatch into the index, and what ends a range."""
+"""Dispatch into the index, and the reasons to end a range."""
 
 import pytest
 from tests.unit.pyx.dispatching import EVER, Log, index_of, run, table_of

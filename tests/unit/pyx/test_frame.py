@@ -1,4 +1,4 @@
-"""Frame boundaries: whole frames, what is missing, what no frame can be."""
+"""Frame boundaries: whole frames, incomplete frames, invalid frames."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Memory of an incomplete frame: what it costs, and that it goes back."""
+"""Memory of an incomplete frame: its resident size, and its release."""
 
 import mmap
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_view_is_writable_and_keeps_the_memory(size: int) -> None:
 
 def test_what_was_not_written_costs_nothing_and_all_goes_back() -> None:
     memories = [FrameMemory(LARGE) for _ in range(8)]
-    zeros = bytes(GRANULE)  # once: a sanitizer keeps what is freed
+    zeros = bytes(GRANULE)  # allocated once, because a sanitizer keeps freed memory
     before = resident()
     for memory in memories:
         memory.view()[:GRANULE] = zeros

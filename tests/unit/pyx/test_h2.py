@@ -1,4 +1,4 @@
-"""HTTP/2 of a server against frames that a client may or may not send (RFC 9113)."""
+"""HTTP/2 of a server against allowed and forbidden frames of a client (RFC 9113)."""
 
 import pytest
 from tests.wire import h2_frames as h2
@@ -36,7 +36,7 @@ def heard(one: H2Session, data: bytes) -> list[tuple[int, int, object]]:
 
 
 def outcome(data: bytes) -> tuple[str, int]:
-    """How the server ends the connection ("away"), or a stream ("reset")."""
+    """The way in which the server ends the connection ("away") or a stream ("reset")."""
     one = session()
     try:
         heard(one, data)
@@ -69,7 +69,7 @@ RFC_9113 = [
         ("away", CLOSED_CODE),
     ),
     ("5.1.1 an even stream", BEGIN + headers(2), ("away", PROTOCOL)),
-    # It may be one that was closed just now, which is to be ignored (5.1).
+    # The stream may have been closed just now, so its frames are ignored (5.1).
     ("5.1.1 a lower stream", BEGIN + headers(5) + headers(3), ("goes on", 0)),
     ("5.1.2 a fifth of four", BEGIN + b"".join(map(headers, (1, 3, 5, 7, 9))), ("reset", REFUSED)),
     ("6.1 DATA of stream 0", BEGIN + frame(h2.DATA, 0, b"x"), ("away", PROTOCOL)),
@@ -128,7 +128,7 @@ def test_a_call_comes_as_events_however_it_is_cut(slice_: int) -> None:
 
 @pytest.mark.parametrize("size", [16_000, 48_000, 65_000, 65_280, 65_300, 65_450, 131_000])
 def test_a_read_that_fills_the_room_ends_what_ends_in_it(size: int) -> None:
-    """The library pauses behind the last byte of a frame, and is asked to handle its end."""
+    """The library pauses after the last byte of a frame, and must be called again to end it."""
     one = H2Session(streams=4, headers=8_192, stream_window=1 << 20, window=1 << 20)
     written(one)
     heard(one, BEGIN + frame(h2.SETTINGS, 0, b"", h2.ACK) + OPEN)
@@ -140,7 +140,7 @@ def test_a_read_that_fills_the_room_ends_what_ends_in_it(size: int) -> None:
 
 @pytest.mark.parametrize("count", [9, 18, 20, 21, 22, 23, 40])
 def test_headers_that_fill_the_room_are_complete(count: int) -> None:
-    """A header of 3 KB costs a byte from its second time on."""
+    """A repeated header of 3 KB takes one byte in the frame."""
     one = H2Session(streams=100, headers=8_192, stream_window=1 << 20, window=1 << 20)
     known = h2.literal(b"a", b"x" * 3_000, 0x40)
     first = frame(h2.HEADERS, 1, block() + known, h2.END_HEADERS | h2.END_STREAM)
@@ -186,7 +186,7 @@ def test_headers_beyond_the_limit_are_counted_and_not_kept() -> None:
     big = b"".join(h2.literal(b"k%d" % number, b"v" * 1_000) for number in range(15))
     heard(one, BEGIN)
     assert heard(one, frame(h2.HEADERS, 1, block() + big, 4)) == [(HEADERS, 1, None)]
-    # 100 MB of them, as they come to be by a byte each that names one remembered header.
+    # 100 MB of headers, each from a single byte that names a remembered header.
     named = h2.literal(b"k", b"v" * 4_000, 0x40) + b"\xbe" * 12_000
     found = []
     for stream in (3, 5):
@@ -248,7 +248,8 @@ ASKED = [
 
 
 def talk(client: H2Session, server: H2Session) -> tuple[list[object], list[object]]:
-    """Hand over what both say until neither says any more: what the client and the server hear."""
+    """Exchange bytes until both sides are idle; returns the events at the client and at the
+    server."""
     at_client, at_server = list[object](), list[object]()
     for _ in range(100):
         asked, answered = written(client), written(server)

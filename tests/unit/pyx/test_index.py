@@ -1,4 +1,4 @@
-"""The key index: hashes, chains, headers, and files that are damaged."""
+"""The key index: hashes, chains, headers, and damaged files."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The load generator's kernels: histogram, requests, answers.
+"""The load generator's kernels: histogram, requests, responses.
 
-Its traffic is watched in tests/integration/cli.
+Its traffic is tested in tests/integration/cli.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ def record(body: bytes, born_ms: int, magic: int = MAGIC) -> bytes:
 
 
 def rank_of(values: list[int], share: float) -> int:
-    """The plain model: the smallest value that `share` of all do not exceed."""
+    """A slow model: the smallest value that at least `share` of all do not exceed."""
     ordered = sorted(values)
     count = share * len(ordered)
     return ordered[max(int(count) + (count > int(count)), 1) - 1]
@@ -126,7 +126,7 @@ def test_what_is_no_answer_is_refused(bad: bytes) -> None:
 
 
 def test_damaged_answers_are_never_read_beyond_their_end() -> None:
-    """Worth its name under the sanitizers."""
+    """The test is most useful with the sanitizers."""
     chosen = random.Random(5)
     whole = [frame(JSON_ANSWER), binary(0, 7, {"nextBeginOffset": "12", "a": "b"}, "remark")]
     for _ in range(4000):
@@ -174,7 +174,7 @@ def test_a_run_refuses_what_would_reach_out_of_its_memory() -> None:
 
 
 def exact(data: bytes) -> Any:
-    """Memory of just that size, so that a sanitizer sees a byte too many."""
+    """Memory of exactly that size, so that a sanitizer reports a byte too many."""
     return (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
 
 

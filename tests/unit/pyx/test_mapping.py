@@ -1,4 +1,4 @@
-"""Mappings without a descriptor: they live as long as a view, and say what cannot be."""
+"""Mappings without a descriptor: they live as long as a view, and raise errors for invalid ones."""
 
 import mmap
 import os

@@ -1,7 +1,7 @@
-"""The one list of sends that wait: its order, what they need, deadlines, failures, re-entrance.
+"""The common list of waiting sends: its order, needed copies, deadlines, failures, re-entrance.
 
-What is called here stands for handlers' sends; native answers of a real connection wait between
-them in tests/unit/broker/traffic/test_pending_answers.py.
+The sends here stand for handlers' sends; native responses of a real connection are tested in
+tests/unit/broker/traffic/test_pending_answers.py.
 """
 
 import sys
@@ -21,7 +21,7 @@ DISK_MS, REPLICAS_MS = 500, 300
 
 
 class Sends:
-    """A list, and what its sends were answered, in order."""
+    """A list of sends, and their responses in order."""
 
     def __init__(self, *, durable: bool = True) -> None:
         self.pending = PendingSends(OK, LATE_REPLICAS, LATE_DISK)
@@ -60,7 +60,7 @@ def test_both_have_to_have_it(disk_first: bool) -> None:
 
 
 def test_answers_leave_in_the_order_of_the_log() -> None:
-    """A send that needs fewer copies does not pass one that needs more."""
+    """A send that needs fewer copies does not overtake a send that needs more."""
     sends = Sends()
     for name, end, need in (("a", 100, 3), ("b", 200, 2), ("c", 300, 2)):
         sends.wait(name, end, need)
@@ -139,7 +139,7 @@ def test_what_ends_behind_a_cut_fails() -> None:
 
 
 def test_what_a_reign_had_is_forgotten_with_it() -> None:
-    """Otherwise what the next master writes below would be safe as soon as it is written."""
+    """Otherwise the next master's records at lower offsets would count as safe at once."""
     sends = Sends()
     sends.wait("a", 200, 2)
     sends.pending.replicated_to(2, 100)
@@ -155,7 +155,7 @@ def test_what_a_reign_had_is_forgotten_with_it() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_answer_may_add_others(fails: bool) -> None:
-    """So many that the ring is made anew in the midst of it."""
+    """The callbacks add enough sends that the ring is reallocated meanwhile."""
     sends = Sends()
 
     def more() -> None:

@@ -121,7 +121,7 @@ def test_more_units_than_fit_the_stack() -> None:
 @pytest.mark.parametrize("tail", range(20))
 def test_a_part_of_a_unit_is_never_touched(tail: int) -> None:
     packed = struct.pack(">qiq", 7, 5, 0) + b"\x01" * tail
-    # Nothing lies behind this memory: `make asan` sees a byte too far.
+    # The copy has no memory after its end: `make asan` reports a read beyond it.
     region = Region((ctypes.c_uint8 * len(packed)).from_buffer_copy(packed))
     assert find_end(region, 0, region.size) == (20, 12)
     assert chosen_of(region) == ([(7, 5)], 20, 5)

@@ -1,4 +1,4 @@
-"""The table of queues: what arrived, names and slots, and when units were stored."""
+"""The table of queues: arrivals, names and slots, and the store times of units."""
 
 import pytest
 from tests.unit.pyx.dispatching import Log, run, table_of
@@ -140,7 +140,8 @@ def arrive(times_ms: list[int]) -> tuple[QueueTable, int]:
 
 
 def test_store_times_are_known_without_the_log() -> None:
-    """Exact for the first and the last, and at both ends of a silence; between within a second."""
+    """Exact for the first and the last message, and at both ends of a silence; else within a
+    second."""
     times = [*range(10_000, 20_000, 100), 80_000, 80_010, 80_020]
     table, slot = arrive(times)
     for number, at_ms in enumerate(times):
@@ -151,8 +152,8 @@ def test_store_times_are_known_without_the_log() -> None:
 
 
 def test_store_times_of_long_ago_are_known_within_a_fraction_of_their_age() -> None:
-    """32 marks for a week: what is seconds old is known to the second, what is days old to a part
-    of a day."""
+    """32 marks cover a week: recent times are exact to the second, times days ago to a part of a
+    day."""
     week_ms = 7 * 86_400_000
     times = [week_ms * number // 3_000 for number in range(2_900)]
     times += [times[-1] + 500 * number for number in range(1, 1_000)]
@@ -166,7 +167,7 @@ def test_store_times_of_long_ago_are_known_within_a_fraction_of_their_age() -> N
 
 
 def test_store_times_of_before_are_bounds() -> None:
-    """A queue of an earlier run: its messages were there when the first of this run came."""
+    """The queue is from an earlier run: its messages are older than the first of this run."""
     log = Log()
     log.add(queue_offset=5, store_timestamp_ms=7_000)
     table, _ = table_of(log, (b"T", 0))
@@ -197,7 +198,7 @@ def test_a_new_queue_in_an_old_slot_knows_nothing_of_the_old_one() -> None:
 
 
 def test_the_store_time_of_a_unit_from_elsewhere() -> None:
-    """The dispatcher writes the units of queues that are not plain, and notes them itself."""
+    """The dispatcher itself writes the units of extended and batch queues, and records them."""
     table = QueueTable()
     slot = table.add(b"T", 0, False)
     for number, at_ms in enumerate([1_000, 2_000, 9_000]):

@@ -1,4 +1,4 @@
-"""Commit log records: their bytes, what is refused, what is not written."""
+"""Commit log records: their bytes, refused records, untouched memory."""
 
 import contextlib
 import ctypes
@@ -46,7 +46,7 @@ def element(body: bytes, properties: bytes = b"", flag: int = 0, size: int | Non
 
 
 def exact_region(content: bytes) -> Region:
-    """Memory with nothing behind its end, so that the sanitizers see a byte too far."""
+    """Memory that ends with the content, so that the sanitizers report a read beyond it."""
     return Region((ctypes.c_uint8 * len(content)).from_buffer_copy(content))
 
 
@@ -381,7 +381,7 @@ def test_no_length_reads_behind_an_exact_record(
         for length in range(left + 4):
             changed = bytearray(whole)
             struct.pack_into(form, changed, at, length)
-            # What a length that is too long makes the parser take for the next one.
+            # The bytes that the parser takes for the next field if a length is too large.
             for filler in (b"", b"\x00" * 6):
                 exact = exact_region(bytes(changed[: size - len(filler)]) + filler)
                 found = scan(exact, 0, size, check_crc=False)

@@ -1,4 +1,5 @@
-"""The edges of the traffic codec one by one: what is read natively and what is left to Python."""
+"""The edge cases of the traffic codec, each alone: headers read natively and headers left to
+Python."""
 
 import pytest
 from tests.traffic_model import check
@@ -28,7 +29,7 @@ def framed(header: bytes, body: bytes = b"body", codec: int = 0) -> bytes:
 
 
 def verdict(header: bytes, old: bytes = b"", new: bytes = b"") -> int:
-    """On a header with one change, once it is known to agree with net.wire."""
+    """The native result for a header with a single change, checked against net.wire."""
     assert header.count(old) == 1 or not old, f"{old!r} is not there once"
     return check(framed(header.replace(old, new) if old else header))
 

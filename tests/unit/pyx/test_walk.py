@@ -1,4 +1,4 @@
-"""Recovery's walk: what it takes beyond a scan, and what it does not."""
+"""Recovery's walk: the records that it accepts beyond a scan, and the limits."""
 
 import ctypes
 import struct
@@ -106,7 +106,7 @@ def test_zeros_inside_a_sector_are_taken() -> None:
 
 @pytest.mark.parametrize("properties", [b"", b"P\x01" + b"v" * 900 + b"\x02"])
 def test_a_record_cut_at_any_byte_is_not_taken(properties: bytes) -> None:
-    """A transfer ended there, and zeros follow: to the record's end, or to that of a sector."""
+    """A transfer ended there, and zeros follow up to the record's end, or to a sector's."""
     for length in range(1, 1200):
         region = empty(4096)
         end = put(region, 0, properties=properties)
@@ -160,7 +160,7 @@ def test_a_part_of_a_queue_is_whole_records_in_order() -> None:
 
 
 def model(data: bytes, room: int, file_size: int) -> tuple[int, int]:
-    """What `whole_size` says, slowly."""
+    """A slow model of `whole_size`."""
     at = 0
     while at < len(data):
         if room < 8:

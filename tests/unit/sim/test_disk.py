@@ -1,4 +1,4 @@
-"""The simulated disk loses what a real one may lose, and nothing else."""
+"""The simulated disk loses only the data that a real disk may lose."""
 
 import errno
 import random
@@ -12,7 +12,7 @@ ROUNDS = 60
 
 
 def outcomes(prepare: Callable[[SimDisk], None], look: Callable[[SimDisk], object]) -> set[object]:
-    """What is found after a power cut, over many seeds."""
+    """The different states found after a power cut, over many seeds."""
     found = set()
     for seed in range(ROUNDS):
         disk = SimDisk(random.Random(seed), lambda: 0)
@@ -24,7 +24,7 @@ def outcomes(prepare: Callable[[SimDisk], None], look: Callable[[SimDisk], objec
 
 
 def pages(disk: SimDisk) -> str:
-    """One letter for each page of /f/a: its first byte."""
+    """The first byte of each page of /f/a, as a letter."""
     content = disk.content("/f/a")
     return "".join(chr(content[at] or ord(".")) for at in range(0, len(content), PAGE))
 

@@ -1,4 +1,4 @@
-"""A planted bug that does not take hold fails its test, and says why."""
+"""A planted bug without an effect fails its test, and the failure names the reason."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from tests.sim.share import CRASHES, check_found, is_bug_played, is_crash_tried
 
 
 class Clock:
-    """What is planted in."""
+    """The class in which bugs are planted."""
 
     is_exact = True
 
@@ -26,7 +26,7 @@ def late(patch: Patch) -> None:
 
 
 def run(seed: int) -> None:
-    """A seed that reads the clock alone."""
+    """A seed that only reads the clock."""
     assert Clock().read(seed) == seed
 
 
@@ -59,7 +59,7 @@ def test_one_that_does_no_harm_is_not_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_one_whose_arguments_have_changed_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where the error is caught on its way and ends in a finding."""
+    """The test fails even if the error is caught on its way and ends in a finding."""
 
     def run_quietly(seed: int) -> None:
         try:

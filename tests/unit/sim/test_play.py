@@ -1,4 +1,4 @@
-"""`make sim`: what a seed does depends on its number alone, and what fails is reported."""
+"""`make sim`: a seed's run depends on its number alone, and failures are reported."""
 
 import os
 import subprocess
@@ -20,14 +20,14 @@ GROUPS = {
     "popped",
     "elected",
 }
-"""A whole group's seed takes as long as ten of the others."""
+"""A seed of a whole group takes as long as ten seeds of the other suites."""
 SEEDS = {suite: range(1 if suite in GROUPS else 4) for suite in sim.SUITES}
 
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_seed_is_the_same_in_any_process(part: int) -> None:
-    """Neither the hash seed nor the process id nor what was played before may show: a failing
-    seed out of a million has to fail again alone. The other process plays them backwards."""
+    """The hash seed, the process id and earlier seeds must have no effect: a failing seed out of a
+    million has to fail again alone. The other process plays the seeds backwards."""
     played = [(suite, seed) for suite in sorted(sim.SUITES)[part::2] for seed in SEEDS[suite]]
     here = {(suite, seed): sim.trace(suite, seed) for suite, seed in played}
     assert len(set(here.values())) == len(here)

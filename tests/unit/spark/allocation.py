@@ -1,7 +1,7 @@
 """Two small models of allocation, and histories of groups that use them.
 
-`averaged` is what RocketMQ's clients do by default: queues in order, cut into equal runs by the
-order of the client ids. `sticky` lets each keep what fits into an even share.
+`averaged` is the default of RocketMQ's clients: queues in order, cut into equal runs by the order
+of the client ids. `sticky` lets each member keep its queues up to an even share.
 """
 
 import json
@@ -41,7 +41,7 @@ def sticky(members: list[str], queues: list[Queue], before: Owned) -> Owned:
 def history(
     allocate: Allocate, seed: int, count: int, *, group: str = "billing", topic: str = "Orders"
 ) -> Iterator[dict[str, Any]]:
-    """`count` rebalances of a group whose members come and go, and its queues now and then."""
+    """`count` rebalances of a group with changing members and, now and then, changing queues."""
     rng = random.Random(seed)
     members = ["c0", "c1"]
     brokers = ["broker-a"]

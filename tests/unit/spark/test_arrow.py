@@ -1,4 +1,4 @@
-"""The log as Arrow batches, from every place a store may lie, against the model."""
+"""The log as Arrow batches, from every kind of location, compared with the model."""
 
 import subprocess
 import sys
@@ -108,7 +108,7 @@ def mocked(root: Path, path: str) -> Any:
 def test_pieces_of_any_size_give_the_same_rows(
     store: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As from an object store: requests of a size, records across their ends."""
+    """An object store has requests of a fixed size, and records cross their boundaries."""
     monkeypatch.setattr(folders, "STEP_BYTES", step)
     expected = model_rows(store, "bucket/store")
     system = mocked(store, "bucket/store")

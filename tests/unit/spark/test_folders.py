@@ -1,4 +1,4 @@
-"""Stores in file systems of pyarrow: what is listed, how pieces are read, what is no place."""
+"""Stores in file systems of pyarrow: listings, reads in pieces, invalid places."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from turbopump.spark.folders import STEP_BYTES, Folder, locate
 
 
 class Noted(fs.FileSystemHandler):
-    """A file system in memory, as an object store behaves; notes what is read."""
+    """A file system in memory that behaves like an object store and records reads."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files

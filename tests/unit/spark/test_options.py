@@ -1,4 +1,4 @@
-"""What may be said of a source, and what is said of what may not; the types of the table."""
+"""The options of a source, the errors about invalid ones, and the types of the table."""
 
 import pyarrow as pa
 import pytest

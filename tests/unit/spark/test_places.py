@@ -1,4 +1,4 @@
-"""A target is there whole or not at all."""
+"""A target is written completely or not at all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A stream's place in a log, judged against real logs that were really cut."""
+"""A stream's position in a log, judged against real logs that were really cut."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Write = Callable[[Store, Replicated], None]
 
 
 def written(root: Path, *steps: Write) -> LogTable:
-    """The table of a replicated store after some steps of its life."""
+    """The table of a replicated store after some steps."""
     with opened(root) as store:
         replicated = store.replicated(NOW_MS)
         for step in steps:
@@ -91,7 +91,7 @@ def test_a_cut_is_seen_when_others_wrote_on(tmp_path: Path) -> None:
 
 
 def test_where_two_histories_part_is_found_across_epochs(tmp_path: Path) -> None:
-    """The epoch that was read last, and the one before, were both thrown away."""
+    """The last epoch that was read, and the epoch before it, were both cut."""
     first = written(tmp_path, master(1), messages(20), confirm)
     second = written(tmp_path, master(3), messages(20, 2), confirm)
     position = position_at(second, second.end)

@@ -1,4 +1,4 @@
-"""What is shown of a job while it runs."""
+"""The progress shown during a job."""
 
 import io
 import threading
@@ -11,7 +11,7 @@ from turbopump.spark import progress
 
 
 class Tracker:
-    """Spark's, as far as it is asked: stages that run, and forgets those that are over."""
+    """Stands for Spark's status tracker: it reports running stages, and forgets ended ones."""
 
     def __init__(self) -> None:
         self.stages: dict[int, tuple[int, int]] = {}

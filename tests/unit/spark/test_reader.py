@@ -1,5 +1,5 @@
-"""The reader that Spark drives, driven without a JVM: partitions sent to workers, any size of them,
-any columns and filters, over golden and generated stores, against the model."""
+"""The reader that Spark uses, without a JVM: partitions sent to workers, of any size, with any
+columns and filters, over golden and generated stores, compared with the model."""
 
 import json
 import logging
@@ -112,7 +112,7 @@ def test_filters_of_each_kind(stores: dict[str, Path], name: str) -> None:
 
 
 def test_ranges_that_remain(stores: dict[str, Path]) -> None:
-    """How much of a log is touched at all; the last partition is there for what comes."""
+    """The ranges show how much of a log is read; the last partition is for new records."""
     root = stores["generated"]
     expected = model_rows(root)
     files = len(list((root / "commitlog").iterdir()))
@@ -194,7 +194,7 @@ def test_a_wrong_body_at_the_end_is_a_row_or_damage(tmp_path: Path, caplog: Any)
     data = bytearray((root / "commitlog" / name).read_bytes())
     data[data.index(victim["body"]) + 5] ^= 1
     (root / "commitlog" / name).write_bytes(data)
-    (root / "checkpoint").unlink()  # which says that all is well up to the end
+    (root / "checkpoint").unlink()  # the checkpoint marks the whole log as sound
     offsets = [row["log_offset"] for row in whole]
     assert [row["log_offset"] for row in rows(reader(root))] == offsets
     with caplog.at_level(logging.WARNING):
@@ -220,7 +220,7 @@ def test_schemas_of_a_user(stores: dict[str, Path]) -> None:
 def test_no_request_is_larger_than_a_step(
     stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an object store is asked for at once, and so what a worker holds of a log."""
+    """A step limits the requests to an object store, and so a worker's memory."""
     root = stores["generated"]
     opener = folders.Folder(pa.fs.LocalFileSystem())
     parts = open_table(str(root), opener).split(1 << 20)

@@ -1,4 +1,4 @@
-"""What a rebalance is worth, against the definitions taken at their word."""
+"""The measures of a rebalance, compared with their literal definitions."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ def test_the_balance_score_is_the_sum_over_all_pairs(sizes) -> None:
 
 
 def owned(**queues: str) -> dict[str, list[Queue]]:
-    """Queues by their numbers: `C0="147"`."""
+    """Queues from the digits of each member: `C0="147"`."""
     return {client: [("b", int(q, 16)) for q in numbers] for client, numbers in queues.items()}
 
 
@@ -55,7 +55,8 @@ def owned(**queues: str) -> dict[str, list[Queue]]:
     ],
 )
 def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None:
-    """Its vectors: a first assignment, one of three leaves, sticky and by average."""
+    """The proposal's examples: a first assignment, one of three members leaves, sticky and by
+    average."""
     queues = sorted({queue for owned in after.values() for queue in owned})
     found = measure(parse(line(before, after, queues=queues, start_ms=5, end_ms=12)))
     assert found.balance_degree == pytest.approx(degree)

@@ -1,4 +1,4 @@
-"""The verdict over rebalances, without Spark: limits, sentences, and what a line becomes."""
+"""The verdict over rebalances, without Spark: limits, sentences, and the row of a line."""
 
 import json
 from dataclasses import fields, replace
@@ -73,7 +73,7 @@ def test_a_line_becomes_a_row() -> None:
 
 
 def test_rows_that_follow_each_other_are_known_by_their_assignments() -> None:
-    """What one left is what the next began with, in whatever order queues and members are named."""
+    """The end of a rebalance equals the start of the next, in any order of queues and members."""
     first = job._row(history(), "file")
     after = {"c2": [QUEUES[3], QUEUES[2]], "c1": QUEUES[:2]}
     second = job._row(history(before=after, after={"c2": QUEUES}), "file")

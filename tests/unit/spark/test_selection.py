@@ -1,4 +1,4 @@
-"""What a job is asked to read: paths, times, and the rows that its options mean."""
+"""The selection of a job: paths, times, and the rows that its options select."""
 
 import argparse
 from datetime import UTC, datetime
@@ -92,7 +92,7 @@ def test_a_time_without_a_zone_is_utc_wherever_it_is_asked(
     "text", ["", "-5", "1e9", "yesterday", "2024-13-01", "٣", str(TIME_MS_MAX + 1), "9" * 5_000]
 )
 def test_what_is_no_time_is_one_sentence(text: str) -> None:
-    """Kernels take 64 bits: a number beyond them ended in a traceback."""
+    """Kernels use 64 bits: larger numbers must not end in a traceback."""
     with pytest.raises(argparse.ArgumentTypeError, match="is neither ISO 8601 nor epoch ms"):
         time_of(text)
 

@@ -1,4 +1,4 @@
-"""How jobs get their Spark, as far as that needs none."""
+"""The part of getting a Spark session that needs no Spark."""
 
 import argparse
 

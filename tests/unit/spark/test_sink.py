@@ -1,4 +1,4 @@
-"""Which rows are messages, how they travel, and what is said of those that are none."""
+"""The rows that are messages, their encoding, and the errors about other rows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a stream says to Spark, asked without a JVM: offsets, limits, ranges, and a cut amid all."""
+"""A stream's answers to Spark, without a JVM: offsets, limits, ranges, and a cut at each point."""
 
 import json
 import logging
@@ -33,7 +33,8 @@ def stream(*paths: Path, **options: str) -> LogStreamReader:
 
 
 def read(reader: LogStreamReader, start: Any, end: Any) -> list[int]:
-    """What the partitions between two offsets give, each after a journey to a worker."""
+    """Log offsets of the rows between two stream offsets, each partition pickled as for a
+    worker."""
     found: list[int] = []
     for part in reader.partitions(start, end):
         sent = pickle.loads(pickle.dumps(part))
@@ -128,7 +129,7 @@ def test_available_now_stops_where_the_log_ended_then(root: Path) -> None:
 
 
 def test_a_cut_amid_a_batch_is_seen_behind_it(root: Path, caplog: Any) -> None:
-    """The range was planned, then cut and written anew by another master, then read."""
+    """A different master cuts and rewrites the range between its planning and its reading."""
     reader = stream(root)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)

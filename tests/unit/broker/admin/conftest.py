@@ -32,7 +32,7 @@ class _Timer:
 
 
 class Wire:
-    """The link of a peer: keeps what is sent, and what waits for the answer to go out first."""
+    """A peer's link: keeps the commands sent and the callbacks that run after the next response."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -55,13 +55,13 @@ class Wire:
         self.waiting.append(callback)
 
     def flush(self) -> None:
-        """The answers are on their way: run what waited for that."""
+        """Run the callbacks that wait until the responses are written."""
         waiting, self.waiting = self.waiting, []
         for callback in waiting:
             callback()
 
     def take(self, code: int) -> list[Command]:
-        """The requests of a code that the peer was sent; they are then forgotten."""
+        """Remove and return the requests with a code that were sent to the peer."""
         found = [command for command in self.sent if command.code == code]
         self.sent = [command for command in self.sent if command.code != code]
         return found
@@ -71,7 +71,7 @@ class Wire:
         self.peer.answered(response(request, code, body=body, **members))
 
     def time_out(self) -> None:
-        """Let every call that waits run out of time."""
+        """Fire the timers of all pending calls, so that they time out."""
         for timer in self.timers:
             if not timer.cancelled:
                 timer.callback()
@@ -90,7 +90,7 @@ def connect(version: int = VERSION, language: str = "JAVA") -> Peer:
 
 
 def consumer(group: str, *topics: str, **members: Any) -> ConsumerData:
-    """One entry of a heartbeat, subscribing `topics` (`topic:tags` or `topic`)."""
+    """A consumer entry of a heartbeat that subscribes to `topics` (`topic:tags` or `topic`)."""
     version = members.pop("sub_version", 1)
     subscriptions = []
     for topic in topics:
@@ -100,14 +100,14 @@ def consumer(group: str, *topics: str, **members: Any) -> ConsumerData:
 
 
 def notified(peer: Peer) -> list[str]:
-    """The groups of whose change a client was notified since the last call."""
+    """Groups for which a client received a change notification since the last call."""
     taken = peer.context["wire"].take(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     assert all(command.is_oneway for command in taken)
     return [command.fields["consumerGroup"] for command in taken]
 
 
 class Admin:
-    """A broker with every handler, asked as mqadmin does."""
+    """A broker with every handler, with requests as mqadmin sends them."""
 
     connect = staticmethod(connect)
     consumer = staticmethod(consumer)
@@ -137,7 +137,7 @@ class Admin:
         peer: Peer | None = None,
         **fields: object,
     ) -> Command:
-        """A request with raw fields that is answered at once."""
+        """Send a request with raw header fields that is answered at once."""
         answer = self.begin(code, body, peer, **fields)
         if isinstance(answer, Later):
             assert answer.done, "the answer is still to come"
@@ -153,7 +153,7 @@ class Admin:
         peer: Peer | None = None,
         **fields: object,
     ) -> Command | Later[Command | None] | None:
-        """A request with raw fields; its answer or the promise of one."""
+        """Send a request with raw header fields; returns its response or the promise of it."""
         if isinstance(body, dict):
             body = fastjson.dumps(body).encode()
         texts = {
@@ -180,7 +180,7 @@ class Admin:
         producers: tuple[str, ...] = (),
         **members: Any,
     ) -> Command:
-        """A heartbeat of a client, and what follows its answer."""
+        """Send a client's heartbeat, then run the callbacks that follow its response."""
         beat = HeartbeatData(
             client_id, [ProducerData(name) for name in producers], list(consumers), **members
         )
@@ -192,7 +192,7 @@ class Admin:
         return answer
 
     def create_topic(self, name: str, queues: int = 2, **more: object) -> Command:
-        """17 with the fields mqadmin sends."""
+        """Create a topic: request 17 with the fields that mqadmin sends."""
         fields: dict[str, object] = {
             "topic": name,
             "readQueueNums": queues,
@@ -210,7 +210,7 @@ class Admin:
     def send(
         self, topic: str, body: bytes = b"hello", queue: int = 0, **properties: str
     ) -> Command:
-        """A message as a Java producer sends it (V2)."""
+        """Send a message as a Java producer does (V2)."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         answer = self.ask(
             RequestCode.SEND_MESSAGE_V2,
@@ -250,5 +250,5 @@ def admin(make_admin: Callable[..., Admin]) -> Admin:
 
 @pytest.fixture(scope="session")
 def kit() -> Any:
-    """What tests without a broker need: connect(), consumer(), notified()."""
+    """Helpers for tests without a broker: connect(), consumer(), notified()."""
     return SimpleNamespace(connect=connect, consumer=consumer, notified=notified)

@@ -1,4 +1,4 @@
-"""The broker as an operator sees it: figures, configuration, statistics (remoting.md 16.4)."""
+"""Admin requests on the broker: figures, configuration, statistics (remoting.md 16.4)."""
 
 import re
 from typing import Any
@@ -156,7 +156,8 @@ def test_every_live_key_is_taken_with_its_own_value(admin: Any) -> None:
 
 
 def test_all_that_is_shown_may_be_sent_back(admin: Any) -> None:
-    """As a console does whose operator changed one field. Only what may change is kept."""
+    """A console sends the whole configuration back after one change; only changeable keys are
+    saved."""
     body = bytes(admin.ask(26).body).replace(b"fileReservedTime=72\n", b"fileReservedTime=7\n")
     answer = admin.ask(25, re.sub(rb"configBlackList=.*\n", b"", body))
     assert answer.code == 0, answer.remark

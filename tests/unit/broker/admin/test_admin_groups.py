@@ -1,4 +1,4 @@
-"""Groups as an operator sees them (remoting.md 16.3)."""
+"""Admin requests on consumer groups (remoting.md 16.3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How far groups are, as an operator sees it (remoting.md 11, 16.3)."""
+"""Admin requests on consumer progress (remoting.md 11, 16.3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Topics as an operator sees them (remoting.md 16.2)."""
+"""Admin requests on topics (remoting.md 16.2)."""
 
 from typing import Any
 
@@ -156,7 +156,8 @@ def test_delete(admin: Any) -> None:
 
 
 def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
-    """And until then neither a handler nor the lane takes a message for the topic."""
+    """Until the deletion is durable, neither a handler nor the fast path accepts messages for the
+    topic."""
     admin.create_topic("T")
     admin.send("T")
     world = admin.world

@@ -1,4 +1,4 @@
-"""Each change that an administrator asks for is one line of the log, with old and new value."""
+"""Each administrator's change is a line of the log, with old and new value."""
 
 import json
 import logging

@@ -84,7 +84,7 @@ def test_only_a_higher_version_replaces_a_subscription(kit: Any, version: int, t
 
 
 def test_a_new_member_with_a_slow_clock_brings_its_filter_once_the_others_left(kit: Any) -> None:
-    """While they are there it may as well be an older member that connects again."""
+    """While the others are connected, it may be an older member that reconnects."""
     table, old, new, newest = ConsumerTable(), kit.connect(), kit.connect(), kit.connect()
 
     def filter_after(peer: Any, name: str, topic: str, version: int) -> tuple[str, int]:

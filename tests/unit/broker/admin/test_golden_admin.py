@@ -1,8 +1,8 @@
-"""What real clients and mqadmin asked a RocketMQ 5.5.0, asked again here: the answers look alike.
+"""Replays requests that real clients and mqadmin sent to RocketMQ 5.5.0 and compares the responses.
 
-A capture is replayed in order, each connection as a peer, so that topics, groups and messages come
-to be as they did there. For the requests of these handlers the answer must have the same code, the
-same header fields and a body of the same structure.
+Each connection of a capture is replayed in order as a peer, so that the broker has the same topics,
+groups and messages. Responses of these handlers must have the same code, the same header fields and
+a body of the same structure.
 """
 
 import json
@@ -46,7 +46,7 @@ MAPS = frozenset(
         "statusTable",
     }
 )
-"""Members whose keys are data, not structure."""
+"""JSON members whose keys are data, not structure."""
 
 NOT_SHOWN_THERE = {
     "inBrokerContainer",
@@ -54,7 +54,7 @@ NOT_SHOWN_THERE = {
     "storePathEpochFile",
     "vipPortEnable",
 }
-"""Two names of setters, what is null there, and what has another name there."""
+"""Keys that RocketMQ derives from setters, reports as null or names differently."""
 OURS = {
     "enableRemotingLocalProxyGrpc",
     "grpcServerPort",
@@ -71,7 +71,7 @@ OURS = {
 }
 """Keys that only Turbopump has."""
 OUR_FACTS = ("transactions", "popRevive")
-"""How facts of the runtime table begin that only Turbopump has."""
+"""Prefixes of the runtime table's keys that only Turbopump has."""
 EXPORTED_HERE = {"brokerVersion", "getTransferedTps"}
 """Facts that rocketmq-exporter reads although a broker of 5.5.0 does not show them."""
 NOT_SHOWN_HERE = {
@@ -84,10 +84,10 @@ NOT_SHOWN_HERE = {
     "rocketmqHome",
     "socksProxyConfig",
 }
-"""What has no value here, and credentials."""
+"""Keys that have no value here, and credentials."""
 
 ADDED_HERE = {"delayTime", "delayTimeKnown"}
-"""Members of ours for how long the next message has waited, which RocketMQ's tools pass over."""
+"""Turbopump's members with the wait of the next message; RocketMQ's tools ignore them."""
 
 RAW_BEAN_KEY = b':{{"brokerName":'
 
@@ -142,10 +142,10 @@ COMPARED = frozenset(
 )
 
 DIFFERENT = {
-    # POP was asked for.
+    # the recorded group requested the mode POP
     (401, 0, 3),
 }
-"""(request code, their code, our code) where ours is another one on purpose."""
+"""(request code, RocketMQ's code, Turbopump's code) where the codes differ on purpose."""
 
 
 @cache
@@ -168,7 +168,7 @@ def keys_of_rocketmq(name: str) -> set[str]:
 
 
 class Replay:
-    """One capture against one broker of ours."""
+    """Replays a capture against a broker of Turbopump."""
 
     def __init__(self, admin: Any, name: str) -> None:
         self.admin = admin
@@ -195,7 +195,8 @@ class Replay:
         return peer
 
     def run(self) -> list[tuple[dict[str, Any], Command, Command, Command]]:
-        """(truth of the request, the request, their answer, ours) for each compared one."""
+        """Yields (truth of the request, request, recorded response, Turbopump's response) of each
+        compared pair."""
         compared = []
         for truth, request in self.frames:
             if truth["kind"] == "response" or truth["to"] != "broker":
@@ -204,7 +205,7 @@ class Replay:
                 continue
             peer = self.peer(truth["connection"], request)
             if request.code == RequestCode.QUERY_ASSIGNMENT:
-                # The heartbeat before it is one of many alike, which were not kept.
+                # The capture did not keep the heartbeat before this request, so send it here.
                 asked = json.loads(bytes(request.body))
                 self.admin.heartbeat(peer, asked["clientId"], ConsumerData(asked["consumerGroup"]))
             ours = self.admin.world.table.dispatch(request, peer, self.admin.now_ms)
@@ -217,7 +218,7 @@ class Replay:
         return compared
 
     def answer_calls(self) -> None:
-        """The clients answer what the broker asks them, as they did there."""
+        """Answer the broker's requests to clients with the recorded responses."""
         for peer in self.peers.values():
             wire = peer.context["wire"]
             for asked in wire.take(RequestCode.GET_CONSUMER_RUNNING_INFO):
@@ -229,7 +230,8 @@ class Replay:
 
 
 def same_structure(ours: Any, theirs: Any, where: str) -> None:
-    """Members, kinds of values and lists of the same; keys of MAPS and empty ones aside."""
+    """Check for the same members, kinds of values and lists, except for keys of MAPS and empty
+    lists."""
     if isinstance(theirs, dict):
         assert isinstance(ours, dict), where
         if where.rpartition(".")[2] in MAPS:

@@ -1,4 +1,5 @@
-"""Replication as operators, peers and controllers speak of it: 906, 907, 908, 1007, 1008."""
+"""Admin requests on replication, from operators, peers and controllers: 906, 907, 908, 1007,
+1008."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ NOBODY = (
 
 
 class Steered:
-    """A replication that stands as a test says."""
+    """Replication whose status the test sets."""
 
     def __init__(self, status: ReplicationStatus) -> None:
         self.now = status
@@ -39,7 +40,7 @@ class Steered:
 
 
 def steer(admin: Any, log_end: int, **members: Any) -> Steered:
-    """Let the broker replicate; its log ends there."""
+    """Give the broker a replication status with `log_end` as its log end."""
     admin.broker.ha = made = Steered(
         ReplicationStatus(LogOffset(log_end), LogOffset(log_end), **members)
     )
@@ -50,7 +51,7 @@ FOLLOWER = FollowerStatus("10.0.0.9:10912", State.TRANSFER, "", 1_700, 1_800, 36
 
 
 def test_a_master_whom_nobody_follows(admin: Any) -> None:
-    """As a RocketMQ 5.5.0 without replicas answered, but for the log's end."""
+    """The response equals that of RocketMQ 5.5.0 without replicas, except for the log's end."""
     admin.send("T")
     end = b"%d" % admin.broker.store.max_log_offset
     assert admin.ask(907).body == (
@@ -60,7 +61,7 @@ def test_a_master_whom_nobody_follows(admin: Any) -> None:
 
 
 def test_a_master_with_a_replica(admin: Any) -> None:
-    """To the byte what a RocketMQ 5.5.0 with one replica answered."""
+    """The response equals that of RocketMQ 5.5.0 with one replica, byte for byte."""
     at = LogOffset(393_751)
     replica = ReplicaStatus("127.0.0.1:53046", 2, at, at, True, bytes_per_second=36)
     steer(admin, at, leader=LeaderStatus((replica,), frozenset({1, 2}), 3))
@@ -110,7 +111,7 @@ def test_a_master_does_not(admin: Any) -> None:
 
 
 def test_the_epochs_of_a_log(admin: Any) -> None:
-    """To the byte what a RocketMQ 5.5.0 answered after an election."""
+    """The response equals that of RocketMQ 5.5.0 after an election, byte for byte."""
     steer(admin, 602_849, leader=LeaderStatus(), epochs=Epochs.of([(1, 0), (2, 407_727)]))
     assert admin.ask(1007).body == (
         b'{"brokerId":0,"brokerName":"broker-a","clusterName":"DefaultCluster","epochList":'
@@ -120,7 +121,7 @@ def test_the_epochs_of_a_log(admin: Any) -> None:
 
 
 def test_a_log_without_epochs(admin: Any) -> None:
-    """RocketMQ's refusal outside of controller mode."""
+    """The response equals RocketMQ's refusal outside of controller mode."""
     for _ in range(2):
         answer = admin.ask(1007)
         assert (answer.code, answer.remark) == (1, "this request only for controllerMode")
@@ -128,7 +129,7 @@ def test_a_log_without_epochs(admin: Any) -> None:
 
 
 class Heard:
-    """A membership that keeps what it is given."""
+    """A membership that records its calls."""
 
     def __init__(self, admin: Any) -> None:
         self.words: list[Word] = []

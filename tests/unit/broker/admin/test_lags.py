@@ -1,4 +1,5 @@
-"""How far groups are behind: what counts, what a walk costs, and that nothing cold is read."""
+"""Consumer lag: which messages count, how many queues a step reads, and that no cold file is
+read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ def behind(admin: Any) -> Any:
 
 @pytest.fixture
 def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any look at the log or at a queue's file fails."""
+    """Fail at any read of the log or of a queue's file."""
 
     def read(*_: object) -> None:
         raise AssertionError("a cold page may have been read")
@@ -65,7 +66,8 @@ def scrape(admin: Any) -> Callable[[], Metrics]:
 
 
 def test_a_group_that_is_away(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    """Its lag grows although no member pulls; what it had pulled will be pulled again."""
+    """The lag grows although no member pulls; messages pulled but not consumed will be pulled
+    again."""
     assert scrape() == {
         ("g", "T"): {
             "rocketmq_consumer_lag_messages": 4,
@@ -95,7 +97,7 @@ def test_a_group_with_members(behind: Any, scrape: Callable[[], Metrics]) -> Non
 
 
 def test_a_queue_of_which_nothing_was_consumed(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    """All that is left of it is behind, as consumerProgress says."""
+    """All messages of the queue count as lag, as in consumerProgress."""
     behind.ask(200, {"groupName": "new"})
     behind.broker.offsets.commit("new", "T", 1, 0, behind.now_ms)
     assert scrape()["new", "T"]["rocketmq_consumer_lag_messages"] == 5
@@ -111,8 +113,8 @@ def test_a_group_that_has_all(behind: Any, scrape: Callable[[], Metrics]) -> Non
 
 
 def test_what_does_not_count(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    """A deleted topic or group, a queue that the topic has not, and what is no longer subscribed;
-    retries do, marked as such."""
+    """Not counted: deleted topics and groups, queues that the topic lacks, subscriptions that
+    ended. Retries count, with their own label."""
     offsets, now_ms = behind.broker.offsets, behind.now_ms
     offsets.commit("g", "Gone", 0, 0, now_ms)
     offsets.commit("nobody", "T", 0, 0, now_ms)
@@ -142,7 +144,7 @@ def test_the_logs_first_record_is_read_once(
 
 
 def test_a_backlog_of_before_the_start(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    """Its messages are at least as old as the run: reported as that, and as not known."""
+    """The lag is reported as the broker's uptime, a lower bound, and marked as not exact."""
     table = behind.broker.store._queues.table
     for slot in range(table.count):
         end = table.max_offset(slot)
@@ -172,7 +174,7 @@ def test_the_worst_are_told_to_top(behind: Any) -> None:
 
 
 def test_many_groups_are_walked_in_steps(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No turn of the loop looks at more than STEP queues and those of one more pair."""
+    """A turn of the loop visits at most STEP queues plus the queues of a single pair."""
     groups = INLINE + STEP
     for number in range(groups):
         name = f"many{number}"

@@ -1,4 +1,4 @@
-"""What brokerStatus tells of a broker whose group elects: `top` shows it."""
+"""brokerStatus of a broker in a group with elections, as `top` shows it."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What Prometheus gets: RocketMQ's names, the labels, and replication."""
+"""Metrics for Prometheus: RocketMQ's names, the labels, and replication."""
 
 import errno
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 class Steered:
-    """A replication that stands as a test says."""
+    """Replication whose status the test sets."""
 
     def __init__(self, status: ReplicationStatus) -> None:
         self.now = status
@@ -177,7 +177,7 @@ def test_without_replication_nothing_is_said_of_it_in_the_runtime_table(admin: A
 
 
 def test_other_forms(admin: Any) -> None:
-    """What newer Prometheus servers ask for."""
+    """Newer Prometheus servers request OpenMetrics text."""
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
     body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), accept)
     assert content_type.startswith("application/openmetrics-text")

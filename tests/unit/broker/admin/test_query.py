@@ -1,4 +1,4 @@
-"""Looking for messages: 12, 33 and 321 (remoting.md 16.1)."""
+"""Queries for messages: 12, 33 and 321 (remoting.md 16.1)."""
 
 from typing import Any
 

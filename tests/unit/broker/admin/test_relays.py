@@ -1,4 +1,5 @@
-"""What the broker passes on to clients: 307, 309, 223 and the push of a reset (remoting.md 15)."""
+"""Requests that the broker relays to clients: 307, 309, 223 and the push of a reset (remoting.md
+15)."""
 
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_consumer_status_of_nobody_and_of_old_clients(admin: Any) -> None:
 
 @pytest.fixture
 def by_clients(make_admin: Any) -> Any:
-    """A broker that leaves resets to the clients."""
+    """A broker that lets clients carry out resets."""
     admin = make_admin("useServerSideResetOffset=false\n")
     admin.create_topic("T", 2)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Meters and their windows, and the figures of mornings."""
+"""Meters and their windows, and the figures since midnight."""
 
 import time
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
 
 
 def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() -> None:
-    """The first sample found 30 of 40 messages: hour and day show all of them ten seconds later."""
+    """The first sample found 30 of 40 messages: ten seconds later hour and day have all of them."""
     table = BrokerStatistics()
     table.puts({"T": 30})
     table.sample(NOON)

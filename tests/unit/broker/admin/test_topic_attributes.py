@@ -1,4 +1,4 @@
-"""Attributes of topics: the text, and what may become what (remoting.md 16.2)."""
+"""Attributes of topics: their text form, and the allowed changes (remoting.md 16.2)."""
 
 import pytest
 

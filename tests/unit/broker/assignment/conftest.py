@@ -19,8 +19,8 @@ GROUP, TOPIC = "G", "T"
 
 
 class Brokers:
-    """Worlds by their broker names. `route` is what the name server says; questions between them
-    are answered at once, unless `cut` names the address."""
+    """Brokers by name. `route` is the name server's response; requests between the brokers are
+    answered at once, unless `cut` has the address."""
 
     def __init__(self, make: Callable[..., World]) -> None:
         self._make = make
@@ -37,7 +37,7 @@ class Brokers:
         return world
 
     def opened(self, name: str, queues: int = 4) -> None:
-        """The broker has begun (again)."""
+        """Start a broker again."""
         world = self.worlds[name]
         world.broker.address = f"{name}:10911"
         world.call = self._call  # type: ignore[method-assign]
@@ -111,7 +111,7 @@ class Brokers:
             world.pass_time(duration_ms)
 
     def noticed(self, client_id: str, at: str = "a") -> int:
-        """Notices (40) since the last call."""
+        """Clients that received a notice (40) since the last call."""
         sent = self.peers[at, client_id]._link.sent  # type: ignore[attr-defined]
         count = sum(one.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED for one in sent)
         sent.clear()

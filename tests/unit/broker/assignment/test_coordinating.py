@@ -1,4 +1,5 @@
-"""One broker decides for a group, whichever is asked, and goes on after restarts and switches."""
+"""A single broker assigns the queues of a group, whichever broker receives the request, also after
+restarts and switches."""
 
 import json
 
@@ -58,7 +59,7 @@ def test_a_coordinator_that_is_silent_leaves_members_what_they_have(brokers: Bro
     brokers.ask_all("c0", "c1", at="b")
     kept = {who: [q for q in share or [] if q[0] == "b"] for who, share in shares.items()}
     assert brokers.ask_all("c0", "c1", at="b") == kept
-    # a returns with what it knew; b passes on what was decided since.
+    # Broker a returns with its old assignment; b passes on the later ones.
     brokers.cut.clear()
     brokers.left_out.clear()
     brokers.pass_time(11_000)
@@ -80,12 +81,12 @@ def test_a_restart_brings_the_result_back(brokers: Brokers) -> None:
     brokers.peers.clear()
     a.open()
     brokers.opened("a", queues=0)
-    # The first one that is back gets its own, not the other's, too.
+    # The first member that is back gets its own queues, not the other member's, too.
     brokers.join("c2")
     assert brokers.ask("c2") == shares["c2"]
     brokers.join("c0")
     assert brokers.ask_all("c0", "c2") == shares
-    # One that does not come back has its queues for as long as a heartbeat takes.
+    # A member that does not come back keeps its queues until its heartbeat times out.
     a.close()
     brokers.peers.clear()
     a.open()

@@ -1,4 +1,4 @@
-"""The table of last assignments: bounded, newest kept, refused where it makes no sense."""
+"""The table of last assignments: bounded, newest entries kept, malformed files refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,5 @@
-"""Which mode 400 answers: that of the group's entry, else of all its topics, else the broker's."""
+"""The mode in the response to 400: the group's entry, else that of all its topics, else the
+broker's."""
 
 import json
 from typing import Any
@@ -13,7 +14,7 @@ POPS = "defaultMessageRequestMode=POP\n"
 
 
 def answered(brokers: Brokers, who: str = "c0", **more: Any) -> tuple[str, list[tuple[str, int]]]:
-    """The mode and the queues of an answer."""
+    """The mode and the queues in the response to 400."""
     found = json.loads(bytes(brokers.query(who, **more).body))["messageQueueAssignments"]
     (mode,) = {one["mode"] for one in found}
     beans = [one["messageQueue"] for one in found]
@@ -26,7 +27,7 @@ def set_mode(brokers: Brokers, **members: Any) -> None:
 
 
 def modes(brokers: Brokers) -> Any:
-    """What 402 says of the topic's groups."""
+    """The modes of the topic's groups in the response to 402."""
     return json.loads(bytes(brokers.worlds["a"].ask(402).body))["messageRequestModeMap"]
 
 
@@ -36,13 +37,13 @@ def modes(brokers: Brokers) -> Any:
         ("PULL", "BROKER", [0]),
         ("PULL", "CLIENT", [0]),
         ("POP", "BROKER", [-1]),
-        ("POP", "CLIENT", [0]),  # what it would compute by itself
+        ("POP", "CLIENT", [0]),  # the client would compute the same
     ],
 )
 def test_a_group_of_which_nothing_was_said_has_the_mode_of_all(
     brokers: Brokers, default: str, by: str, queues: list[int]
 ) -> None:
-    """No default is in 402: a replica has its own."""
+    """The response to 402 has no defaults, because a replica has its own."""
     more = f"defaultMessageRequestMode={default}\nrebalanceMode={by}\n"
     brokers.add("a", queues=2, properties=more)
     brokers.join("c0", "c1")
@@ -71,7 +72,7 @@ def test_an_entry_for_all_topics_counts_where_the_topic_has_none(brokers: Broker
 
 
 def test_no_default_makes_a_retry_topic_popped(brokers: Brokers) -> None:
-    """A pop of the topic reads it, too (QueryAssignmentProcessor)."""
+    """A pop of the topic reads the retry topic, too (QueryAssignmentProcessor)."""
     brokers.add("a", queues=2, properties=POPS)
     a = brokers.worlds["a"]
     a.broker.topics.put(TopicConfig(f"%RETRY%{GROUP}", 1, 1), a.now_ms)

@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE, as RocketMQ answers them and beyond."""
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: RocketMQ's behaviour and Turbopump's additions."""
 
 import json
 from typing import Any

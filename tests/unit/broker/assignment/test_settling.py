@@ -112,14 +112,14 @@ def history(brokers: Brokers) -> list[bytes]:
 
 
 class Member:
-    """Believes the last answer."""
+    """A member that owns the queues of its last response."""
 
     def __init__(self) -> None:
         self.held: set[MessageQueue] = set()
 
 
 def test_no_order_of_questions_gives_a_queue_to_two() -> None:
-    """Members join, leave and ask in any order; all that is awaited is asked again."""
+    """Members join, leave and ask in random order; pending queues are requested again."""
     for seed in range(150):
         rng = random.Random(seed)
         settling, members, now_ms = Settling(), dict[str, Member](), 0

@@ -1,4 +1,4 @@
-"""Each change of a container by an administrator is one line, with old and new value."""
+"""Each administrator's change of a container is a line of the log, with old and new value."""
 
 import logging
 
@@ -18,7 +18,7 @@ def container(caplog: pytest.LogCaptureFixture) -> Container:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Without the addresses of peers, which differ."""
+    """Log lines without the addresses of peers, which differ."""
     found = [record.getMessage() for record in caplog.records if record.name == AUDIT]
     assert all(" by " in line for line in found)
     return [line.partition(" by ")[0] + line[line.index(" answered") :] for line in found]

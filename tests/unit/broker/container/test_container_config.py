@@ -1,4 +1,4 @@
-"""What the file of a broker may say in a container."""
+"""Allowed keys in the file of a broker in a container."""
 
 from pathlib import Path
 

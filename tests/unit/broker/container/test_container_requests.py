@@ -1,4 +1,4 @@
-"""What a container answers to requests that add and remove brokers, and that configure it."""
+"""Responses of a container to requests that add, remove and configure brokers."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ IDENTITY = {"brokerClusterName": "C", "brokerName": "b", "brokerId": "0"}
 
 
 class Container:
-    """One whose brokers are what a test says."""
+    """A container whose brokers start and stop with the outcomes that a test sets."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -1,4 +1,4 @@
-"""No two brokers of a container have the same name, folder or port."""
+"""Brokers of a container have different names, folders and ports."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -129,7 +129,7 @@ def test_one_that_is_being_stopped_is_not_found_and_not_forgotten() -> None:
 
 
 def test_mapped_files_are_shared_out() -> None:
-    """The kernel counts them by process."""
+    """The kernel limits the mappings of a process, which all its brokers share."""
     whole = RealFiles().mapping_limit()
     assert PartOfProcess(lambda: 1).mapping_limit() == whole // BROKERS_USUAL
     assert PartOfProcess(lambda: 10).mapping_limit() == whole // 10

@@ -1,4 +1,4 @@
-"""A replica that acts for its master, and masters of other groups that take what is due there."""
+"""An acting replica, and masters of other groups that receive its due messages."""
 
 from collections.abc import Callable
 
@@ -22,18 +22,18 @@ DELAYED = "SCHEDULE_TOPIC_XXXX"
 
 
 class Others:
-    """What the replica hears of other nodes: a name server, and masters of other groups."""
+    """The other nodes that the replica can call: a name server, and masters of other groups."""
 
     def __init__(self) -> None:
         self.masters: dict[str, World] = {}
-        """By the name of the group; its address is the name with a port."""
+        """Masters by the name of their group; the address is this name with a port."""
         self.dead: set[str] = set()
         self.silent = False
         """Whether sends are answered later, by `answer_all`."""
         self.waiting: list[tuple[Later[Command | str], Command | str]] = []
         self.sends: list[tuple[str, Command]] = []
         self.codes: dict[str, int] = {}
-        """What a master answers instead, by its name."""
+        """Response code that a master returns instead of its own, by the master's name."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
         later: Later[Command | str] = Later()
@@ -50,7 +50,7 @@ class Others:
         return later
 
     def answer_all(self) -> None:
-        """All that were sent and not answered yet."""
+        """Answer all pending sends."""
         waiting, self.waiting = self.waiting, []
         for later, answer in waiting:
             later.resolve(answer)
@@ -85,7 +85,7 @@ class Others:
 
 
 class Replica:
-    """It acts; `world` is its broker."""
+    """An acting replica; `world` is its broker."""
 
     def __init__(self, make_world: Callable[..., World], more: str = "") -> None:
         self._make = make_world
@@ -94,7 +94,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """Its process has begun."""
+        """Start the broker as an acting replica with a topic."""
         self.world.call = self.others  # type: ignore[method-assign]
         broker = self.world.broker
         broker.topics.put(TopicConfig("T", 4, 4), 1)
@@ -103,7 +103,8 @@ class Replica:
         broker.role.is_acting = True
 
     def master(self, name: str, queues: int = 4, topic: str = "T", *, begins: bool = True) -> World:
-        """Another group's master, which has the topic; `begins`: it knows its transactions."""
+        """Add another group's master that has the topic; if `begins`, it has read its
+        transactions."""
         world = self._make(f"brokerName={name}\n", folder=name)
         world.broker.topics.put(TopicConfig(topic, queues, queues), 1)
         if begins:
@@ -112,19 +113,19 @@ class Replica:
         return world
 
     def delayed(self, level: int, body: bytes, topic: str = "T", **more: str) -> None:
-        """A message of a level that the dead master stored, and this replica copied."""
+        """Store a delayed message of a level, copied from the dead master."""
         properties = {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": "2", **more}
         self.store(DELAYED, level - 1, body, properties)
 
     def store(self, topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> None:
-        """As the copy of a master's log has it."""
+        """Append a message to the log, as if it were copied from the master."""
         store, now_ms = self.world.broker.store, self.world.now_ms
         message = NewMessage(topic, queue_id, body, encode_properties(properties), 5, 0, 77)
         appended = store.append(message, now_ms)
         assert appended.log_offsets, appended
 
     def pass_time(self, duration_ms: int) -> None:
-        """Of all of them."""
+        """Advance the clocks of the replica and of all masters."""
         for world in self.others.masters.values():
             world.now_ms = self.world.now_ms + duration_ms
             world.turn()
@@ -132,7 +133,7 @@ class Replica:
 
 
 def records(world: World, topic: str = "T") -> list[Record]:
-    """What can be read at a broker, of all queues."""
+    """All records that a consumer can read from a broker, queue by queue."""
     store = world.broker.store
     store.tick(world.now_ms)
     return [
@@ -144,7 +145,7 @@ def records(world: World, topic: str = "T") -> list[Record]:
 
 
 def bodies(world: World, topic: str = "T") -> list[bytes]:
-    """Of these records."""
+    """Bodies of all records that a consumer can read from a broker."""
     return [bytes(record.body) for record in records(world, topic)]
 
 

@@ -31,7 +31,7 @@ def replica(make_world: Callable[..., World]) -> Replica:
 
 
 class Reign:
-    """A master's, whose replicas are not waited for."""
+    """The term of a master that does not wait for replicas."""
 
     over = False
 
@@ -40,7 +40,7 @@ class Reign:
 
 
 def half(replica: Replica, body: bytes, topic: str = "T", **more: str) -> EndTransactionRequest:
-    """One that the dead master stored, and this replica copied; how its producer ends it."""
+    """Store a half message copied from the dead master; returns its producer's end request."""
     key = body.decode()
     properties = {
         "REAL_TOPIC": topic,
@@ -164,7 +164,7 @@ def test_the_master_that_returns_does_not_ask_for_what_moved(replica: Replica) -
     replica.pass_time(200)
     answer = answered(end(replica, header))
     assert (answer.code, answer.remark) == (11, "a replica ends no transaction: its master does")
-    # Its log and its offsets are those that the master has by then.
+    # A new master has the same log and the same offsets.
     replica.world.broker.offsets.versions.following = False
     role.begin(Reign())
     replica.pass_time(60_000)

@@ -1,4 +1,4 @@
-"""What is due of delay levels goes to other masters while a replica acts (RIP-32, I11, I14)."""
+"""An acting replica sends due messages of delay levels to other masters (RIP-32, I11, I14)."""
 
 from collections.abc import Callable
 

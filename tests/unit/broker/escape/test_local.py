@@ -1,4 +1,4 @@
-"""What escapes goes to a master of the same process first, without a connection (RIP-31)."""
+"""An acting replica prefers a master in its own process, which needs no connection (RIP-31)."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from turbopump.net.wire.topics import TopicConfig
 
 
 class Beside:
-    """A master in the process of the replica; its time-outs come when a test says so."""
+    """A master in the replica's process; its timeouts fire when a test calls them."""
 
     def __init__(self, replica: Replica, world: World, name: str) -> None:
         self.replica, self.world = replica, world
@@ -137,7 +137,7 @@ def test_a_half_message_moves_there_and_is_ended_there(
 def test_what_belongs_together_goes_to_the_same_one(
     replica: Replica, make_world: Callable[..., World]
 ) -> None:
-    """Of a key not to another one, although that took something else just now."""
+    """Messages with one key keep going to their master, even if it is avoided for others."""
     far, near = replica.master("far"), beside(replica, make_world)
     escape = replica.world.broker.escape
     escape._avoided[near.node.address] = replica.world.steady_ms + 60_000

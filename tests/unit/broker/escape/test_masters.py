@@ -1,4 +1,4 @@
-"""What is remembered of the masters of other groups is bounded, whatever name servers say."""
+"""The cache of other groups' masters is bounded, whatever name servers return."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 
 
 def route(count: int) -> bytes:
-    """Of a topic on so many brokers."""
+    """An encoded route of a topic on `count` brokers."""
     names = [f"b{number}" for number in range(count)]
     queues = [QueueData(name, 4, 4, 6) for name in names]
     brokers = [BrokerData("c", name, {0: "10.0.0.1:10911"}) for name in names]

@@ -1,5 +1,5 @@
-"""Popped messages that were not acknowledged go to masters of other groups while a replica acts,
-and those that were stay where they are (RIP-32, I11, I16)."""
+"""An acting replica sends popped messages without an acknowledgement to other groups' masters, and
+keeps acknowledged ones (RIP-32, I11, I16)."""
 
 import base64
 from collections.abc import Callable
@@ -36,14 +36,14 @@ GROUP, RETRY = "g", "%RETRY%g_T"
 
 
 class Popped(Replica):
-    """Its dead master handed messages out."""
+    """An acting replica whose dead master handed out messages."""
 
     def __init__(self, make_world: Callable[..., World]) -> None:
         super().__init__(make_world)
         self.world.broker.groups.put(SubscriptionGroupConfig(GROUP), 1)
 
     def give(self, *bodies: bytes, topic: str = "T", invisible_ms: int = 5_000) -> CheckPoint:
-        """Messages of one pop, whose check point is not stored yet."""
+        """Store messages as a single pop; returns its check point, which is not stored yet."""
         start = max(0, self.world.broker.store.max_queue_offset(topic, 1))
         for body in bodies:
             self.store(topic, 1, body, {"UNIQ_KEY": body.decode()})
@@ -52,7 +52,8 @@ class Popped(Replica):
         return CheckPoint(key, invisible_ms, tuple(range(len(bodies))))
 
     def log(self, what: CheckPoint | Acknowledgement, due_ms: int, *, waits: bool = True) -> None:
-        """As its master stored that, among the timers or where it is read."""
+        """Store a check point or an acknowledgement as the master did: as a timer, or in the revive
+        queue unless `waits`."""
         is_point = isinstance(what, CheckPoint)
         tag = "ck" if is_point else what.tag
         name = unique_key(what.key, tag, None if is_point else -1)
@@ -68,13 +69,13 @@ class Popped(Replica):
         self.store(TIMER_TOPIC, 0, what.body(), properties)
 
     def pop(self, *bodies: bytes, topic: str = "T", waits: bool = True) -> CheckPoint:
-        """They were popped, and their check point is there."""
+        """Store messages and the check point of their pop."""
         point = self.give(*bodies, topic=topic)
         self.log(point, point.revive_ms - 1_000, waits=waits)
         return point
 
     def ack(self, point: CheckPoint, *numbers: int, waits: bool = True) -> None:
-        """Some of them were acknowledged."""
+        """Store an acknowledgement of some of the messages of a check point."""
         at = tuple(QueueOffset(point.key.start + number) for number in numbers)
         self.log(Acknowledgement(point.key, at, is_batch=True), point.revive_ms, waits=waits)
 
@@ -90,7 +91,7 @@ def replica(make_world: Callable[..., World]) -> Popped:
 
 
 def taker(replica: Popped, name: str = "m", topic: str = "T") -> World:
-    """Another group's master, which the consumers read."""
+    """A master of another group that has the consumer group."""
     world = replica.master(name, topic=topic)
     world.broker.groups.put(SubscriptionGroupConfig(GROUP), 1)
     return world
@@ -148,8 +149,8 @@ def test_what_was_revived_often_is_no_dead_letter_elsewhere(replica: Popped) -> 
 
 
 def test_check_points_that_were_due_before_meet_what_comes_after(replica: Popped) -> None:
-    """The master died when check points were in the revive queue, and their acknowledgements were
-    not; a replica that starts again finds them behind the progress of its timers."""
+    """The master died with check points in the revive queue and their acknowledgements still among
+    the timers; a replica that restarts finds these after the progress of its timers."""
     other = taker(replica)
     point = replica.pop(b"a", b"b", waits=False)
     replica.ack(point, 0)
@@ -239,11 +240,11 @@ def test_an_acknowledgement_that_counts_is_of_any_form(replica: Popped) -> None:
     assert read_ms(replica) > point.revive_ms
 
 
-# What it pops itself
+# Pops at the acting replica
 
 
 class Acting(Popped):
-    """It pops for its dead master, which will take that over."""
+    """A replica that pops for its dead master, which takes the hand-outs over when it is back."""
 
     def __init__(self, make_world: Callable[..., World]) -> None:
         super().__init__(make_world)
@@ -251,17 +252,17 @@ class Acting(Popped):
 
     @property
     def notes(self) -> PopNotes:
-        """What it gave out, and heard."""
+        """The acting replica's notes: its hand-outs and the acknowledgements it received."""
         return self.world.broker.pop.notes
 
     def ask_pop(self, **more: Any) -> Command:
-        """The answer to a pop."""
+        """Send a pop request; returns the response."""
         asked: dict[str, Any] = {"queue_id": -1, "max_msg_nums": 32, "invisible_time": 5_000}
         asked |= {"poll_time": 0, "born_time": self.world.now_ms, "init_mode": 0} | more
         return self.world.ask(RequestCode.POP_MESSAGE, PopMessageRequest(GROUP, "T", **asked))
 
     def popped(self, **more: Any) -> dict[str, str]:
-        """Bodies and handles of what it gives out."""
+        """Handles of the messages that one pop returns, by body."""
         answer = self.ask_pop(**more)
         if answer.code:
             return {}
@@ -274,14 +275,14 @@ class Acting(Popped):
         return found
 
     def acks(self, handle: str) -> int:
-        """The answer to an acknowledgement."""
+        """Acknowledge handles; returns the response code."""
         parts = PopHandle.parse(handle)
         at = parts.queue_offset or 0
         header = AckMessageRequest(GROUP, "T", parts.queue_id, handle, at)
         return self.world.ask(RequestCode.ACK_MESSAGE, header).code
 
     def fill(self, *bodies: bytes) -> None:
-        """Messages that its master stored."""
+        """Store messages copied from the master."""
         for body in bodies:
             self.store("T", 1, body, {"UNIQ_KEY": body.decode()})
 
@@ -326,7 +327,8 @@ def test_an_answer_waits_for_the_disk(acting: Acting) -> None:
 
 
 def test_what_was_acknowledged_at_a_replica_does_not_leave_it(acting: Acting) -> None:
-    """Its master gave that out: before the revive queues are read, and after."""
+    """The master handed the messages out; acknowledgements before and after the revive queues are
+    read."""
     other = taker(acting)
     acting.world.broker.role.is_acting = False
     point = acting.pop(b"a", b"b", b"c")
@@ -356,7 +358,7 @@ def test_a_change_of_time_is_noted(acting: Acting) -> None:
 
 
 def test_a_replica_that_starts_again_goes_on_behind_what_it_gave_out(acting: Acting) -> None:
-    """Its offsets were not saved since."""
+    """The group's offsets were lost: they were not saved after the pop."""
     acting.fill(b"a", b"b", b"c")
     assert sorted(acting.popped(max_msg_nums=2)) == ["a", "b"]
     broker = acting.world.broker
@@ -370,8 +372,8 @@ def test_a_replica_that_starts_again_goes_on_behind_what_it_gave_out(acting: Act
 
 
 def test_who_pops_at_a_replica_in_vain(acting: Acting) -> None:
-    """In order, whose records are the log's alone; where the master would not take notes over, as
-    RocketMQ's; and once the master is back."""
+    """Refused are ordered pops, whose records only the log has; pops while the master would not
+    take notes over, as RocketMQ's masters; and pops once the master is back."""
     acting.fill(b"a")
     assert acting.ask_pop(order=True).code == 2
     handle = acting.popped()["a"]
@@ -402,8 +404,8 @@ def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
 
 
 def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
-    """One message of a check point in the revive queue is acknowledged among the timers, one is
-    with another master, and a check point before it keeps the progress."""
+    """One message of the check point is acknowledged by a timer, one went to another master, and an
+    earlier check point holds the progress back."""
     other = taker(acting)
     acting.pop(b"alone", topic="Alone", waits=False)
     point = acting.pop(b"a", b"b", b"c", waits=False)
@@ -418,8 +420,8 @@ def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
 
 
 def test_what_timers_said_is_noted_for_the_master(acting: Acting) -> None:
-    """It may have the check point in its revive queue, which was not copied, and passes over timers
-    that its replica has passed."""
+    """The master may have the check point in its revive queue, which the replica did not copy, and
+    skips timers that its replica has passed."""
     other = taker(acting)
     point = acting.pop(b"a", b"b")
     acting.ack(point, 0)
@@ -432,8 +434,7 @@ def test_what_timers_said_is_noted_for_the_master(acting: Acting) -> None:
 def test_what_earlier_timers_said_is_noted_for_the_master(
     acting: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replica that starts again reads acknowledgements behind the progress of its timers, which
-    come no more."""
+    """A restarted replica reads acknowledgements that its timers have already delivered."""
     monkeypatch.setattr(PopEscape, "take", lambda self, message, left: left())
     acting.world.broker.role.is_acting = False
     point = acting.pop(b"a", b"b", topic="Alone", waits=False)
@@ -446,7 +447,8 @@ def test_what_earlier_timers_said_is_noted_for_the_master(
 
 
 def test_what_another_replica_gave_out_and_is_not_here_yet_is_not_done(acting: Acting) -> None:
-    """Its log was longer; seed 212 of the suite of popped messages lost two messages so."""
+    """The other replica had a longer log. Seed 212 of the simulation of pops lost two messages this
+    way."""
     other = taker(acting)
     acting.fill(b"here")
     key = CheckPointKey("T", GROUP, 1, QueueOffset(0), acting.world.now_ms, "b")

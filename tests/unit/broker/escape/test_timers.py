@@ -23,7 +23,7 @@ def replica(make_world: Callable[..., World]) -> Replica:
 
 
 def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more: str) -> int:
-    """One that the dead master stored, and this replica copied; when it is due."""
+    """Store a timer message copied from the dead master; returns its due time in ms."""
     due_ms = replica.world.now_ms + delay_ms
     properties = {
         "REAL_TOPIC": topic,

@@ -1,4 +1,4 @@
-"""Pulls with filters of properties: which messages, which errors, long polls, versions, bounds."""
+"""Pulls with property filters: results, errors, long polls, versions, limits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 def send(world: Any, body: bytes, **properties: object) -> None:
-    """One message to queue 0 of T."""
+    """Send a message to queue 0 of T."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     one = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties=text)
     assert world.ask(RequestCode.SEND_MESSAGE_V2, one, body).code == 0
@@ -41,14 +41,14 @@ def heartbeat(
     topic: str = "T",
     peer: Any = None,
 ) -> Command:
-    """A member of G names its filter for the topic."""
+    """Send the heartbeat of a member of G with its filter for the topic."""
     wanted = parse_subscription(topic, expression, kind, version)
     data = HeartbeatData("client", [], [ConsumerData("G", subscription_data_set=[wanted])])
     return beat(world, data, peer)
 
 
 def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
-    """The answer to a heartbeat; one with expressions to read is taken in steps."""
+    """Send a heartbeat; one with expressions is handled in steps."""
     answer = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
     found: Command = answer if isinstance(answer, Command) else finish(answer)
     return found
@@ -61,7 +61,7 @@ def reopen(world: Any) -> None:
 
 
 def carried(expression: str, **changed: Any) -> Any:
-    """A pull that brings its expression along."""
+    """Send a pull that includes its expression."""
     return header(subscription=expression, expression_type="SQL92", **changed)
 
 
@@ -97,7 +97,7 @@ def test_a_group_changes_its_expression(world: Any) -> None:
         send(world, b"%d" % number, a=number)
     for expression, version, wanted in [
         ("a < 1", 7, [b"0"]),
-        ("a < 3", 6, [b"0"]),  # older
+        ("a < 3", 6, [b"0"]),  # an older version of the subscription
         ("a < 2", 8, [b"0", b"1"]),
         ("a < 2", 9, [b"0", b"1"]),
     ]:
@@ -125,7 +125,8 @@ def test_a_member_whose_clock_is_slow_brings_its_new_filter(
     for _ in range(2):
         for version in (200, 900):
             assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=version))) == [b"new"]
-        heartbeat(world, former, 900, kind=kind, peer=fast)  # it has not changed its own
+        # the member's own subscription has not changed
+        heartbeat(world, former, 900, kind=kind, peer=fast)
     heartbeat(world, former, 901, kind=kind, peer=fast)
     assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=901))) == [b"old"]
 
@@ -289,7 +290,7 @@ OF_ROCKETMQ = """{
 \t\t}
 \t}
 }"""
-"""What ConsumerFilterManager of 5.5.0 writes."""
+"""A file that ConsumerFilterManager of RocketMQ 5.5.0 wrote."""
 
 
 def test_the_file_of_a_rocketmq_broker(make_world: Callable[..., Any]) -> None:
@@ -338,7 +339,7 @@ def register(world: Any, group: str, version: int = 1) -> None:
 
 
 def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is the same with fewer."""
+    """The limit is the same with fewer bytes."""
     monkeypatch.setattr(table, "MAX_SIZE", 1 << 20)
     filters = world.broker.filters
     with pytest.raises(TooManyFilters, match="the filters of all groups are over 1048576 bytes"):
@@ -348,7 +349,7 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
     assert filters.get("T", "G3").filter.evaluate(b"a\x01G3\x02") is True
     filters.unregister("G3", world.now_ms)
     filters.unregister("G4", world.now_ms)
-    register(world, "new")  # in place of the one that has been unused longest
+    register(world, "new")  # replaces the filter that has been unused longest
     assert filters.get("T", "new") is not None
     assert (filters.get("T", "G3"), filters.get("T", "G4") is None) == (None, False)
     answer = heartbeat(world, "b = '" + "x" * 60_000 + "'", 1)
@@ -356,7 +357,7 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_retries_pass_unfiltered(world: Any) -> None:
-    """As RocketMQ's clients ask for them: their subscription to the retry topic is by tags."""
+    """RocketMQ's clients subscribe to the retry topic by tags."""
     world.broker.topics.put(TopicConfig("%RETRY%G"), world.now_ms)
     wanted = [
         parse_subscription("T", "a = 1", "SQL92", 1),
@@ -394,12 +395,12 @@ def test_bit_maps_are_written_when_asked_for(make_world: Callable[..., Any]) -> 
 
 
 def bit_map(bits: tuple[int, ...]) -> bytes:
-    """RocketMQ's BitsArray."""
+    """The bytes of RocketMQ's BitsArray."""
     return sum(1 << bit for bit in set(bits)).to_bytes(14, "little")
 
 
 def raw_units(world: Any, count: int) -> list[Any]:
-    """Units as they lie: with addresses of extensions."""
+    """Queue units as stored: with addresses of extensions."""
     lookup = world.broker.store._lookup
     queue = lookup._queues.find("T", 0)
     found: list[Any] = lookup._queues.units(queue, QueueOffset(0), count)

@@ -1,4 +1,4 @@
-"""Filters in the native path: what it serves is what matches, and it serves."""
+"""Filters on the native path: pulls are served natively and return only matching messages."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ KEYED = "UNIQ_KEY\x017F0000010000558C0000000000%06d\x02WAIT\x01true\x02a\x01%d\x
 
 @pytest.fixture
 def reader() -> Iterator[Driven]:
-    """A connection to a broker with 40 messages, of which each tenth has the same number."""
+    """A connection to a broker with 40 messages, in which every tenth has the same number."""
     with tempfile.TemporaryDirectory() as folder:
         connection = Driven(make(folder, FlushMode.ASYNC_FLUSH))
         for number in range(40):
@@ -40,7 +40,7 @@ def pull(driven: Driven, opaque: int, at: int = 0) -> tuple[int, list[bytes]]:
 
 
 def read(driven: Driven, opaque: int) -> list[bytes]:
-    """All that matches: a pull ends with its queue file, of which there are several here."""
+    """All matching messages: a pull ends with a queue file, and there are several."""
     at, found = 0, []
     while at < 40:
         at, bodies = pull(driven, opaque, at)

@@ -1,4 +1,4 @@
-"""Brokers whose clients speak gRPC (fronts.py)."""
+"""Fixtures with brokers whose clients use gRPC (fronts.py)."""
 
 from collections.abc import Callable
 

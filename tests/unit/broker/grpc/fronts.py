@@ -1,4 +1,4 @@
-"""A whole broker whose clients speak gRPC, without a socket: calls are made by hand."""
+"""A whole broker whose clients use gRPC, without a socket: tests make the calls directly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,8 @@ TYPES = {
 
 
 class Heard:
-    """The carrier of one call, and what its client has heard. `error` is how the call ended."""
+    """The carrier of a call, with the messages sent to its client. `error` is the call's
+    failure."""
 
     def __init__(self, name: str, address: str) -> None:
         self.address = address
@@ -47,13 +48,13 @@ class Heard:
 
     @property
     def messages(self) -> list[Any]:
-        """What was heard since it was asked for the last time."""
+        """Messages received since this property was read last."""
         raw, self.raw = self.raw, []
         return [message_class(self.name).FromString(one) for one in raw]
 
     @property
     def answer(self) -> Any:
-        """The one message of an answer that has ended."""
+        """The only message of a response that has ended."""
         assert self.error is None, self.error
         assert self.is_over, "the call is not answered"
         (one,) = self.messages
@@ -61,7 +62,7 @@ class Heard:
 
 
 class GrpcWorld:
-    """A World and the service beside its other handlers."""
+    """A World with the gRPC service besides its other handlers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -101,7 +102,7 @@ class GrpcWorld:
     def begin(
         self, name: str, client_id: str = "c1", answer: str = "", timeout_s: float = 0
     ) -> tuple[GrpcCall, Heard]:
-        """A call whose headers came."""
+        """Begin a call: its headers have arrived."""
         heard = Heard(answer or f"{name}Response", "127.0.0.1:50001")
         metadata = {
             b"x-mq-client-id": client_id.encode(),
@@ -117,7 +118,7 @@ class GrpcWorld:
     def start(
         self, name: str, client_id: str = "c1", timeout_s: float = 0, **fields: Any
     ) -> tuple[GrpcCall, Heard]:
-        """A unary call, sent to its end."""
+        """Send a unary call completely."""
         call, heard = self.begin(name, client_id, timeout_s=timeout_s)
         request = message_class(f"{name}Request")(**fields).SerializeToString()
         tell(call, request)
@@ -129,21 +130,21 @@ class GrpcWorld:
         return call, heard
 
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
-        """The answer to a unary call that is answered at once."""
+        """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
         if not heard.is_over:
             self.world.pass_time(100)
         return heard.answer
 
     def telemetry(self, client_id: str, **settings: Any) -> tuple[GrpcCall, Heard]:
-        """A client opens its stream and says its settings."""
+        """Open a client's telemetry stream and send its settings."""
         call, heard = self.begin("Telemetry", client_id, "TelemetryCommand")
         said = message_class("TelemetryCommand")(settings=settings)
         self.tell(call, said.SerializeToString())
         return call, heard
 
     def tell(self, call: GrpcCall, message: bytes, times: int = 1) -> None:
-        """A client says something on a stream, and it has its turn."""
+        """Send a client's message on a stream, and run the loop."""
         for _ in range(times):
             if call.on_message is not None:
                 tell(call, message)
@@ -151,7 +152,7 @@ class GrpcWorld:
             self.world.turn()
 
     def producer(self, client_id: str, *topics: str) -> tuple[GrpcCall, Heard]:
-        """A producer has begun."""
+        """Connect a producer with its settings."""
         settings = {"publishing": {"topics": [{"name": topic} for topic in topics]}}
         return self.telemetry(client_id, client_type=ClientType.PRODUCER, **settings)
 
@@ -162,7 +163,7 @@ class GrpcWorld:
         *topics: str,
         kind: ClientType = ClientType.SIMPLE_CONSUMER,
     ) -> tuple[GrpcCall, Heard]:
-        """A consumer has begun."""
+        """Connect a consumer with its settings."""
         subscriptions = [
             {"topic": {"name": topic}, "expression": {"type": 1, "expression": "*"}}
             for topic in topics
@@ -171,7 +172,7 @@ class GrpcWorld:
         return self.telemetry(client_id, client_type=kind, subscription=subscription)
 
     def send(self, *messages: dict[str, Any], client_id: str = "c1") -> Any:
-        """The answer to a SendMessage."""
+        """Send messages with SendMessage; returns the response."""
         return self.ask("SendMessage", client_id, messages=messages)
 
     def peers_of(self, group: str) -> list[Peer]:
@@ -180,7 +181,7 @@ class GrpcWorld:
 
 
 def tell(call: GrpcCall, message: bytes) -> None:
-    """A client says one message, as the connection hands it on."""
+    """Pass a client's message to the call as the connection does."""
     assert call.on_message is not None
     try:
         call.on_message(message)
@@ -189,7 +190,7 @@ def tell(call: GrpcCall, message: bytes) -> None:
 
 
 def message(topic: str = "TNormal", body: bytes = b"body", **system: Any) -> dict[str, Any]:
-    """The fields of a message; its id is `m1` unless said."""
+    """The fields of a message; its id is `m1` by default."""
     system = {"message_id": "m1", "message_type": 1, "body_encoding": 1, **system}
     user = system.pop("user", {})
     return {

@@ -1,4 +1,4 @@
-"""Connections to a broker's service whose plain calls are served natively, or not."""
+"""Connections to a broker's gRPC service whose simple calls are served natively, or not."""
 
 import asyncio
 from typing import Any, cast
@@ -27,11 +27,11 @@ HEAD = (
     (b"grpc-timeout", b"3000000u"),
     (b"x-mq-client-id", b"c1"),
 )
-"""Of a call as clients make it."""
+"""Headers of a call as clients send them."""
 
 
 class Side:
-    """Connections to the service of one broker, natively or not."""
+    """Connections to a broker's service, native or not."""
 
     def __init__(self, front: GrpcWorld, is_native: bool) -> None:
         self.loop = StillLoop()
@@ -47,7 +47,7 @@ class Side:
 
 
 class Caller:
-    """A connection and its client, which is the same library."""
+    """A connection and its client, which uses the same HTTP/2 library."""
 
     def __init__(self, side: Side) -> None:
         self.session = H2Session(100, 8_192, 1 << 20, 1 << 20, client=True)
@@ -59,13 +59,13 @@ class Caller:
         self.heard()
 
     def bytes_of(self, *bodies: bytes, head: Any = HEAD) -> bytes:
-        """What goes over the wire for calls with these bodies."""
+        """The wire bytes of calls with these bodies."""
         for body in bodies:
             self.session.request(pairs(list(head)), body, True)
         return self.session.take()[0]
 
     def heard(self) -> dict[int, tuple[bytes, dict[bytes, bytes]]]:
-        """By stream: DATA and all headers, since the last look."""
+        """DATA and all headers by stream, since the last call of this method."""
         for _ in range(3):  # acknowledgements of a turn are written together
             self._side.turn()
             self._side.loop.run()
@@ -82,7 +82,7 @@ class Caller:
     def call(
         self, body: bytes, head: Any = HEAD, name: str = "SendMessage"
     ) -> tuple[Any, dict[bytes, bytes]]:
-        """One call: its answer, if it has one, and its headers."""
+        """Make a call; returns its response, if there is a message, and its headers."""
         hear(self.connection, self.bytes_of(body, head=head))
         ((data, said),) = self.heard().values()
         return message_class(f"{name}Response").FromString(data[5:]), said

@@ -1,4 +1,4 @@
-"""Routes, settings, heartbeats: what a client learns, and as what the broker's tables know it."""
+"""Routes, settings, heartbeats: the responses to a client, and its entry in the broker's tables."""
 
 import itertools
 from collections.abc import Callable
@@ -302,7 +302,7 @@ def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     answer = message_class("TelemetryCommand")(thread_stack_trace=trace)
     front.tell(call, answer.SerializeToString())
     assert bodies.load_object(request.value.body)["jstack"] == "main"
-    front.tell(call, answer.SerializeToString())  # nothing waits for it any more
+    front.tell(call, answer.SerializeToString())  # no request waits for this response
 
 
 @pytest.mark.parametrize(

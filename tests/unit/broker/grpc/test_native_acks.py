@@ -1,4 +1,4 @@
-"""Acknowledgements of gRPC that the fast lane notes: what is handled does not come again."""
+"""gRPC acknowledgements on the fast path: acknowledged messages are not delivered again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,8 @@ ACKS = tuple((name, f"{PATH}AckMessage".encode() if name == b":path" else of) fo
 
 @pytest.fixture
 def front(make_front: Callable[..., GrpcWorld]) -> GrpcWorld:
-    """With messages in all queues, and a lane that has seen each kind of request."""
+    """A broker with messages in all queues, and a fast path that has served each kind of
+    request."""
     if why_no_grpc():
         pytest.skip(str(why_no_grpc()))
     made = make_front()
@@ -35,7 +36,7 @@ def front(make_front: Callable[..., GrpcWorld]) -> GrpcWorld:
 
 
 def popped(front: GrpcWorld, count: int = 24) -> list[dict[str, str]]:
-    """The receipts of so many messages."""
+    """Receipts of `count` messages."""
     found: list[Any] = []
     while len(found) < count:
         found += receive(front)
@@ -50,7 +51,8 @@ def body_of(*entries: dict[str, str], group: str = "G1", topic: str = "TNormal")
 
 
 def warm(front: GrpcWorld, receipts: list[dict[str, str]]) -> None:
-    """Have one acknowledgement served by its handler: the lane serves what it has served."""
+    """Have an acknowledgement served by its handler: the fast path serves groups that handlers
+    served."""
     caller = Side(front, False).connect()
     answer, _ = caller.call(body_of(receipts.pop()), ACKS, "AckMessage")
     front.world.pass_time(10)
@@ -176,7 +178,7 @@ def test_two_entries_are_the_services(front: GrpcWorld) -> None:
 
 
 def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
-    """The receipt that counts is another one than the client has."""
+    """The service renewed the receipt, so the client's receipt is outdated."""
     front.consumer("c2", "G2", "TNormal", kind=PUSH)
     changed = {"group": "G2", "auto_renew": True}
     found = [receipt(one) for one in receive(front, client_id="c2", **changed)]
@@ -189,7 +191,7 @@ def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
 
 
 def test_what_cannot_be_written_is_the_services(front: GrpcWorld) -> None:
-    """A lane that does not serve has the calls come to Python, each with its answer."""
+    """Calls that the stopped fast path does not serve reach Python, and each is answered."""
     receipts = popped(front)
     warm(front, receipts)
     side = Side(front, True)

@@ -1,4 +1,4 @@
-"""Receives of gRPC that the fast lane serves say what the service in Python says."""
+"""gRPC receives on the fast path return the same responses as the service in Python."""
 
 import zlib
 from collections.abc import Callable
@@ -33,7 +33,7 @@ RECEIVE = message_class("ReceiveMessageRequest")(
 
 
 class Watch:
-    """What the ground gave natively: to one group it may."""
+    """Records the native results of the backend, and keeps the group PYTHON off the fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[Given | None] = []
@@ -49,7 +49,7 @@ class Watch:
 
     @property
     def was_native(self) -> bool:
-        """Of the last receive."""
+        """Whether the last receive was native."""
         return self.taken[-1] is not None
 
 
@@ -60,7 +60,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 @pytest.fixture
 def front(make_front: Callable[..., GrpcWorld], watch: Watch) -> GrpcWorld:
-    """A broker whose lane has seen a receive of each group that found something."""
+    """A broker whose fast path has served a receive with messages for each group."""
     made = make_front()
     made.world.broker.fast.start(made.world.broker.store_host)
     for group in (NATIVE, PYTHON):
@@ -70,7 +70,7 @@ def front(make_front: Callable[..., GrpcWorld], watch: Watch) -> GrpcWorld:
 
 
 def warm(front: GrpcWorld, **changed: Any) -> None:
-    """Both groups receive a message, and know what of all their queues was received."""
+    """Have both groups receive a message of each queue."""
     for queue_id in range(4):
         put(front, b"TAGS\x01a\x02UNIQ_KEY\x01w\x02", b"warm", queue_id=queue_id)
     for group in (NATIVE, PYTHON):
@@ -81,7 +81,7 @@ def warm(front: GrpcWorld, **changed: Any) -> None:
 
 
 def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: Any) -> None:
-    """A record with exactly these properties, whatever a broker makes of them when it is sent."""
+    """Append a record with exactly these properties, without the changes that a send makes."""
     changed = {"queue_id": 0, "born_timestamp_ms": 5, "store_host": STORE_HOST, **changed}
     stored = NewMessage("TNormal", body=body, properties=properties, **changed)
     appended = front.world.broker.store.append(stored, front.world.now_ms)
@@ -90,7 +90,7 @@ def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: A
 
 
 def said(one: Any) -> Any:
-    """A message, but for what differs between two pops: their times and turns."""
+    """A message without the fields that differ between two pops: times and revive queues."""
     words = one.system_properties.receipt_handle.split(" ")
     assert len(words) == 9
     one.system_properties.receipt_handle = " ".join([words[0], *words[2:3], *words[4:]])
@@ -98,7 +98,7 @@ def said(one: Any) -> Any:
 
 
 def both(front: GrpcWorld, **changed: Any) -> tuple[list[Any], list[Any]]:
-    """What the two groups receive, by log offset."""
+    """Messages that the two groups receive, by log offset."""
 
     def of(group: str) -> list[Any]:
         heard = start(front, group=group, **changed)[1]
@@ -277,7 +277,7 @@ def test_a_client_that_takes_nothing_gets_nothing(front: GrpcWorld, watch: Watch
 
 
 LONG = {"invisible_duration": {"seconds": 40_000}}
-"""Nothing comes again while examples are played."""
+"""An invisible time that outlasts the examples, so that no message comes again."""
 VALUES = st.text("\x01aA_ \t\x1f=7", max_size=6)
 NAMES = VALUES | st.sampled_from(sorted(RESERVED))
 PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)

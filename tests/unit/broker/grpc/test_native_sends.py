@@ -1,4 +1,4 @@
-"""Sends of gRPC that the fast lane stores: what it does is what the service would have done."""
+"""gRPC sends on the fast path: they have the same effect as the service in Python."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from turbopump.net.wire.topics import TopicConfig
 
 
 class Sides:
-    """Both, before one broker whose lane knows the topic."""
+    """A native and a Python service in front of a broker whose fast path knows the topic."""
 
     def __init__(self, front: GrpcWorld) -> None:
         self.front = front
@@ -35,7 +35,8 @@ class Sides:
         self.begun = self.seen = len(records(front, "TNormal"))
 
     def both(self, body: bytes, head: Any = HEAD) -> tuple[Any, Any, bool]:
-        """What each makes of a call: headers, answer, what it stored; whether it was native."""
+        """Make a call on both services; returns headers, response and records of each, and whether
+        the second call was native."""
         before = self.native.lane.send_count
         found = [self._by(one, body, head) for one in (self.at_python, self.at_native)]
         return found[0], found[1], self.native.lane.send_count > before
@@ -231,7 +232,7 @@ def test_two_messages_of_one_call(sides: Sides) -> None:
 
 
 def test_a_half_call_is_let_go_at_a_sweep(sides: Sides) -> None:
-    """From then on it is one of those that the hub counts, and ends with their time."""
+    """The hub then counts the call among its calls, which end at their timeout."""
     side, caller = sides.native, sides.native.connect()
     side.hub.start_sweeping()
     data = caller.bytes_of(body_of(message(body=b"x" * 500)))
@@ -253,7 +254,7 @@ def test_what_the_service_refuses_is_not_held(sides: Sides, begin: bytes) -> Non
 
 
 def test_what_all_hold_is_bounded(sides: Sides) -> None:
-    """Beyond 16 MiB halves of calls are the service's, which counts them and refuses."""
+    """Beyond 16 MiB, partial calls go to the service, which counts them and refuses."""
     callers = [sides.native.connect() for _ in range(600)]
     body = body_of(message(body=b"x" * 31_000))
     data = (

@@ -1,4 +1,4 @@
-"""ReceiveMessage, acknowledgements, renewals: who gets a message, when it comes again."""
+"""ReceiveMessage, acknowledgements, renewals: the receiver of a message, and its redelivery."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def start(
     group: str = "G1",
     **changed: Any,
 ) -> tuple[GrpcCall, Heard]:
-    """A receive that may wait."""
+    """Start a receive that may wait."""
     asked = {
         "group": {"name": group},
         "message_queue": {"topic": {"name": topic}, "id": changed.pop("queue_id", -1)},
@@ -39,7 +39,7 @@ def start(
 
 
 def ended(heard: Heard) -> tuple[int, list[Any]]:
-    """The status and the messages of a stream that has ended as it should."""
+    """The status and the messages of a stream that ended without an error."""
     assert heard.error is None
     assert heard.is_over, "it still waits"
     first, *between, last = heard.messages
@@ -63,7 +63,7 @@ def receipt(one: Any) -> dict[str, str]:
 
 
 def ack(front: GrpcWorld, *given: Any, group: str = "G1", topic: str = "TNormal") -> Any:
-    """The answer to an acknowledgement of messages."""
+    """Acknowledge messages; returns the response."""
     entries = [one if isinstance(one, dict) else receipt(one) for one in given]
     return front.ask("AckMessage", group={"name": group}, topic={"name": topic}, entries=entries)
 
@@ -189,7 +189,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
     make_front: Callable[..., GrpcWorld],
 ) -> None:
     front = make_front("flushDiskType=SYNC_FLUSH\n")
-    front.world.disk.hold()  # the check point is not safe before it is released
+    front.world.disk.hold()  # the check point becomes safe only after `release`
     sent = front.start("SendMessage", messages=[message()])[1]
     front.world.disk.release()
     front.world.pass_time(100)
@@ -198,7 +198,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
     call, heard = start(front)
     front.world.turn()
     assert not heard.is_over
-    call.over()  # it is cancelled while its answer is to come
+    call.over()  # the call is cancelled while its response is pending
     front.world.disk.release()
     front.world.pass_time(500)
     (one,) = receive(front, client_id="c2")
@@ -206,7 +206,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
 
 
 def start_clogged(front: GrpcWorld) -> tuple[GrpcCall, Heard]:
-    """A receive whose client does not take what is written."""
+    """Start a receive whose client does not read the response."""
     begin = front.begin
 
     def clogged(*given: Any, **named: Any) -> tuple[GrpcCall, Heard]:
@@ -340,7 +340,7 @@ def test_attempts_that_are_used_up_make_a_dead_letter(front: GrpcWorld) -> None:
 
 
 def test_a_message_is_delivered_once_where_no_retry_is_allowed(front: GrpcWorld) -> None:
-    """With retryMaxTimes=-1 each message became a dead letter without a delivery."""
+    """With retryMaxTimes=-1, each message became a dead letter before its first delivery."""
     config = SubscriptionGroupConfig("G1", retry_max_times=-1)
     front.world.broker.groups.put(config, front.world.now_ms)
     front.send(message())
@@ -395,7 +395,7 @@ def test_a_member_in_order_gets_the_queue_that_it_asks_for(front: GrpcWorld) -> 
 
 
 def push(front: GrpcWorld, client_id: str = "c1") -> Any:
-    """A push consumer has begun and received the one message."""
+    """Start a push consumer, which receives the only message."""
     front.consumer(client_id, "G1", "TNormal", kind=PUSH)
     front.send(message())
     (found,) = receive(front, client_id=client_id, auto_renew=True)
@@ -441,7 +441,7 @@ def test_renewed_messages_are_bounded(front: GrpcWorld, monkeypatch: pytest.Monk
 def test_renewed_messages_are_bounded_by_their_bytes(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id is a producer's text, up to 32 KiB long."""
+    """An id is a producer's text of up to 32 KiB."""
     monkeypatch.setattr(renewals, "RENEWED_SIZE_MAX", 4_000)
     front.consumer("c1", "G1", "TNormal", kind=PUSH)
     for size in (3_000, 1):

@@ -1,7 +1,7 @@
-"""What RocketMQ's clients of gRPC said to a broker (interop/grpc/recording.py), said once more.
+"""Replays the bytes that RocketMQ's gRPC clients sent to a broker (interop/grpc/recording.py).
 
-Each connection's bytes, in pieces of several sizes, with plain calls served natively and not: every
-call is answered, and what was sent is there.
+The bytes of each connection are delivered in pieces of several sizes, with and without the native
+path: every call is answered, and all sent messages are stored.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ SENT = 40
 FOREIGN = {Code.INVALID_RECEIPT_HANDLE, Code.INTERNAL_SERVER_ERROR}
 FINE = {
     "QueryRoute": {Code.OK},
-    # Settings may come over the other connection, which is played later.
+    # Settings may arrive on the other connection, which is replayed later.
     "Heartbeat": {Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE},
     "SendMessage": {Code.OK},
     "QueryAssignment": {Code.OK},
     "ReceiveMessage": {Code.OK, Code.MESSAGE_NOT_FOUND},
     "NotifyClientTermination": {Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE},
-    # Of receipts that another broker gave, at a time that is still to come here.
+    # The receipts are from a different broker, at a time that is in this broker's future.
     "AckMessage": FOREIGN,
     "ChangeInvisibleDuration": FOREIGN,
     "Telemetry": {Code.OK},
@@ -43,7 +43,7 @@ FINE = {
 
 
 class Replay:
-    """The connections of one client, and what came of their calls."""
+    """The connections of a client, and the results of their calls."""
 
     def __init__(self, front: GrpcWorld, client: str, is_native: bool) -> None:
         self.topic = "simple" if client == "java" else f"{client}-simple"
@@ -63,7 +63,7 @@ class Replay:
         return begin
 
     def play(self, data: bytes, size: int) -> None:
-        """One connection, to its end."""
+        """Replay a connection until it ends."""
         one = GrpcConnection(self.side.hub)
         wire: Any = Wire(one)
         one.connection_made(wire)
@@ -116,5 +116,5 @@ def test_what_a_client_said_is_understood(
     assert not wrong
     assert {"QueryRoute", "Telemetry", "ReceiveMessage"} <= set(replay.codes)
     assert replay.stored == SENT
-    # A call that a piece cuts is left to Python.
+    # A call that is split between two reads is left to Python.
     assert (replay.side.lane.send_count > SENT // 2) == (is_native and size == 1_000)

@@ -1,4 +1,4 @@
-"""SendMessage, EndTransaction, RecallMessage: statuses, and what lies in the store afterwards."""
+"""SendMessage, EndTransaction, RecallMessage: statuses, and the records in the store afterwards."""
 
 import gzip
 import zlib
@@ -100,7 +100,7 @@ def test_a_message_group_has_one_queue_that_other_proxies_choose_too(front: Grpc
     found = records(front, "TFifo")
     assert len({record.queue_id for record in found}) == 1
     assert decode_properties(found[0].properties)["__SHARDINGKEY"] == "g1"
-    # What Guava 32's Hashing.consistentHash gives.
+    # The results of Guava 32's Hashing.consistentHash.
     assert [consistent_hash(number, 4) for number in range(12)] == [
         *(0, 0, 3, 3, 1, 1, 2, 0, 0, 2, 2, 2),
     ]

@@ -1,4 +1,4 @@
-"""A network of brokers whose controllers are scripts."""
+"""Fixtures with a network of brokers whose controllers are scripts."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Brokers whose controllers are a script: every question waits until the test answers it."""
+"""Brokers whose controllers are a script: each request waits until the test answers it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ CODES = RequestCode
 
 @dataclass
 class Asked:
-    """A question that waits."""
+    """A request that waits for the test's answer."""
 
     address: str
     request: Command
@@ -51,15 +51,15 @@ class Asked:
 
 
 class Script:
-    """`calls`: keeps what is asked. Heartbeats and looks for the leader are answered at once while
-    `leads` names the leader and `grants` is set."""
+    """A controller client: `calls` records requests. Heartbeats and leader lookups are answered at
+    once while `leads` names the leader and `grants` is set."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.leads = LEADER
         self.grants = True
         self.holds_beats = False
-        """Heartbeats wait, too."""
+        """Whether heartbeats wait for an answer, too."""
         self.dead: set[str] = set()
         self.language = "PYTHON"
         self.beats: list[Command] = []
@@ -79,7 +79,7 @@ class Script:
         return asked.later
 
     def grant(self, asked: Asked) -> None:
-        """A heartbeat is answered."""
+        """Answer a pending heartbeat with success."""
         lease = LEASE_MS if self.grants and asked.address == self.leads else None
         header = None if self.language == "JAVA" else headers.BrokerHeartbeatResponse(lease)
         asked.answer(header, language=self.language)
@@ -88,7 +88,8 @@ class Script:
         return [one.request.code for one in self.asked]
 
     def take(self, code: int) -> Asked:
-        """The first question of that kind; it is to be answered now."""
+        """Remove and return the first pending request with that code, which the test then
+        answers."""
         found = next((one for one in self.asked if one.request.code == code), None)
         assert found is not None, f"{code} was not asked: {self.codes()}"
         self.asked.remove(found)
@@ -96,7 +97,7 @@ class Script:
 
 
 class Member:
-    """A broker of the network, and its part in the group."""
+    """A broker of the network, and its membership in the group."""
 
     def __init__(self, group: Group, broker: Broker, **options: Any) -> None:
         self.group = group
@@ -136,7 +137,7 @@ class Member:
             self.membership.tick()
             self.group.network.run()
 
-    # What the controllers say
+    # Answers of the controllers
 
     def give_id(self, broker_id: int) -> None:
         """The first two of the three steps."""
@@ -147,7 +148,7 @@ class Member:
         )
 
     def registered(self, word: Word | None = None) -> Command:
-        """The third; the request."""
+        """Answer the third step; returns the request."""
         asked = self.script.take(CODES.CONTROLLER_REGISTER_BROKER)
         header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME)
         body = b""
@@ -159,7 +160,7 @@ class Member:
         return asked.request
 
     def elected(self, word: Word, code: int = 0) -> None:
-        """What 1002 is answered."""
+        """Answer the pending request 1002 (elect a master)."""
         header = headers.ElectMasterResponse(
             word.master, word.address or None, word.epoch, word.set_epoch
         )
@@ -167,7 +168,7 @@ class Member:
         self.script.take(CODES.CONTROLLER_ELECT_MASTER).answer(header, body, code)
 
     def info(self, word: Word) -> None:
-        """What 1004 is answered."""
+        """Answer the pending request 1004 (replica info)."""
         header = headers.GetReplicaInfoResponse(word.master, word.address or None, word.epoch)
         body = SyncStateSet(word.members, word.set_epoch).encode()
         self.script.take(CODES.CONTROLLER_GET_REPLICA_INFO).answer(header, body)
@@ -175,23 +176,23 @@ class Member:
     def forgotten(
         self, code: int, answer: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     ) -> None:
-        """A question that is answered: unknown broker."""
+        """Answer a pending request: the broker is unknown."""
         self.script.take(code).answer(code=answer)
 
     def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:
-        """What 906 is answered; who was asked."""
+        """Answer the pending request 906; returns the address that it was sent to."""
         asked = self.script.take(CODES.EXCHANGE_BROKER_HA_INFO)
         asked.answer(ExchangeHaInfo(ha_address, 0, asked.address), language=language)
         return asked.address
 
 
 def address_of(number: int) -> str:
-    """Where clients find a broker."""
+    """The address at which clients reach a broker."""
     return f"broker-{number}:10911"
 
 
 def word(epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1) -> Word:
-    """A controller's word; without members the master alone."""
+    """A controller's notice; without `members` the set is the master alone."""
     found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
     address = "" if master is None else address_of(master)
     return Word(epoch, master, address, found, set_epoch)

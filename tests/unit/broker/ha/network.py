@@ -1,7 +1,7 @@
 """Brokers that replicate, on real stores, without sockets, threads or a clock.
 
-`Network` keeps what was asked for until a test runs it, in order, so a test says when things
-happen; connections are cut by the test or by the brokers.
+`Network` queues all work until a test runs it, in order, so that the test sets the times of events;
+the test or the brokers close connections.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ FILE_SIZE = 4 * 4096
 
 @dataclass
 class End:
-    """One end of a connection."""
+    """An end of a connection."""
 
     shell: "MemoryShell"
     number: int
@@ -36,7 +36,7 @@ class End:
 
 
 class Network:
-    """Carries what is sent; `now_ms` is the time of all."""
+    """Delivers the sent bytes; `now_ms` is the clock of all brokers."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -47,7 +47,7 @@ class Network:
         """Bytes are delivered in pieces of that size; 0: as they were sent."""
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Run queued work until the queue is empty."""
         for _ in range(100_000):
             if not self.todo:
                 return
@@ -56,16 +56,16 @@ class Network:
 
 
 class MemoryShell:
-    """The connections of one broker."""
+    """Transport of a broker over the simulated network."""
 
     def __init__(self, network: Network, events: Events) -> None:
         self.network = network
         self.events = events
         self.ends: dict[int, End] = {}
         self.blocked: set[int] = set()
-        """Connections that take no more."""
+        """Connections whose peer does not read: sends are refused."""
         self.paused: set[int] = set()
-        """Connections of which no more is to be read."""
+        """Connections whose received bytes are not read."""
         self._address = ""
         self._numbers = 0
 
@@ -109,14 +109,14 @@ class MemoryShell:
             self.network.todo.append(lambda: self._closed(end.other, "reset"))
 
     def cut(self) -> None:
-        """All connections break, and both sides are notified."""
+        """Break all connections; both sides are notified."""
         for end in list(self.ends.values()):
             other = end.other
             self.network.todo.append(lambda end=end: self._closed(end, "cut"))
             self.network.todo.append(lambda other=other: self._closed(other, "cut"))
 
     def take_more(self) -> None:
-        """What was blocked is written again."""
+        """Unblock all connections, so that blocked bytes are written again."""
         blocked, self.blocked = self.blocked, set()
         for connection in blocked:
             self.events.on_writable(connection)
@@ -151,7 +151,7 @@ class MemoryShell:
 
 @dataclass
 class Broker:
-    """A store and its part in replication."""
+    """A store and its replication."""
 
     network: Network
     root: Path
@@ -208,12 +208,12 @@ class Broker:
         return self.store.append(message, self.network.now_ms)
 
     def need(self) -> int | None:
-        """Copies that a message needs which is written now."""
+        """Number of copies that a message appended now needs."""
         reign = self.service.reign
         return 1 if reign is None else reign.need()
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
-        """As the send path does; what the sender is answered comes into the list."""
+        """Append like the send path; the returned list receives the sender's status."""
         answers: list[PutStatus] = []
         need = self.need()
         assert need is not None, "not enough replicas"
@@ -238,7 +238,7 @@ class Broker:
         return b"".join(parts)
 
     def read(self, queue_id: int = 0) -> list[bytes]:
-        """The bodies a consumer sees."""
+        """Bodies that a consumer reads."""
         bodies: list[bytes] = []
         at = 0
         while self.store.max_queue_offset("topic", queue_id) > at:
@@ -251,8 +251,8 @@ class Broker:
 
 
 class HeldDisk(InlineDisk):
-    """A disk that works at once, or, between `hold` and `release`, when it is waited for; log files
-    are made at once, or, with `holds_files`, by `make_files`."""
+    """A disk that works at once or, between `hold` and `release`, when a caller waits for it; log
+    files are made at once or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self._held: list[_HeldJob] | None = None
@@ -272,7 +272,7 @@ class HeldDisk(InlineDisk):
         return job
 
     def make_files(self) -> None:
-        """Log files are made again."""
+        """Make the pending log files, and later ones at once."""
         self.holds_files = False
         files, self._files = self._files, []
         for job in files:
@@ -298,7 +298,7 @@ class _HeldJob:
 
 
 def step(coroutine: object) -> None:
-    """A coroutine that waits for nothing."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)  # type: ignore[attr-defined]
     except StopIteration:
@@ -307,7 +307,7 @@ def step(coroutine: object) -> None:
 
 
 class Group:
-    """Brokers 1, 2, ... on one network."""
+    """Brokers 1, 2, ... on a common network."""
 
     def __init__(self, root: Path) -> None:
         self.network = Network()
@@ -321,7 +321,7 @@ class Group:
         return self.brokers[number].start()
 
     def settle(self, pass_ms: int = 0) -> None:
-        """Time passes by ticks of 100 ms, and all that follows from it happens."""
+        """Advance the clock in ticks of 100 ms, and run all work that follows."""
         self.network.run()
         for _ in range(max(1, pass_ms // 100)):
             self.network.now_ms += 100

@@ -13,7 +13,7 @@ DELAY = {"i": "DELAY\x011\x02"}
 
 
 def put(world: Any, changed: dict[str, str] | None = None) -> None:
-    """One message, by default to queue 0 of T."""
+    """Send a message, by default to queue 0 of T."""
     fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
     request = new_request(310, None, b"x", fields={**fields, **(changed or {})})
     answer = world.dispatch(request)
@@ -21,7 +21,7 @@ def put(world: Any, changed: dict[str, str] | None = None) -> None:
 
 
 class Link:
-    """What a replica asks goes to a broker, a function, or nowhere; answers may be held back."""
+    """Routes a replica's requests to a broker, a function, or nowhere; can hold responses back."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -70,7 +70,7 @@ class Group:
         self.follower.follow(MASTER, 0, self.replica.steady_ms)
 
     def round(self, by_ms: int = 60_000) -> None:
-        """Time passes, a round is due."""
+        """Advance the clock and run a round of the replica."""
         self.replica.now_ms += by_ms
         self.follower.tick(self.replica.now_ms, self.replica.steady_ms)
 
@@ -83,7 +83,7 @@ class Group:
 
 
 def copy_log(master: Any, replica: Any) -> None:
-    """What a replica that follows has, byte for byte."""
+    """Copy the master's log to the replica, byte for byte, and confirm it."""
     source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     size = source.max_log_offset

@@ -25,7 +25,7 @@ AS_SLAVE = ACTING + "brokerRole=SLAVE\nbrokerId=1\n"
 
 
 class Names:
-    """Name servers by address, what they say of the group, and other brokers."""
+    """Name servers by address, their members of the group, and other brokers."""
 
     def __init__(self) -> None:
         self.members: dict[int, str] = {}
@@ -63,7 +63,7 @@ class Names:
 
 
 class Connections:
-    """Of replication: who copies, and which master is followed."""
+    """Replication connections: the copying replicas, and the followed masters."""
 
     def __init__(self) -> None:
         self.hosts: list[str] = []
@@ -77,7 +77,7 @@ class Connections:
 
 
 class Alone:
-    """A reign whose sends wait for no replica."""
+    """A term whose sends wait for no replica."""
 
     over = False
 
@@ -86,7 +86,7 @@ class Alone:
 
 
 class Bench:
-    """A broker in a group whose replicas act."""
+    """A broker in a group with acting replicas."""
 
     def __init__(self, world: World, address: str, names: Names) -> None:
         self.world, self.names, self.connections = world, names, Connections()
@@ -120,7 +120,7 @@ class Bench:
             self.world.broker.role.begin(Alone())
 
     def say(self, **members: str) -> None:
-        """What name servers say from now on."""
+        """Set the members that name servers return, and wait until they are settled."""
         self.names.members = {int(key[1:]): at for key, at in members.items()}
         self.world.pass_time(SETTLED_MS + 1_200)
 
@@ -168,7 +168,7 @@ def slave(make: Callable[..., Bench]) -> Bench:
     return make(AS_SLAVE, SLAVE)
 
 
-# Who is in the group
+# Members of the group
 
 
 def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_notice_is_a_reason_to_ask_at_once(slave: Bench) -> None:
     assert not slave.world.broker.role.is_acting, "name servers say otherwise"
 
 
-# Who acts
+# Choice of the acting replica
 
 
 def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
@@ -444,7 +444,7 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
 
 
 def test_a_master_that_waits_asks_at_its_own_pace(make: Callable[..., Bench]) -> None:
-    """With syncBrokerMemberGroupPeriod of an hour a master came online after an hour."""
+    """With syncBrokerMemberGroupPeriod of an hour, a master came online only after that hour."""
     master = make(ACTING + "syncBrokerMemberGroupPeriod=3600000\n", MASTER)
     master.world.pass_time(8_000)
     assert master.online == 1, master.group.why_not

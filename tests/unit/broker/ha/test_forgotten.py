@@ -1,4 +1,4 @@
-"""Brokers that their controllers had to forget while they live, and what they say of it."""
+"""Live brokers that their controllers removed, and the heartbeats that report it."""
 
 from tests.unit.broker.ha.elected import (
     CODES,
@@ -17,21 +17,21 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 
 
 def standing(member: Member) -> int | None:
-    """What the last heartbeat says."""
+    """The `standing` field of the last heartbeat."""
     member.script.beats.clear()
     member.pass_time(1100)
     return read_header(BrokerHeartbeatRequest, member.script.beats[-1].fields).standing
 
 
 def known_set(member: Member) -> int:
-    """The epoch of it, as the next heartbeat says."""
+    """The epoch of the known set in the next heartbeat."""
     member.script.beats.clear()
     member.pass_time(1100)
     return int(member.script.beats[-1].fields["syncStateSetEpoch"])
 
 
 def answered_unknown(member: Member) -> None:
-    """The next heartbeat is answered by a controller that has no such broker."""
+    """Answer the next heartbeat as a controller without this broker."""
     member.script.holds_beats = True
     member.pass_time(1100)
     member.script.holds_beats = False
@@ -53,8 +53,8 @@ def test_it_says_what_it_was_told_to_be(make: Make) -> None:
 
 
 def test_heartbeats_tell_of_which_set_a_broker_knows(make: Make) -> None:
-    """Controllers of an older copy learn by it that the set changed within an epoch: a master tells
-    the set that it counts on, a replica the one it was given."""
+    """Controllers restored from an older copy learn that the set changed within an epoch: a master
+    reports the set that it counts on, a replica the set that it received."""
     one, two = pair(make)
     assert (known_set(one), known_set(two)) == (2, 1)
     two.membership.on_notice(word(1, 1, {1, 2}, set_epoch=2))
@@ -77,8 +77,8 @@ def test_a_replica_looks_when_the_set_is_another(make: Make) -> None:
 
 
 def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
-    """Before, it followed the log for ever, unregistered and outside of the set: looks are answered
-    as long as the group is there."""
+    """Otherwise the broker would follow the log forever, unregistered and outside of the set:
+    lookups are answered as long as the group exists."""
     _one, two = pair(make)
     two.membership.on_notice(word(1, 1, {1, 2}, set_epoch=2))
     answered_unknown(two)
@@ -93,7 +93,8 @@ def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
 
 
 def test_what_it_was_is_said_until_another_reigns(make: Make) -> None:
-    """The whole group was forgotten: the first to come must not become master for that."""
+    """The whole group was removed: the first broker to return must not become master for that
+    alone."""
     one = master(make)
     one.pass_time(300)
     answered_unknown(one)

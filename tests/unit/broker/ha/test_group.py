@@ -1,4 +1,4 @@
-"""A group that a file describes: what the file may say, and brokers that go by it."""
+"""A group described by a file: the allowed content, and brokers that follow it."""
 
 import json
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def test_without_a_file_that_says_something_there_is_no_role(group: Group, tmp_p
 
 
 def test_a_master_that_was_restarted_needs_a_new_epoch(group: Group, tmp_path: Path) -> None:
-    """It may have lost what replicas have, under the same epoch."""
+    """The restarted master may have lost bytes that replicas have under the same epoch."""
     path = tmp_path / "group.json"
     path.write_text(text(1, 1, count=1))
     group.add(1, options(1, path)).stop()

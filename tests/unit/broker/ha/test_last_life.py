@@ -1,4 +1,4 @@
-"""Which ends of a broker may have cost it what it acknowledged."""
+"""Ends of a broker's process that may have cost acknowledged bytes."""
 
 import random
 

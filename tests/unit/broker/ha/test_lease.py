@@ -1,4 +1,4 @@
-"""The lease: which master may acknowledge, from when on and until when."""
+"""The lease: the master that may acknowledge, and the period in which it may."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def watch(service: HaService, name: str, note: Callable[[], None]) -> None:
 
 
 def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
-    """R27: it has stopped before another can be elected."""
+    """R27: the master has stopped before a different broker can be elected."""
     one, two = pair(make)
     told: list[str] = []
     watch(one.broker.service, "lapse", lambda: told.append("lapse"))
@@ -46,7 +46,8 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
 
 
 def test_an_acknowledgement_after_the_lease_releases_nobody(make: Make) -> None:
-    """F12: the process stood still; the first thing it sees is what its replica said."""
+    """F12: the process was paused; the first event that it processes is its replica's
+    acknowledgement."""
     one, _two = pair(make)
     answers = one.broker.send(b"late")
     one.group.network.now_ms += LEASE_MS
@@ -82,7 +83,7 @@ def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
 
 
 def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
-    """Until the controllers agreed that it begins another may be elected."""
+    """Until the controllers have agreed to the term's start, they may elect a different broker."""
     member = make()
     member.start()
     member.give_id(1)
@@ -116,7 +117,7 @@ def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
 
 
 def test_a_master_without_a_lease_asks_before_a_heartbeat_is_due(make: Make) -> None:
-    """The controller was busy with the group."""
+    """The controller grants no lease at first, because it is busy with the group."""
     member = make()
     member.start()
     member.give_id(1)

@@ -1,4 +1,5 @@
-"""A replica that acted keeps what it sent away of delay levels until its master has asked (I13)."""
+"""A replica that acted keeps the progress of its delay levels until its master has read it
+(I13)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,8 @@ LEVEL = 1
 
 @pytest.fixture
 def group(make_world: Callable[..., Any]) -> Group:
-    """The master died before it saved, and the replica sent three messages away."""
+    """A master that died before it saved, and a replica that sent three messages to other
+    masters."""
     made = Group(make_world)
     for _ in range(3):
         put(made.master, DELAY)
@@ -36,7 +38,8 @@ def acted(group: Group, to: int = 3) -> None:
 
 
 def test_a_master_that_is_back_and_has_not_asked_yet_takes_nothing_away(group: Group) -> None:
-    """A replica that receives 906 copies tables first: all three were delivered once more."""
+    """On request 906 a replica first copies the tables: it must keep its own progress, or all three
+    messages would be delivered again."""
     copy_log(group.master, group.replica)
     acted(group)
     group.round()
@@ -53,7 +56,7 @@ def test_the_master_s_further_deliveries_are_taken(group: Group) -> None:
 
 
 def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
-    """Its queue may count other messages now, and deliveries may be gone."""
+    """The master's queue may count other messages now, and deliveries may be lost."""
     copy_log(group.master, group.replica)
     acted(group)
     group.follower.truncated(group.replica.now_ms)

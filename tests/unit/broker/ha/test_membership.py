@@ -1,4 +1,4 @@
-"""A broker under controllers that are a script: what it asks, and what it does about answers."""
+"""A broker whose controllers are a script: its requests, and its reactions to the responses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_restart_registers_under_the_same_id_from_any_address(make: Make, grou
 
 
 def test_a_lost_answer_to_the_application_costs_no_id(make: Make, group: Group) -> None:
-    """R31: the same id is asked for again, with the same code."""
+    """R31: the broker applies for the same id again, with the same check code."""
     member = make()
     member.start()
     ask = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
@@ -113,7 +113,7 @@ def test_a_store_of_another_broker_does_not_start(make: Make, group: Group) -> N
 def test_who_was_cleaned_away_registers_anew(
     make: Make, group: Group, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Observed: 5.5.0 repeats its registration for ever."""
+    """Observed: RocketMQ 5.5.0 repeats its registration forever."""
     master(make)
     group.brokers.pop(1).stop()
     again = make()
@@ -153,8 +153,8 @@ def test_who_may_lack_something_says_so(make: Make) -> None:
 
 
 def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
-    """The loop waits for the disk meanwhile: a slow one held up the heartbeat behind each
-    registration, for ever (group seed 140)."""
+    """The loop waits for the disk meanwhile: a slow disk delayed the heartbeat after each
+    registration, forever (group seed 140)."""
     member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
     member.script.holds_beats = True
     told: list[int] = []
@@ -190,8 +190,8 @@ def test_who_is_damaged_says_so(make: Make, group: Group) -> None:
 
 
 def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
-    """The next leader must not elect it for its log before it knows that it may lack something
-    (group seed 195912)."""
+    """The next leader must not elect the broker for its log before it knows of the doubt (group
+    seed 195912)."""
     member = master(make)
     group.brokers.pop(1).stop()
     again = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
@@ -292,7 +292,7 @@ def test_a_role_changes_only_with_a_greater_epoch(make: Make, epoch: int) -> Non
 
 
 def test_the_same_master_in_a_newer_epoch_reigns_anew(make: Make) -> None:
-    """R09: queue offsets go on, and the epoch is in the file."""
+    """R09: queue offsets continue, and the epoch is in the file."""
     member = master(make)
     before = reign(member)
     offsets = []
@@ -376,7 +376,6 @@ def test_behind_a_java_master_its_epoch_is_not_insisted_on(make: Make) -> None:
 
 
 def test_a_master_at_another_address_is_found_there(make: Make) -> None:
-    """R30."""
     member = make(2)
     member.start()
     member.give_id(2)
@@ -393,7 +392,7 @@ def test_a_master_at_another_address_is_found_there(make: Make) -> None:
 
 
 def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
-    """R01: every member the controller may count must have what is acknowledged."""
+    """R01: each member that the controller may count must have all acknowledged bytes."""
     one, two = master(make), make(2)
     two.start()
     two.give_id(2)

@@ -27,7 +27,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def pair(group: Group, **changes: object) -> tuple[Broker, Broker]:
-    """A master and a slave that the name server tells where it is."""
+    """A master, and a slave that received the master's address from a name server."""
     master = group.add(1, replace(MASTER, **changes))  # type: ignore[arg-type]
     own = {**changes, "broker_role": BrokerRole.SLAVE}
     slave = group.add(2, replace(SLAVE, **own))  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_under_sync_flush_a_slave_answers_for_what_is_durable(group: Group) -> N
 def test_a_slave_waits_for_its_next_log_file_without_standing_still(
     group: Group, sync_flush: bool, cut: bool
 ) -> None:
-    """Bytes that have no file yet are not acknowledged, nor is anything done before them."""
+    """Bytes without a file yet are not acknowledged, and later events wait for them."""
     master, slave = pair(group, sync_flush=sync_flush)
     slave.disk.holds_files = True
     bodies: list[bytes] = []
@@ -187,7 +187,7 @@ def test_for_how_long_a_slave_is_behind(group: Group) -> None:
 def test_the_oldest_that_has_not_said_what_it_has_makes_room(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent connections kept replicas out."""
+    """Silent connections would keep replicas out."""
     monkeypatch.setattr("turbopump.broker.ha.leader.CONNECTIONS_MAX", 3)
     master, _slave = pair(group)
     reign = master.service.reign

@@ -1,4 +1,4 @@
-"""A replica keeps the log files in which messages wait for their time, as its master does."""
+"""A replica keeps the log files with waiting messages, as its master does."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def follow(group: Group) -> None:
-    """The replica has the log's files and the tables of its master."""
+    """Copy the master's log files and tables to the replica."""
     master, replica = group.master, group.replica
     source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
@@ -36,7 +36,8 @@ def follow(group: Group) -> None:
 
 
 def clean(world: Any) -> int:
-    """Retention long after the files were written, with all progress saved; how many went."""
+    """Run retention long after the files were written, with all progress saved; returns the number
+    of removed files."""
     for _ in range(10):
         world.pass_time(1_000, step_ms=500)
         world.broker.delay.begin_save()

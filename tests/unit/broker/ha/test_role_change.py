@@ -1,6 +1,5 @@
-"""A role changes while its disk takes as long as it likes: the loop goes on, and nothing is said or
-taken before what it relies on is durable.
-"""
+"""A role changes with a slow disk: the loop goes on, and the broker reports or accepts nothing
+before the data it relies on is durable."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +63,7 @@ def test_a_master_named_again_takes_nothing_between_its_reigns(group: Group) -> 
 
 
 def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> None:
-    """Its epoch is in the list by then, without a byte: what follows sees that."""
+    """The epoch is in the list by then, without any bytes: the next role must notice it."""
     one, two = group.add(1, options(1)), group.add(2, options(2))
     two.disk.hold()
     told = two.service.to_master(1, PAIR, 1)
@@ -170,8 +169,8 @@ def test_a_replica_whose_list_is_not_written_begins_anew(
 
 
 def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
-    """Before, each sync held the loop: at 3 s a sync a master was taken for dead as soon as it was
-    elected, and the next one, and so on for ever."""
+    """If each sync blocked the loop, at 3 s a sync a master was taken for dead as soon as it was
+    elected, then the next master, and so on forever."""
     _one, two = pair(make)
     two.broker.disk.hold()
     two.membership.on_notice(word(2, 2, set_epoch=3))
@@ -179,7 +178,8 @@ def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
     two.pass_time(2 * TIMEOUT_MS)
     assert len(two.script.beats) >= 2 * 2 * TIMEOUT_MS // 1000 - 2, "to both controllers"
     assert not two.broker.service.is_master
-    two.membership.on_notice(word(2, 2, set_epoch=3))  # said again: it is about to be
+    # the same notice again: the broker is becoming master already
+    two.membership.on_notice(word(2, 2, set_epoch=3))
     two.membership.on_notice(word(2, 2, {1, 2}, set_epoch=4))
     two.broker.disk.release()
     two.pass_time()
@@ -218,8 +218,8 @@ def test_a_disk_that_hangs_is_given_up(make: Make) -> None:
 
 
 def test_heartbeats_go_on_while_a_doubt_is_written_down(make: Make) -> None:
-    """Before, three syncs held the loop behind the registration: of 3 s each for longer than a
-    silent broker counts as alive."""
+    """If the three syncs blocked the loop after the registration, at 3 s each they would last
+    longer than a silent broker counts as alive."""
     member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
     written: list[int] = []
     member.membership.enrolment.on_doubt_told = lambda: written.append(1)

@@ -1,4 +1,4 @@
-"""What replication tells of itself: rates over a period, who counts as in sync."""
+"""The status of replication: rates over a period, and the replicas that count as in sync."""
 
 from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import LogOffset

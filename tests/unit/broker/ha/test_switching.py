@@ -1,4 +1,4 @@
-"""AutoSwitch HA between brokers with real stores: what a reign promises and what a switch keeps."""
+"""AutoSwitch HA between brokers with real stores: the guarantees of a term and of a switch."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ PAIR = frozenset({1, 2})
 
 
 class Decider:
-    """Answers proposals as a test says: by a set, or not at all for now."""
+    """A controller that answers proposals as a test sets it: with a set, or not yet."""
 
     def __init__(self) -> None:
         self.asked: list[Proposal] = []
@@ -437,7 +437,7 @@ def test_under_sync_flush_a_masters_own_bytes_count_once_they_are_durable(group:
 
 
 def test_under_sync_flush_the_handshake_waits_for_the_disk(group: Group) -> None:
-    """The first acknowledgement says all that is there: it must be durable by then."""
+    """The first acknowledgement covers the whole log, which must be durable by then."""
     master, replica = pair(group, sync_flush=True)
     replica.disk.hold()
     answers = master.send()

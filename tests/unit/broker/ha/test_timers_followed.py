@@ -1,4 +1,4 @@
-"""A replica has the timers of its master, and what it may know of their progress (I13, R40)."""
+"""A replica has its master's timers, and the progress it may know of them (I13, R40)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def follow(group: Group) -> None:
-    """The replica has the log, and asks for the tables."""
+    """Copy the log, and let the replica read the tables."""
     copy_log(group.master, group.replica)
     group.replica.broker.role.end(1)
     group.replica.set_clock(group.master.now_ms - group.replica.now_ms)
@@ -27,7 +27,7 @@ def follow(group: Group) -> None:
 
 
 def flushed(group: Group) -> None:
-    """The master's progress is safe and saved."""
+    """Make the master's progress safe and save it."""
     group.master.pass_time(12_000)
 
 
@@ -66,7 +66,8 @@ def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) ->
 
 
 def test_a_master_that_stops_forgets_nothing_of_what_it_delivered(group: Group) -> None:
-    """Its role ends before its store does: that is no other master, which may lack deliveries."""
+    """The role ends before the store closes: the broker must not react as to a new master, which
+    may lack deliveries."""
     master = group.master
     send(master, b"soon", TIMER_DELAY_SEC=1)
     put(master, DELAY)

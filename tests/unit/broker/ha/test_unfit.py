@@ -1,4 +1,4 @@
-"""A broker that cannot lead, or takes no messages, and what its controllers hear of it."""
+"""A broker that cannot lead or accepts no messages, and the heartbeats that report it."""
 
 import pytest
 from tests.unit.broker.ha.elected import (
@@ -22,7 +22,7 @@ from turbopump.net.wire.codes import ResponseCode
 
 
 def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Group) -> None:
-    """Restarted before any noticed: two reigns must not have one epoch."""
+    """Restarted before the other brokers noticed: two terms must not have the same epoch."""
     member = master(make)
     member.broker.send()
     group.brokers.pop(1).stop()
@@ -44,7 +44,7 @@ def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Grou
 
 
 def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> None:
-    """They pass over what a heartbeat says beyond RocketMQ's fields."""
+    """Java controllers ignore heartbeat fields that RocketMQ lacks."""
     member = master(make)
     member.broker.send()
     group.brokers.pop(1).stop()
@@ -67,7 +67,8 @@ def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> N
 
 
 def test_who_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
-    """While it was silent no controller led, so none was elected: the next one names it still."""
+    """While the broker was silent no controller led, so no master was elected: the next leader
+    still names this broker."""
     master(make)
     group.brokers.pop(1).stop()
     again = make()
@@ -227,7 +228,7 @@ class TestFitness:
     def test_a_replica_that_failed_leaves_its_master(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Else the sends wait for it."""
+        """Otherwise the sends would wait for the broker."""
         one, two = pair(make)
         assert reign(one).sync.members == {1, 2}
         fails(two, monkeypatch)
@@ -238,7 +239,8 @@ class TestFitness:
 
 
 class TestHandingOver:
-    """Before a stop another broker leads, and this one serves until then."""
+    """Before it stops, a master waits for another broker to become master, and serves until
+    then."""
 
     def test_it_says_so_and_serves_until_there_is_another(self, make: Make) -> None:
         one, _two = pair(make)
@@ -265,7 +267,8 @@ class TestHandingOver:
         assert unfit(one) == "stopping"
 
     def test_it_follows_nobody_then(self, make: Make) -> None:
-        """The next one would take it into its set, and wait for its end with all sends."""
+        """The next master would take the broker into its set, and all sends would wait for its
+        end."""
         one, _two = pair(make)
         one.membership.retire()
         one.membership.on_notice(word(2, 2, set_epoch=3))
@@ -283,7 +286,7 @@ class TestHandingOver:
         assert not one.membership.has_heir
 
     def test_nor_behind_javas_controllers(self, make: Make) -> None:
-        """They pass over it."""
+        """Java controllers ignore the request."""
         one, _two = pair(make)
         one.script.language = "JAVA"
         one.pass_time(2000)
@@ -300,7 +303,7 @@ class TestHandingOver:
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
-        """No other is elected, and this broker leads on."""
+        """If no other broker is elected, this broker stays the master."""
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)
@@ -327,13 +330,13 @@ class TestHandingOver:
 
 
 def stopping(member: Member, group: Group) -> tuple[Later[None], Heir]:
-    """It is about to stop; what the stop waits for."""
+    """Begin to stop a member; returns the promise that the stop waits for."""
     heir = Heir(member.membership, member.broker.service, lambda: group.network.now_ms)
     return heir.hand_over(), heir
 
 
 def nobody_reigns(member: Member, epoch: int) -> None:
-    """What a look says."""
+    """Answer a lookup: the group has no master."""
     member.membership.look_soon()
     member.pass_time()
     if CODES.CONTROLLER_GET_REPLICA_INFO in member.script.codes():
@@ -341,11 +344,11 @@ def nobody_reigns(member: Member, epoch: int) -> None:
 
 
 def unfit(member: Member) -> str | None:
-    """What its last heartbeat said."""
+    """The `unfit` field of the last heartbeat."""
     return member.script.beats[-1].fields.get("unfit")
 
 
 def fails(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sync of its log fails."""
+    """Make a sync of the broker's log fail."""
     error = OSError(5, "input/output error")
     monkeypatch.setattr(member.broker.log._commit, "failed", error)

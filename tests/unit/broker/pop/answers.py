@@ -1,4 +1,4 @@
-"""What answers to pops say of offsets, read as clients read it (ExtraInfoUtil)."""
+"""Offsets in the responses to pops, decoded as clients decode them (ExtraInfoUtil)."""
 
 
 def read_offsets(text: str) -> dict[tuple[str, int], list[int]]:

@@ -1,4 +1,4 @@
-"""A store that takes no check points: a pop is answered with the error, not with nothing."""
+"""A store that refuses check points: a pop gets an error, not an empty response."""
 
 import logging
 
@@ -13,7 +13,7 @@ from turbopump.net.wire.codes import ResponseCode
 
 
 def fill(world: World, is_full: bool) -> None:
-    """As retention does when it has measured the disk."""
+    """Set the store's state as retention does after it measured the disk."""
     store = world.broker.store
     store._retention.disk_full = is_full
     store._log.tail.refuse(DISK_FULL, is_full)

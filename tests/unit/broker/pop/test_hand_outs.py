@@ -1,4 +1,4 @@
-"""When hand-outs become the group's offset."""
+"""Hand-outs, and the point at which they advance the group's offset."""
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.engine.types import QueueOffset
@@ -30,7 +30,7 @@ def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None
     third = hand_outs.add(QUEUE, QueueOffset(12))
     hand_outs.drop(QUEUE, second)
     assert hand_outs.next_offset(QUEUE) == 4
-    hand_outs.drop(QUEUE, third)  # its check point failed, too: it is gone already
+    hand_outs.drop(QUEUE, third)  # its check point failed, too: the hand-out was removed already
     hand_outs.settle(QUEUE, first)
     assert committed == [4]
     assert hand_outs.next_offset(QUEUE) is None

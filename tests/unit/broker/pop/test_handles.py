@@ -1,4 +1,4 @@
-"""Acknowledgements that cannot keep their message from coming again get an error."""
+"""Acknowledgements that cannot keep their message from being delivered again get an error."""
 
 from base64 import b64encode
 from typing import Any
@@ -129,7 +129,7 @@ def test_replaced_handles_are_forgotten_in_time_and_bounded(
 def test_a_sparse_pop_gives_handles_that_a_batch_can_acknowledge(
     popper: Popper, gap: int, in_order: bool
 ) -> None:
-    """A bit set has a bit for each queue offset from the start in the handle on."""
+    """A bit set has a bit for each queue offset from the handle's start on."""
     for number in range(3):
         popper.send(*["x"] * gap, tag="B")
         popper.send(str(number))

@@ -1,4 +1,4 @@
-"""What clients may send that no consumer does: each is answered, and costs the others nothing."""
+"""Pop requests that no consumer sends: each is answered and does not disturb other requests."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def popper(world: World) -> Popper:
 
 
 def handle(*, start: str = "0", popped: str = "", hidden: str = "900", broker: str = "") -> str:
-    """One that no broker gave."""
+    """A forged handle."""
     return f"{start} {popped or 1} {hidden} 0 0 {broker or 'broker-a'} 0 0"
 
 
@@ -54,7 +54,7 @@ def test_numbers_that_no_handle_has(popper: Popper, text: str) -> None:
 
 
 def test_an_acknowledgement_of_a_time_to_come_is_refused(popper: Popper) -> None:
-    """Its record would wait for longer than timers may."""
+    """Its record would wait for longer than a timer may."""
     popper.send("a")
     [(_, good)] = popper.pop()
     end = popper.world.broker.store.max_log_offset
@@ -75,7 +75,7 @@ def test_times_that_no_message_is_hidden_for(popper: Popper, invisible_ms: int) 
 
 
 def test_handles_of_other_groups_and_brokers_acknowledge_nothing(popper: Popper) -> None:
-    """Who has a handle may acknowledge its message; for another group it stands for nothing."""
+    """A handle acknowledges only for its own group and broker."""
     popper.send("a")
     [(_, good)] = popper.pop()
     assert popper.ack(good, consumer_group="others").code == ResponseCode.SUCCESS
@@ -86,7 +86,7 @@ def test_handles_of_other_groups_and_brokers_acknowledge_nothing(popper: Popper)
 
 
 def test_ten_thousand_pops_that_wait(popper: Popper) -> None:
-    """Of one group only some may; all are answered when their time is over."""
+    """A group may hold only a part of the waiting pops; all are answered at their timeout."""
     waiters = popper.world.broker.pop.waiters
     groups = -(-HELD // MAX_OF_GROUP)
     for number in range(HELD):
@@ -103,12 +103,12 @@ def test_ten_thousand_pops_that_wait(popper: Popper) -> None:
 
 
 NO_NAMES = ["g\x02", "\x02", "g\x01h", "g\n", "", " ", "\ud800", "g" * 121, "g" * 40_000]
-"""Names that no group has: with separators of properties, and others."""
+"""Names that no group has: with separators of properties, and similar ones."""
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
 def test_a_group_that_none_is_called_costs_the_others_no_answer(popper: Popper, name: str) -> None:
-    """Acknowledgements of one turn of the loop are written together."""
+    """Acknowledgements received in the same turn are written together."""
     world = popper.world
     popper.send("a", "b")
     (_, first), (_, second) = popper.pop()
@@ -155,7 +155,7 @@ def test_the_rest_of_a_batch_with_such_a_group_is_acknowledged(popper: Popper, n
 def test_a_record_that_fails_takes_the_answers_of_no_others(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the failure is: nothing above the joined write could answer."""
+    """No code above the joined write could answer after a failure."""
     world = popper.world
     popper.send("a", "b")
     popper.send("c", queue_id=1)
@@ -198,7 +198,8 @@ def test_a_waiting_pop_that_fails_is_answered_and_the_next_one_wakes(
 
 
 def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
-    """Its records cannot be written: nothing is handed out, nothing waits for ever."""
+    """Records of this group cannot be written: no message is handed out, and no pop waits
+    forever."""
     group = SubscriptionGroupConfig(group_name="g\x02")
     popper.world.broker.groups.put(group, popper.world.now_ms)
     popper.send("a")
@@ -215,7 +216,8 @@ def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
 def test_a_client_s_check_point_with_no_name_keeps_no_others(
     popper: Popper, name: str, member: str
 ) -> None:
-    """Of another broker it would be put off by a record of the same names, at each step anew."""
+    """Such a check point of another broker would be postponed by a record with the same names, at
+    each step."""
     world = popper.world
     key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms - 1, "broker-b")
     members = json.loads(CheckPoint(key, 0, (0,)).body()) | {member: name}

@@ -1,4 +1,4 @@
-"""How far a group that pops is behind: in metrics, in 208 and in the runtime table."""
+"""Lag of a group that pops: in metrics, in the response to 208 and in the runtime table."""
 
 from collections import Counter
 from typing import Any
@@ -28,7 +28,7 @@ def popper(world: World) -> Popper:
 
 
 def figures(popper: Popper, *, is_retry: bool = False) -> dict[str, float]:
-    """Those of group g and topic T, by the ends of their names."""
+    """Metrics of group g and topic T, by the ends of their names."""
     broker, now_ms = popper.world.broker, popper.world.now_ms
     body, _ = render(CounterSnapshot.take(broker, now_ms), "")
     wanted = {"consumer_group": "g", "topic": "T", "is_retry": str(is_retry).lower()}
@@ -43,13 +43,13 @@ def figures(popper: Popper, *, is_retry: bool = False) -> dict[str, float]:
 
 
 def counts(popper: Popper, *, is_retry: bool = False) -> tuple[float, float, float]:
-    """Not acknowledged; popped of those; neither."""
+    """Counts of messages: not acknowledged, in flight, ready."""
     found = figures(popper, is_retry=is_retry)
     return tuple(found[f"{name}_messages"] for name in ("lag", "inflight", "ready"))  # type: ignore[return-value]
 
 
 def progress(popper: Popper) -> tuple[dict[str, Any], Any]:
-    """Queues with their offsets in 208, and what is popped there."""
+    """Queues with their offsets in the response to 208, and the counts of popped messages."""
     answer = popper.world.ask_fields(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
     told = load_object(answer.body).get("popInflight")
     queues, _, popped = parse.consume_stats(bytes(answer.body))
@@ -71,7 +71,7 @@ def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) ->
     assert counts(popper) == (4, 2, 2)
     assert figures(popper)["lag_latency_milliseconds"] == 2_000
     assert figures(popper)["queueing_latency_milliseconds"] == 2_000
-    # As RocketMQ: what was handed out lies before the offset, and no pull offset tells of it.
+    # As in RocketMQ: handed out messages lie before the offset, and no pull offset counts them.
     assert progress(popper) == ({"T 0": (4, 2, 2)}, {"T": 2})
     popper.ack(popped[0][1])
     assert counts(popper) == (3, 1, 2)
@@ -89,7 +89,7 @@ def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) ->
 
 
 def test_what_comes_again_lags_under_the_name_of_its_topic(popper: Popper) -> None:
-    """As RocketMQ: `is_retry` is true, and the topic is the original one."""
+    """As in RocketMQ: `is_retry` is true, and the topic is the original one."""
     popper.send("a", "b")
     popper.pop(max_msg_nums=1)
     popper.world.pass_time(2_000)
@@ -130,7 +130,7 @@ def test_a_message_whose_time_was_changed_is_in_flight_once(popper: Popper) -> N
 
 
 def test_counts_are_forgotten_with_their_time() -> None:
-    """However they were left: nothing grows."""
+    """The counters do not grow, whichever way the messages were settled."""
     in_flight, queue = InFlight(), PoppedQueue("T", "g", 3)
     in_flight.popped(queue, QueueOffset(7), 5_000, 3, 1_000)
     in_flight.popped(queue, QueueOffset(4), 9_000, 2, 1_000)

@@ -1,4 +1,4 @@
-"""A member that pulled commits after its group has begun to pop."""
+"""A member that pulled commits an offset after its group has begun to pop."""
 
 import pytest
 from tests.unit.broker.conftest import World

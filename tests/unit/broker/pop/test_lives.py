@@ -1,5 +1,5 @@
-"""Topics and groups that are deleted and made again: nothing popped before counts in the next life
-(R: 20 of 40 acknowledged messages of a new topic were never delivered after a restart)."""
+"""Topics and groups that are deleted and made again: earlier pops do not count in the next life.
+(Otherwise acknowledged messages of a new topic would not be delivered after a restart.)"""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ def test_a_handle_of_before_acknowledges_nothing(popper: Popper, end: Any) -> No
 
 
 def test_a_pop_is_later_than_the_deletion_though_the_clock_went_back(popper: Popper) -> None:
-    """Its check point would count as one of the former life, and the message would be lost."""
+    """Otherwise its check point would count for the former life, and the message would be lost."""
     popper.world.pass_time(9_000)
     make_again(popper)
     popper.world.set_clock(-5_000)
@@ -127,8 +127,8 @@ def test_a_pop_is_later_than_the_deletion_though_the_clock_went_back(popper: Pop
 def test_a_pop_of_before_is_of_the_former_life_though_the_clock_went_back(
     popper: Popper, end: Any
 ) -> None:
-    """Its time is later than the clock's at the deletion: messages of the next life were taken for
-    handed out, and acknowledged by old handles. Twice: the second life's pops are later, too."""
+    """The pop's time is later than the clock at the deletion: messages of the next life counted as
+    handed out, and old handles acknowledged them. Pops of the second life are later, too."""
     for life in ("old", "next"):
         popper.send(life)
         [*_, (_, old)] = popper.pop(invisible_time=LONG_MS)
@@ -152,7 +152,7 @@ def test_nothing_is_popped_of_a_topic_while_it_is_deleted(popper: Popper) -> Non
 
 @pytest.mark.parametrize("end", [make_again, delete_group])
 def test_offsets_of_before_come_not_back_with_a_crash(popper: Popper, end: Any) -> None:
-    """consumerOffset.json is saved every 5 s: it had the offsets of the former life."""
+    """consumerOffset.json is saved every 5 s: the file had the offsets of the former life."""
     world = popper.world
     popper.send("a", "b")
     popper.pop(invisible_time=LONG_MS)
@@ -228,8 +228,8 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
 
 
 def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> None:
-    """A step went on in the next revive queue: eight queues with 150 check points each were one
-    step, of 90 ms."""
+    """A step used to go on in the next revive queue: eight queues with 150 check points each took
+    90 ms."""
     world = popper.world
     popper.send(*map(str, range(320)))
     while popper.pop(max_msg_nums=1):
@@ -254,7 +254,7 @@ def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> N
     for _ in recover_offsets(store, places, REVIVE_TOPIC, broker_name, known):
         steps.append(len(step))
         step.clear()
-    steps.append(len(step))  # those of the last step, after which nothing is yielded
+    steps.append(len(step))  # entries of the last step, which does not yield
     assert sum(steps) == 320 and max(steps) <= READ_MAX
 
 
@@ -266,7 +266,7 @@ def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> N
 def test_recovery_passes_over_messages_that_the_filter_passed_over(
     popper: Popper, gap: int, apart: bool
 ) -> None:
-    """Without check points for them a recovery stopped there: acknowledged messages came again."""
+    """Otherwise a recovery stops at such records, and acknowledged messages are delivered again."""
     world = popper.world
     popper.send("first")
     [(_, handle)] = popper.pop(exp="A", exp_type="TAG", invisible_time=LONG_MS)

@@ -1,4 +1,4 @@
-"""A pop whose filter matches little reads on at once, until something is found or all is read."""
+"""A pop with a selective filter reads on at once, until it finds a message or reaches the end."""
 
 import pytest
 from tests.unit.broker.conftest import World
@@ -87,7 +87,7 @@ def test_an_ordered_pop_of_any_queue_is_woken_when_the_time_of_a_batch_ends(popp
 
 
 def test_the_same_attempt_gets_its_messages_again(popper: Popper) -> None:
-    """Its first answer was lost; PopOrderlyIT.testReentrant."""
+    """The first response was lost; see RocketMQ's PopOrderlyIT.testReentrant."""
     popper.send("a")
     for _ in range(3):
         popped = popper.pop(order=True, attempt_id="one", invisible_time=9_000)

@@ -1,5 +1,5 @@
-"""Notes of what a replica gave out and heard while it acts: on the disk, from broker to broker,
-into the log."""
+"""Notes of an acting replica's hand-outs and acknowledgements: on the disk, between brokers, and in
+the log."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def point(start: int, *, pop_ms: int = NOW_MS, broker: str = "broker-a") -> CheckPoint:
-    """Of three messages of queue 0."""
+    """A check point of three messages of queue 0."""
     key = CheckPointKey("T", "g", 0, QueueOffset(start), pop_ms, broker)
     return CheckPoint(key, 900, (0, 1, 2))
 
@@ -56,7 +56,7 @@ def others(make_world: Callable[..., World]) -> Iterator[Callable[[], PopNotes]]
 
 
 def moved(giver: PopNotes, taker: PopNotes, return_number: int = 0) -> int:
-    """All notes, page by page, as brokers send them; how many pages."""
+    """Copy all notes, page by page, as brokers send them; returns the number of pages."""
     after: int | None = 0
     pages = 0
     while after is not None:
@@ -231,7 +231,7 @@ def test_a_damaged_table_is_said(world: World) -> None:
 
 
 def noted(world: World, *acked: int) -> CheckPoint:
-    """Three messages, given out by a replica five seconds ago, some of them handled there."""
+    """Three messages handed out by a replica five seconds ago, some of them acknowledged there."""
     popper = Popper(world)
     popper.send("a", "b", "c")
     given = point(0, pop_ms=world.now_ms - 5_000, broker=world.config.broker_name)
@@ -276,8 +276,8 @@ def test_notes_stay_until_their_records_are_safe(
 
 @pytest.fixture
 def handled(world: World) -> CheckPoint:
-    """What a master gave out five seconds ago, for one second; a replica heard that it is all
-    handled, as `hear` tells the master that is back."""
+    """A check point that a master handed out five seconds ago, for 1.5 seconds; `hear` adds a
+    replica's note that all its messages are acknowledged."""
     popper = Popper(world)
     world.pass_time(100)
     popper.send("a", "b", "c")
@@ -296,7 +296,7 @@ def hear(world: World, given: CheckPoint) -> None:
 
 
 def test_an_acknowledgement_waits_behind_its_check_point(world: World, handled: CheckPoint) -> None:
-    """That is among the timers yet, though its time is over."""
+    """The check point is still among the timers, although its time has passed."""
     hear(world, handled)
     world.broker.pop.step(world.now_ms)
     assert len(world.broker.pop.notes) == 0, "it is in the log, and was not delivered"
@@ -323,7 +323,7 @@ def test_what_cannot_be_read_yet_is_waited_for(world: World, handled: CheckPoint
 def test_all_that_came_late_is_read_before_anything_is_revived(
     world: World, handled: CheckPoint
 ) -> None:
-    """Acknowledgements of notes may lie far behind their check points."""
+    """Acknowledgements from notes may lie far after their check points."""
     world.run_timers()
     turn, _ = world.broker.pop.turns.take()
     world.broker.pop.turns.take()

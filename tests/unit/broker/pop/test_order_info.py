@@ -1,4 +1,5 @@
-"""Ordered batches: when a queue is blocked, what an acknowledgement commits (messages.md 4.10)."""
+"""Ordered batches: the times when a queue is blocked, and commits by acknowledgements (messages.md
+4.10)."""
 
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_acknowledgements_of_other_pops_and_messages_move_nothing(
 
 
 def test_a_batch_that_is_not_known_moves_nothing(config_files: ConfigFiles) -> None:
-    """A forged handle would skip messages; those of a RocketMQ broker are popped again (I16)."""
+    """A forged handle would skip messages; batches of a RocketMQ broker are popped again (I16)."""
     batches = OrderedBatches(config_files)
     for offset in (10, 12):
         assert batches.ack(*QUEUE, QueueOffset(offset), 5_000) is AckOutcome.IGNORED

@@ -1,4 +1,5 @@
-"""Ordered batches in the log: a new master, and a broker after a crash, know what is out (I17)."""
+"""Ordered batches in the log: a new master, and a broker after a crash, know the batches in flight
+(I17)."""
 
 from typing import Any
 
@@ -32,7 +33,8 @@ def bodies(popper: Popper, **changes: Any) -> list[str]:
 
 
 def lead_anew(popper: Popper, saved: int = 0) -> None:
-    """The next master has the log; its offset is an old copy, and of batches it has no file."""
+    """Restart as the next master: it has the log, an old copy of the offset, and no file of
+    batches."""
     world = popper.world
     world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(saved))
     world.close()
@@ -62,7 +64,8 @@ def test_what_is_with_a_consumer_is_given_to_no_other_one_until_its_time_is_over
     assert bodies(popper) == []
     popper.world.pass_time(2_000)
     assert bodies(popper, max_msg_nums=1, invisible_time=LONG_MS) == ["a"]
-    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL  # of the pop before
+    # the handle is from the pop before
+    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL
     assert bodies(popper) == []
 
 
@@ -78,7 +81,7 @@ def test_the_time_of_a_message_that_was_changed_holds(popper: Popper) -> None:
 
 
 def test_a_batch_that_is_out_for_long_is_among_the_newest_records(make_world: Any) -> None:
-    """Only the last minute is looked at; a lot is popped meanwhile."""
+    """The new master reads only the last minute, and many messages are popped meanwhile."""
     popper = Popper(make_world("reviveQueueNum=1\n"))
     popper.send("a", "b")
     batch = popper.pop(order=True, invisible_time=600_000, queue_id=0)
@@ -96,7 +99,7 @@ def test_a_batch_that_is_out_for_long_is_among_the_newest_records(make_world: An
     world.pass_time(REFRESH_MS)
     end = written(log, 0)
     world.pass_time(2 * REFRESH_MS)
-    assert written(log, 0) == end  # nothing is out, nothing is written
+    assert written(log, 0) == end  # without a batch in flight nothing is written
 
 
 def test_a_queue_that_was_set_back_is_read_from_there(popper: Popper) -> None:
@@ -177,14 +180,14 @@ def test_one_that_leads_no_more_knows_nothing_of_what_the_next_one_gives_out(
     pop = popper.world.broker.pop
     pop._stop()
     assert pop.orders.get(*QUEUE) is None and pop.orders.size == 0
-    assert bodies(popper) == []  # it leads again: the log says what is out
+    assert bodies(popper) == []  # the broker is master again: the log has the batch in flight
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
     offsets = [QueueOffset(3), QueueOffset(4)]
     batch = OrderedBatch(7, 900, offsets, "t" * 300, 7, 1, {QueueOffset(4): 90}, {offsets[0]: 2})
     logged = read_record(body_of(QUEUE, batch, "broker-a"), LogOffset(5))
-    batch.attempt_id = None  # no client's is so long
+    batch.attempt_id = None  # clients use no attempt ids of this length
     assert logged == (QUEUE, batch, "broker-a", 5)
 
 

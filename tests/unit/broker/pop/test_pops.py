@@ -1,4 +1,4 @@
-"""Pop, acknowledge, revive: a broker asked over its table of handlers."""
+"""Pop, acknowledge, revive: a broker called through its table of handlers."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -49,7 +49,7 @@ class Popper:
             assert not isinstance(answer, Later) and answer.code == ResponseCode.SUCCESS
 
     def request(self, **changes: Any) -> Command | Later:
-        """The answer of a pop, after all its steps."""
+        """The response to a pop, after all its steps."""
         asked: dict[str, Any] = {
             "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
             "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,
@@ -113,7 +113,8 @@ def popper(world: World) -> Popper:
 
 
 def test_nothing_is_popped_before_what_the_log_has_of_before_can_be_read(world: World) -> None:
-    """A new master has check points that its replicas have not confirmed yet (poppers 566)."""
+    """A new master has check points that its replicas have not confirmed yet (simulation `poppers`,
+    seed 566)."""
     popper, tail = Popper(world), world.broker.store._log.tail
     popper.send("one")
     before, tail.limit = tail.limit, world.broker.store.max_log_offset
@@ -143,7 +144,7 @@ def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
 
 
 def test_nothing_is_revived_into_a_topic_that_a_crash_could_take(popper: Popper) -> None:
-    """Seed 40 of the suite of pops: the copies lay where no pop read."""
+    """Seed 40 of the simulation of pops: no pop read the topic of the copies."""
     world = popper.world
     popper.send("a")
     popper.pop()
@@ -194,7 +195,7 @@ def test_a_restart_in_between_loses_nothing_and_repeats_nothing(popper: Popper) 
 def test_an_offset_that_is_ahead_of_the_log_is_put_right_before_messages_come(
     popper: Popper,
 ) -> None:
-    """Seed 84 of the suite of pops: a power cut took log that the offset was ahead of."""
+    """Seed 84 of the simulation of pops: a power cut removed log records before the offset."""
     world = popper.world
     popper.send("a")
     world.broker.offsets.commit("g", "T", 0, QueueOffset(7), world.now_ms)
@@ -211,7 +212,7 @@ def test_an_offset_that_is_ahead_of_the_log_is_put_right_before_messages_come(
 def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
     popper: Popper,
 ) -> None:
-    """And what was handed out before that comes again, as was asked."""
+    """Messages handed out before the reset are popped again, as requested."""
     world = popper.world
     offsets = world.broker.offsets
     popper.send("a", "b")
@@ -229,7 +230,8 @@ def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
 
 
 def test_a_group_that_a_crash_lost_is_made_again_and_a_deleted_one_is_not(popper: Popper) -> None:
-    """Seed 340 of the suite of pops: what was revived for it was for no consumer."""
+    """Seed 340 of the simulation of pops: messages revived for the lost group reached no
+    consumer."""
     groups, now_ms = popper.world.broker.groups, popper.world.now_ms
     assert groups.find_used("g", now_ms) is not None
     groups.delete("g", now_ms)
@@ -256,8 +258,8 @@ def test_a_changed_time_makes_another_handle_and_the_old_one_does_nothing(popper
 
 
 def test_a_time_that_is_changed_in_the_millisecond_of_the_pop_loses_nothing(popper: Popper) -> None:
-    """The acknowledgement of the old check point was taken for one of the new (found by the
-    simulation)."""
+    """Otherwise the acknowledgement of the old check point would count for the new one (found by
+    the simulation)."""
     popper.send("a")
     [(_, handle)] = popper.pop()
     for _ in range(3):
@@ -428,7 +430,7 @@ def test_bad_acknowledgements_are_refused(
 
 
 def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
-    """Those of one check point; each is answered once the record is safe."""
+    """They belong to the same check point, and each is answered once the record is safe."""
     world = popper.world
     popper.send(*"abcd")
     popped = popper.pop(invisible_time=1_500)

@@ -82,14 +82,14 @@ def owner(world: World) -> str | None:
 
 
 def crash(world: World) -> None:
-    """End the broker before it saves its tables, which it does every few seconds."""
+    """Restart the broker without a save of its tables, which it saves every few seconds."""
     world.disk.release()
     world.broker.store.close(world.now_ms)
     world.open()
 
 
 def lose_topic(world: World, name: str) -> None:
-    """Another broker of the group leads, which had the log, and not yet the topic."""
+    """Restart the broker like a new master that has copied the log, but not yet the topic."""
     crash(world)
     saved = world.files.load(FILE_NAME)
     assert saved is not None
@@ -146,7 +146,7 @@ def test_the_deletion_of_one_topic_keeps_the_retry_topic_of_the_other(pops: Worl
 
 
 def test_a_store_that_has_mixed_them_is_read_by_both(pops: World) -> None:
-    """A store of RocketMQ: both groups have an offset in the topic."""
+    """The store is RocketMQ's: both groups have an offset in the topic."""
     pops.broker.topics.create_internal(SHARED, 1, 6, pops.now_ms)
     for group in ("a", "a_b"):
         pops.broker.offsets.commit(group, SHARED, 0, QueueOffset(0), pops.now_ms)
@@ -237,7 +237,7 @@ def test_messages_that_a_pulling_group_sent_back_are_its_own_without_the_topic(
 def test_a_store_without_owners_gets_them(
     pops: World, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """RocketMQ's, or of before: offsets decide once."""
+    """A store of RocketMQ or of an older version has no owners: the offsets decide them once."""
     pops.broker.topics.create_internal(SHARED, 1, 6, pops.now_ms)
     pops.broker.offsets.commit(first[0], SHARED, 0, QueueOffset(0), pops.now_ms)
     revived(pops, second)

@@ -1,4 +1,4 @@
-"""What is revived where the store refuses, and which check points are none of ours."""
+"""Reviving while the store refuses messages, and check points that this broker ignores."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,8 @@ def copies(popper: Popper) -> int:
 def test_a_store_that_is_not_safe_is_not_flooded_with_copies(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What FLUSH_SLAVE_TIMEOUT is answered of lies in the log: each attempt is another copy."""
+    """A message answered with FLUSH_SLAVE_TIMEOUT lies in the log: each attempt appends another
+    copy."""
     popper.send(*map(str, range(20)))
     assert len(popper.pop()) == 20
 
@@ -92,11 +93,11 @@ def test_a_check_point_of_another_broker_revives_none_of_our_messages(popper: Po
     log.add_check_point(check_point(popper, 0, "broker-b"), 0, popper.world.now_ms)
     popper.world.pass_time(15_000)
     assert copies(popper) == 0
-    assert popper.world.broker.store.max_queue_offset(LOG, 0) >= 2  # it was put off
+    assert popper.world.broker.store.max_queue_offset(LOG, 0) >= 2  # the check point was postponed
 
 
 def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> None:
-    """A client wrote it: it lies in the revive queue long before it is due."""
+    """A client wrote the check point: it lies in the revive queue long before it is due."""
     world = popper.world
     world.broker.pop.log.add_check_point(check_point(popper, 0), 0, world.now_ms)
     world.pass_time(200)
@@ -112,7 +113,7 @@ def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> Non
 
 
 def test_what_is_in_flight_is_counted(popper: Popper) -> None:
-    """What is acknowledged is not, nor what was revived; what is hidden for longer is."""
+    """Acknowledged and revived messages do not count; messages with a longer invisible time do."""
     world = popper.world
 
     def told() -> str:
@@ -143,7 +144,7 @@ def test_properties_that_have_no_room_for_one_more_are_revived(popper: Popper) -
         try:
             popper.send("a", tag="x" * size)
         except AssertionError:
-            continue  # too long to be sent
+            continue  # the message is too long to be sent
         break
     assert len(popper.pop()) == 1
     popper.world.pass_time(INVISIBLE_MS + 300)
@@ -243,7 +244,7 @@ def test_many_new_groups_are_revived_once_their_retry_topics_are_saved(popper: P
 def test_a_store_that_refuses_for_a_moment_delays_revival_by_a_second(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A role that changes, a full disk: nothing was written, and nothing counts as a failure."""
+    """A role change or a full disk writes nothing, and does not count as a failure."""
     popper.send(*map(str, range(30)))
     popper.pop()
     popper.world.pass_time(INVISIBLE_MS - 100)
@@ -277,7 +278,7 @@ def test_a_step_revives_a_bounded_number_of_messages(popper: Popper) -> None:
 
 
 def test_a_due_time_of_other_digits_keeps_nothing(popper: Popper) -> None:
-    """Java's and Python's isdigit take more than int reads."""
+    """isdigit of Java and Python accepts more than int does."""
     world = popper.world
     properties = {"TAGS": "ck", "UNIQ_KEY": "k", "TIMER_DELIVER_MS": "²²"}
     popper.send("a")
@@ -301,9 +302,9 @@ def test_a_due_time_of_other_digits_keeps_nothing(popper: Popper) -> None:
 
 
 def after_the_clock_went_back(popper: Popper) -> None:
-    """A message that is popped for 5 s, acknowledged after 4.2 s, once the clock went back 10 s."""
+    """A message popped for 5 s and acknowledged after 4.2 s, after the clock went back by 10 s."""
     world = popper.world
-    for _ in range(16):  # each revive queue has records of the time before
+    for _ in range(16):  # each revive queue gets records from before the jump
         popper.send("a")
         for _, handle in popper.pop(invisible_time=1_000):
             popper.ack(handle)
@@ -316,7 +317,7 @@ def after_the_clock_went_back(popper: Popper) -> None:
 
 
 def test_revival_waits_for_timers_after_the_clock_went_back(popper: Popper) -> None:
-    """Acknowledgements are due in a time that was delivered before, and are delivered late."""
+    """Acknowledgements are due at a time already delivered, and are delivered late."""
     world = popper.world
     after_the_clock_went_back(popper)
     world.now_ms += 900

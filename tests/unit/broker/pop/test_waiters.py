@@ -1,10 +1,10 @@
-"""Pops that wait: one of a group is woken by an arrival, and each is answered once."""
+"""Waiting pops: an arrival wakes one pop of each group, and each pop is answered once."""
 
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, Waits
 
 
 class World:
-    """Waiters, what was attempted, and which attempts find something."""
+    """Waiters, the recorded attempts, and the groups whose attempts find messages."""
 
     def __init__(self) -> None:
         self.wakes = 0

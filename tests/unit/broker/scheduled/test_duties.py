@@ -1,4 +1,4 @@
-"""Duties: each of them has one chain of steps, whatever the backlog."""
+"""Duties: each has a single chain of steps, whatever its backlog."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Timers over recalls that are read late, another precision, and clocks that step (I14, F29)."""
+"""Timers with late recalls, a different precision, and clocks that jump (I14, F29)."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from turbopump.net.wire.headers.send import RecallMessageRequest
 DAY_MS = 24 * 3_600_000
 RECALLED = 40
 OTHERS = 1_500
-"""More timers than one step puts into the wheel."""
+"""More timers than a step puts into the wheel."""
 
 
 def recalled_behind_a_backlog(world: Any) -> None:
-    """40 timers are recalled in time, with the recalls last in the queue, which is not read."""
+    """Send 40 timers and recall them in time, with the recalls last in the unread queue."""
     handles = [send(world, b"no", TIMER_DELAY_SEC=20).fields["recallHandle"] for _ in range(40)]
     world.pass_time(2_500)
     world.disk.hold()
@@ -59,7 +59,8 @@ def test_recalls_hold_while_the_queue_is_not_read(make_world: Any) -> None:
 def test_more_overdue_timers_than_the_heap_holds_are_delivered(
     make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No timer is delivered before the queue is read, so a full heap must not end the reading."""
+    """Timers are delivered only after the queue has been read, so a full heap must not end the
+    reading."""
     monkeypatch.setattr(due_slots, "ROOM", 100)
     monkeypatch.setattr(timers, "ROOM", 100)
     world = make_world("timerStopEnqueue=true\n")
@@ -114,7 +115,7 @@ def test_another_precision_after_a_restart(
 def test_steps_of_the_clock_backwards(
     make_world: Any, precision_ms: int, steps: int, step_ms: int
 ) -> None:
-    """More than 64 slots lie ahead of the cursor then, taken out of the wheel."""
+    """More than 64 slots are ahead of the cursor then, already read from the wheel."""
     world = make_world(f"timerPrecisionMs={precision_ms}\n")
     count = 0
 
@@ -159,7 +160,7 @@ def test_a_clock_that_was_ahead_by_a_month(world: Any, clean: bool | None) -> No
 @pytest.mark.parametrize("after", [1_000, 20])
 @pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
 def test_a_delay_is_exact_after_the_clock_was_ahead(world: Any, name: str, after: int) -> None:
-    """Its record has the store time of the newest record, an hour after the clock."""
+    """The record has the store time of the newest record, an hour ahead of the clock."""
     world.set_clock(3_600_000)
     send(world, b"ahead", TIMER_DELIVER_MS=world.now_ms)
     world.set_clock(-3_600_000)

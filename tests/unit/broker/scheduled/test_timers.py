@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 def send(world: Any, body: bytes = b"x", topic: str = "T", **properties: object) -> Any:
-    """A message with these properties to queue 2; its answer."""
+    """Send a message with these properties to queue 2; returns the response."""
     texts = {name: str(value) for name, value in properties.items()}
     text = encode_properties({"TAGS": "a", **texts}).decode()
     header = SendMessageRequestV2("PG", topic, "TBW102", 4, 2, 0, 77, 5, properties=text)
@@ -33,7 +33,7 @@ def send(world: Any, body: bytes = b"x", topic: str = "T", **properties: object)
 
 
 def stored(world: Any, topic: str = "T", queue_id: int = 2) -> list[Record]:
-    """Everything a queue holds."""
+    """All records of a queue."""
     units = world.broker.store.units(topic, queue_id, QueueOffset(0), 10_000)
     return [world.broker.store.record(unit.log_offset) for unit in units]
 
@@ -43,7 +43,7 @@ def bodies(world: Any) -> list[bytes]:
 
 
 def restart(world: Any, *, clean: bool = True) -> None:
-    """The broker ends and begins again."""
+    """Stop the broker and start it again."""
     if clean:
         world.close()
     else:
@@ -113,7 +113,7 @@ def test_no_client_sends_to_the_topic_of_timers(world: Any) -> None:
 
 def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:
     due_ms = world.now_ms + 1_234
-    for number in range(700):  # more than one step of anything
+    for number in range(700):  # more than a step of any kind handles
         send(world, b"%d" % number, TIMER_DELIVER_MS=due_ms)
     world.pass_time(1_300)
     assert bodies(world) == [b"%d" % number for number in range(700)]
@@ -123,7 +123,7 @@ def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:
 def test_a_restart_loses_none_and_repeats_what_was_not_on_the_disk(
     world: Any, clean: bool, pause_ms: int
 ) -> None:
-    """Also where few messages come: the log is flushed for the timers, not only each 10 s."""
+    """With few messages, too: the log is flushed for the timers, not only every 10 s."""
     send(world, b"soon", TIMER_DELAY_SEC=1)
     send(world, b"later", TIMER_DELAY_SEC=9)
     world.pass_time(1_000 + pause_ms)
@@ -145,8 +145,8 @@ def test_what_came_due_in_a_stop_of_two_days_is_delivered(world: Any) -> None:
 
 
 def test_a_backlog_of_two_days_lets_fresh_sends_in_between(world: Any) -> None:
-    """One step delivers a bounded part of what is due; what a client sends meanwhile is stored at
-    once, and a fresh timer, due last, comes at the end of what was due before it."""
+    """A step delivers a bounded number of due timers; a client's send in between is stored at once,
+    and a fresh timer comes after all timers that were due earlier."""
     count = 3_000
     due_ms = world.now_ms + HOUR_MS
     for number in range(count):
@@ -168,7 +168,7 @@ def test_a_backlog_of_two_days_lets_fresh_sends_in_between(world: Any) -> None:
 
 
 def test_beyond_the_window_a_timer_waits_in_parts(world: Any) -> None:
-    """The wheel of this world has 20,000 seconds; the first part ends in the middle of it."""
+    """The wheel of this test has 20,000 seconds; the first part ends in the middle of it."""
     send(world, b"far", TIMER_DELAY_SEC=50_000)
     begin_ms = world.now_ms
     while world.now_ms < begin_ms + 49_900_000:
@@ -299,8 +299,8 @@ def test_status_and_metrics(world: Any) -> None:
 
 
 def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
-    """The seed 36 of `ha` that knows elections, kills and what is carried: a master whose log began
-    behind all timers said for ever that it has to put them into its wheel."""
+    """Seed 36 of the simulation `ha` with elections, kills and timers: a master whose log began
+    after all timers reported forever that they still had to enter its wheel."""
     world = make_world("timerStopEnqueue=true\nmappedFileSizeCommitLog=4096\n")
     for _ in range(3):
         send(world, TIMER_DELAY_SEC=2)
@@ -318,7 +318,7 @@ def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
 def test_a_disk_without_room_is_one_line_and_its_end_another(
     world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a full disk the line came once a second."""
+    """On a full disk the line was logged every second."""
 
     def full() -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -339,7 +339,7 @@ def test_a_disk_without_room_is_one_line_and_its_end_another(
 
 
 def test_what_is_delivered_to_an_unknown_topic_makes_it(world: Any) -> None:
-    """That of a new master, which had not copied it (reminders 4079)."""
+    """The topic of a new master that had not copied it (reminders 4079)."""
     topics = world.broker.topics
     send(world, b"timer", topic="T", TIMER_DELAY_SEC=2)
     send(world, b"level", topic="U", DELAY=1)

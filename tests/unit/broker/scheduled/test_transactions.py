@@ -1,4 +1,5 @@
-"""Transactions: what is stored when, who may end one, and that it ends once (I15, F31)."""
+"""Transactions: the records stored at each step, the producers that may end one, and that an end
+counts once (I15, F31)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,8 @@ FAST = "transactionTimeOut=3000\ntransactionCheckInterval=1000\ntransactionCheck
 def prepare(
     world: Any, body: bytes = b"x", queue_id: int = 2, *, peer: Any = None, **more: str
 ) -> SendMessageResponse:
-    """A half message of group PG for topic T, sent by the client or by `peer`; the answer."""
+    """Send a half message of group PG for topic T, by the client or by `peer`; returns the
+    response."""
     properties = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"ID-{body!r}", "TAGS": "a"}
     text = encode_properties({**properties, **more}).decode()
     born_ms = world.now_ms
@@ -48,7 +50,7 @@ def prepare(
 
 
 def end(world: Any, half: SendMessageResponse, what: int = COMMIT, **changed: Any) -> Command:
-    """The answer to an end of that half message."""
+    """End the half message; returns the response."""
     values: dict[str, Any] = {
         "producer_group": "PG",
         "tran_state_table_offset": half.queue_offset,
@@ -61,7 +63,7 @@ def end(world: Any, half: SendMessageResponse, what: int = COMMIT, **changed: An
 
 
 def records(world: Any, topic: str = "T", queue_id: int = 0) -> list[Record]:
-    """Everything a queue holds."""
+    """All records of a queue."""
     units = world.broker.store.units(topic, queue_id, QueueOffset(0), 10_000)
     found = [world.broker.store.record(unit.log_offset) for unit in units]
     assert None not in found
@@ -80,13 +82,13 @@ def ops(world: Any) -> list[bytes]:
 
 
 def checks(world: Any, peer: Any) -> list[Command]:
-    """The checks that a peer was sent."""
+    """Transaction checks that a peer received."""
     return [sent for sent in peer._link.sent if sent.code == RequestCode.CHECK_TRANSACTION_STATE]
 
 
 @pytest.fixture
 def fast(make_world: Callable[..., Any]) -> Any:
-    """A broker that checks soon, with a producer of PG, and past its start."""
+    """A broker with short check intervals and a producer of PG, after its start."""
     world = make_world(FAST)
     world.pass_time(100)
     world.broker.producers.register(world.client, "client", "PG", world.now_ms)
@@ -94,7 +96,7 @@ def fast(make_world: Callable[..., Any]) -> Any:
 
 
 def test_what_is_committed_to_an_unknown_topic_makes_it(fast: Any) -> None:
-    """That of a new master, which had not copied it: no client could read the message (R20)."""
+    """The topic of a new master that had not copied it: no client could read the message (R20)."""
     half = prepare(fast)
     fast.broker.topics.delete("T", fast.now_ms)
     assert end(fast, half).code == 0
@@ -155,7 +157,7 @@ def test_ends_of_one_turn_share_an_op_message(fast: Any) -> None:
 
 
 def test_ends_of_a_moment_share_an_op_message(fast: Any) -> None:
-    """The first one has its own; those of the turns right behind it wait, until so many do."""
+    """The first end has its own op message; ends of the following turns wait for a shared one."""
     fast.soon = lambda work: work()
 
     def written() -> list[bytes]:
@@ -241,7 +243,7 @@ def test_end_that_speaks_of_another_record(fast: Any, changed: dict, remark: str
 
 
 def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> None:
-    """A body may hold the bytes of a half message that says where it lies."""
+    """A body may hold the bytes of a half message that names its own log offset."""
     half = prepare(fast)
     (mine,) = records(fast, HALF_TOPIC)
     view = fast.broker.store.record_view(mine.log_offset)
@@ -249,7 +251,7 @@ def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> Non
     text = encode_properties({"UNIQ_KEY": "u"}).decode()
     header = SendMessageRequestV2("PG", "T", "TBW102", 4, 1, 0, 1, 0, properties=text)
     start = fast.broker.store.max_log_offset
-    inner_at = start + 88  # behind the header of the outer record
+    inner_at = start + 88  # after the header of the outer record
     forged[28:36] = inner_at.to_bytes(8, "big")
     assert fast.ask(RequestCode.SEND_MESSAGE_V2, header, bytes(forged)).code == 0
     assert fast.broker.store.record(inner_at).topic == HALF_TOPIC.encode()
@@ -298,7 +300,7 @@ def test_check_renews_the_half_message_and_asks_a_producer(fast: Any) -> None:
 
 @pytest.mark.parametrize("waits_ms", [0, 200])
 def test_first_answer_of_a_slow_producer_ends_the_renewed_message(fast: Any, waits_ms: int) -> None:
-    """RocketMQ delivers it, asks again, and delivers it again."""
+    """RocketMQ delivers the message, checks the transaction again, and delivers it again."""
     half = prepare(fast)
     fast.pass_time(4_100)
     assert len(checks(fast, fast.client)) == 1
@@ -453,7 +455,7 @@ def test_progress_is_kept_for_the_next_broker(make_world: Callable[..., Any]) ->
 
 def test_commit_whose_op_message_a_crash_took_is_found(fast: Any) -> None:
     half = prepare(fast)
-    assert end(fast, half).code == 0  # the op message would be written behind the turn
+    assert end(fast, half).code == 0  # the op message would be written after the turn
     fast.close()
     fast.open()
     fast.broker.producers.register(fast.client, "client", "PG", fast.now_ms)

@@ -1,4 +1,4 @@
-"""Retention keeps the log files in which messages wait for their time, and reports what it lost."""
+"""Retention keeps the log files with waiting messages, and reports the messages it lost."""
 
 import logging
 import time
@@ -30,7 +30,8 @@ def fill(world: Any) -> None:
 
 
 def clean(world: Any, hours: int = 80) -> int:
-    """Retention, as so many hours after the files were written; how many files went."""
+    """Run retention as if `hours` had passed since the files were written; returns the number of
+    removed files."""
     removed = 0
     for _ in range(20):
         world.pass_time(1_000, step_ms=500)

@@ -1,5 +1,5 @@
-"""Messages that wait for a time or a commit, while the configuration changes: recalls that reach
-no other topic, delay levels and queues that are gone, batches whose elements would have to wait."""
+"""Messages that wait for a time or a commit while the configuration changes: recalls that reach no
+other topic, removed delay levels and queues, batches whose elements would have to wait."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -103,7 +103,8 @@ def test_a_send_recalls_only_where_recalls_are_enabled(make_world: Any, kind: st
     world.pass_time(1_000)
     assert send(world, b"no", **{**asked, "TIMER_DELAY_SEC": 2}).code == 0
     world.pass_time(5_000)
-    assert bodies(world) == ([] if kind == "timer" else [b"yes"])  # a half one recalls if committed
+    # a half message recalls only if committed
+    assert bodies(world) == ([] if kind == "timer" else [b"yes"])
 
 
 @pytest.mark.parametrize("message_id", ["", "a\x02b", "\x01", "TIMER_DELAY_SEC\x011\x02"])
@@ -221,14 +222,14 @@ def test_the_native_path_commits_to_no_queue_that_is_gone(
     wide.broker.transactions.step(wide.now_ms)
     halves = [prepare(wide, b"%d" % queue_id, queue_id) for queue_id in (7, 1)]
     narrow(wide)
-    for opaque in range(2):  # the topic is known to the native path again
+    for opaque in range(2):  # the native path learns the topic again
         driven.feed(plain_frame(opaque), 1 << 20)
     for half in halves:
         header = EndTransactionRequest(
             "PG", half.queue_offset, decode_message_id(half.msg_id)[1], COMMIT, half.transaction_id
         )
         driven.feed(b"".join(encode(new_request(RequestCode.END_TRANSACTION, header))), 1 << 20)
-    assert driven.lane.end_count == 1  # of the queue that is there
+    assert driven.lane.end_count == 1  # the end for the queue that still exists
     came = {record.body: queue_id for queue_id, record in records(wide)}
     assert (came[b"7"], came[b"1"]) == (1, 1)
 

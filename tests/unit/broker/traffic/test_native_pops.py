@@ -1,6 +1,5 @@
-"""Native pops and what is beside them: pops that wait, offsets that are asked for, new topics, and
-what Python does in the midst of one (docs/internals/fast-lane.md, "Native code that calls Python").
-"""
+"""Native pops together with waiting pops, offset requests, new topics, and Python code that runs in
+the middle of a native pop (docs/internals/fast-lane.md, "Native code that calls Python")."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +19,11 @@ from turbopump.pyx.pops import MAX_PLACES
 
 HOOKS = [(Popping, "places_of"), (Lookup, "units_of"), (CommitLog, "region_of")]
 MANY = 40
-"""Groups whose rows are more than there was room for."""
+"""Number of groups whose rows exceed the reserved room."""
 
 
 class Popper(Driven):
-    """A connection that does `acts[name]()`, once, when what the lane calls so is done."""
+    """A connection that calls `acts[name]()` once, after the hooked function `name` returns."""
 
     acts: dict[str, Callable[[], object]]
 
@@ -41,7 +40,7 @@ def acting(acts: dict[str, Callable[[], object]], name: str, original: Any) -> A
 
 @pytest.fixture
 def popped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PopWorld, Popper]]:
-    """A broker whose lane has learned the pops of a group, and its connection."""
+    """A broker whose fast path has learned the pops of a group, and its connection."""
     acts: dict[str, Callable[[], object]] = {}
     for owner, name in HOOKS:
         monkeypatch.setattr(owner, name, acting(acts, name, getattr(owner, name)))
@@ -72,7 +71,7 @@ def test_pops_that_wait_are_notified_of_what_is_left(
     monkeypatch.setattr(
         native.world.broker.pop.waiters, "arrived", lambda *place: arrived.append(place)
     )
-    assert pop(native, driven, 2) and not arrived  # none waits
+    assert pop(native, driven, 2) and not arrived  # no pop waits
     driven.lane.watched = True
     assert pop(native, driven, 3)
     assert len(arrived) == 1 and arrived[0][0] == "Plain"
@@ -90,7 +89,7 @@ def test_the_offset_is_there_for_all_that_look(popped: tuple[PopWorld, Popper]) 
     assert offsets.take_changes() is None and not driven.fast_lane.pops.is_known
     for queue_id in (0, 1):
         offsets.set_reset("live", "Plain", queue_id, QueueOffset(0), native.world.now_ms)
-    assert not pop(native, driven, 5)  # the reset is the handler's to take
+    assert not pop(native, driven, 5)  # the reset is applied by the handler
 
 
 def test_a_retry_topic_that_is_new_is_looked_at(popped: tuple[PopWorld, Popper]) -> None:
@@ -112,7 +111,7 @@ def test_places_are_bounded(popped: tuple[PopWorld, Popper]) -> None:
         driven.fast_lane.learn_pop("g0", "Wide", None, "*", "TAG", [], now_ms, 0)
     assert MAX_PLACES - 1_000 < pops.place_count <= MAX_PLACES
     assert not pop(native, driven, 2)
-    assert pop(native, driven, 3)  # of those that are known the lane goes on
+    assert pop(native, driven, 3)  # known places are still served natively
 
 
 def learn_many(native: PopWorld, driven: Driven) -> None:
@@ -140,7 +139,7 @@ def test_what_is_pointed_to_may_move(popped: tuple[PopWorld, Popper], name: str,
     """The pop is served for all that, once, by the lane or by its handler."""
     native, driven = popped
     for number in range(100, 150):
-        native.send_tagged(number % 2, number)  # the first ones lie in a file of before
+        native.send_tagged(number % 2, number)  # the first messages lie in an earlier file
     offsets = native.world.broker.offsets
     before = sum(offsets.queues_of("live", "Plain").values())
     driven.acts[name] = lambda: ACTS[act](native, driven)

@@ -1,4 +1,4 @@
-"""Native answers and handlers' sends in the one list of those that wait, on a real connection."""
+"""Native responses and handlers' sends share one list of pending requests, on a real connection."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ BY_HANDLER = {"properties": "WAIT\x01true\x02"}
 
 
 class Noting(Driven):
-    """It notes which answers of handlers were there when native ones came, and how many these
-    were."""
+    """Records the number of native responses and the handlers' responses that were written before
+    them."""
 
     def settled(self, count: int) -> bool:
         if hasattr(self, "seen"):
@@ -26,7 +26,7 @@ class Noting(Driven):
 
 @pytest.fixture
 def driven() -> Iterator[Noting]:
-    """A connection to a broker under SYNC_FLUSH whose disk hangs; the next plain sends are
+    """A connection to a broker with SYNC_FLUSH whose disk hangs; the next simple sends are
     native."""
     with tempfile.TemporaryDirectory() as folder:
         world = make(folder, FlushMode.SYNC_FLUSH)

@@ -24,7 +24,7 @@ KINDS = ["plain", "extended", "batch"]
 
 @pytest.fixture(params=KINDS)
 def kind(request: Any, make_world: Callable[..., Any]) -> Any:
-    """A broker whose topic T has queue files of one kind."""
+    """A broker whose topic T has a certain kind of queue files."""
     lines = "enableConsumeQueueExt=true\n" if request.param == "extended" else ""
     world = make_world(lines)
     attributes = {"queue.type": "BatchCQ"} if request.param == "batch" else {}

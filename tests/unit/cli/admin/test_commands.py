@@ -1,4 +1,4 @@
-"""`turbopump admin` against scripted brokers: which requests a command makes, what it prints."""
+"""`turbopump admin` against scripted brokers: the requests and the output of each command."""
 
 import json
 import os
@@ -369,14 +369,14 @@ def test_times_that_are_none(two: ScriptedCluster, command: Command, when: str) 
 
 
 def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Command) -> None:
-    """It ended in a traceback."""
+    """A deeply nested policy must not end in a traceback."""
     words = "updateSubGroup", "-g", "G", "-b", A, "-p", '{"a":' * 9_000
     code, said = command("admin", *words).failure
     assert code == 2 and "is no retry policy" in said
 
 
 def test_what_no_terminal_can_show_is_shown_escaped(two: ScriptedCluster, command: Command) -> None:
-    """The topic was made, and then the command ended in a traceback."""
+    """Otherwise the topic is made before the command ends in a traceback."""
     words = "updateTopic", "-t", "N", "-b", A, "-a", os.fsdecode(b"+a=\xff")
     assert "attributes={a=\\udcff}" in command("admin", *words).lines[-1]
 

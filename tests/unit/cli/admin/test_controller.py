@@ -1,4 +1,4 @@
-"""The controller commands: what controllers answered, printed as mqadmin prints it."""
+"""The controller commands: controllers' responses, printed as mqadmin prints them."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_sync_state_set() -> None:
 
 
 def test_a_group_without_a_master() -> None:
-    """As Java prints what is not there."""
+    """Missing values are printed as Java prints them."""
     lines = sync_state_lines(SyncStateLine("broker-c", None, "", 4, 7, [], []))
     assert lines[2:4] == ["#MasterBrokerId\tnull", "#MasterAddr\tnull"]
 

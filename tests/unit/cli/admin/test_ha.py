@@ -1,4 +1,4 @@
-"""haStatus and getBrokerEpoch of what brokers answered, printed as mqadmin prints it."""
+"""Brokers' responses to haStatus and getBrokerEpoch, printed as mqadmin prints them."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_replica() -> None:
 
 
 def test_epochs_of_a_broker() -> None:
-    """The last one ends where the log does."""
+    """The last epoch ends at the log's end."""
     assert epoch_lines(broker_epochs("10.0.0.1:10911", EPOCHS)) == [
         "",
         "#clusterName\tDefaultCluster",

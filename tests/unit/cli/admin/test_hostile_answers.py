@@ -1,6 +1,6 @@
-"""Answers that no server of RocketMQ gives: each admin command says one sentence, whatever comes.
+"""Responses that no RocketMQ server sends: each admin command fails with a one-line message.
 
-One kind of bad answer at a time comes to one code of a command, and the others answer as they do.
+A bad response is returned to a single request code of a command; the other codes get good ones.
 """
 
 import re
@@ -140,11 +140,12 @@ TOKENS = (
 )
 TEXTS = ("", "x", "-1", "9" * 30, "a\nb;;:", ":;=")
 EVERY = 61
-"""One of so many answers is given here: a prime, so that each command gets others."""
+"""Only every 61st bad response is tried: a prime, so that each command gets different ones."""
 
 
 def bad_bodies(good: bytes) -> Iterator[bytes]:
-    """Another body; a value or a name that is another one; a record that is damaged or ends."""
+    """Variants of a body: whole replacements; a changed value or name; a damaged or truncated
+    record."""
     yield from WHOLE
     if good.startswith(b"{"):
         for found in SCALAR.finditer(good):
@@ -158,7 +159,7 @@ def bad_bodies(good: bytes) -> Iterator[bytes]:
 
 
 def bad(good: Said) -> Iterator[Said]:
-    """Answers that are not this one."""
+    """Bad responses in place of a good one."""
     if isinstance(good, dict):
         for name in good:
             yield {key: value for key, value in good.items() if key != name}
@@ -169,7 +170,7 @@ def bad(good: Said) -> Iterator[Said]:
 
 
 def given(cluster: ScriptedCluster, code: int, said: Said) -> None:
-    """The broker is name server and controller, too."""
+    """Set a response; the broker acts as name server and controller, too."""
     cluster.says("a", code, said)
     cluster.says(NAME_SERVER, code, said)
 
@@ -202,7 +203,7 @@ def test_any_answer_is_a_sentence_or_is_shown(
 def test_a_route_without_a_member(
     answering: ScriptedCluster, command: Command, words: tuple[str, ...], name: str
 ) -> None:
-    """It ended in a traceback, as columns and as a list."""
+    """The output as columns and as a list must not end in a traceback."""
     assert isinstance(ROUTE, bytes)
     given(answering, RequestCode.GET_ROUTEINFO_BY_TOPIC, ROUTE.replace(name.encode(), b"other"))
     ran = command("admin", "topicRoute", "-t", TOPIC, *words)

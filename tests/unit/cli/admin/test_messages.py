@@ -1,4 +1,4 @@
-"""Where `--body-dir` writes: the id of a message is the word of its sender."""
+"""The files that `--body-dir` writes: the sender chooses the id of a message."""
 
 import pytest
 import typer
@@ -50,7 +50,8 @@ def test_a_name_that_leads_elsewhere_is_not_used(wrong: str) -> None:
 
 @pytest.mark.parametrize("charset", ["punycode", "undefined", "idna", "utf\0", "hex", "no such"])
 def test_a_charset_that_is_none_is_a_bad_parameter(charset: str) -> None:
-    """Python knows codecs that take no bytes, or none that are wrong."""
+    """Some of Python's codecs decode no bytes to text, or accept no replacement of invalid
+    bytes."""
     with pytest.raises(typer.BadParameter, match="is no known character set"):
         text_of(b"\xff", charset)
 

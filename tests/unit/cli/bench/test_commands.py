@@ -1,4 +1,4 @@
-"""`turbopump bench`: from the flags of RocketMQ to a plan, and what is refused before it begins."""
+"""`turbopump bench`: the plan made from RocketMQ's flags, and plans refused before the start."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from turbopump.net.wire.command import Codec
 
 
 class Report:
-    """What a load came to: nothing."""
+    """The report of a load without results."""
 
     fails = False
 
@@ -36,7 +36,7 @@ class Report:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that are carried out; nothing is connected."""
+    """The plans that commands run; they connect to no server."""
     made: list[Plan] = []
 
     def carry_out(plan: Plan, watch: Any) -> Report:
@@ -180,7 +180,7 @@ def test_bodies_of_a_dataset(command: Command, plans: list[Plan], tmp_path: Path
 
 
 class Load:
-    """The native loop's figures, as they come."""
+    """Figures that the native loop reports one after the other."""
 
     def __init__(self, *looks: tuple[float, int, int, int]) -> None:
         self._looks = iter(looks)

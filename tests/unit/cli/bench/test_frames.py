@@ -1,4 +1,4 @@
-"""Requests of a load: what the native code makes of a template is what net/wire would encode."""
+"""Requests of a load: the native code fills a template with the same bytes as net/wire encodes."""
 
 import json
 from dataclasses import replace
@@ -138,7 +138,7 @@ def test_templates_of_one_kind_are_measured_once() -> None:
     for number in range(100):
         frames.add_send(made, Shape(), MessageQueue("Topic", "broker-a", number), 0, 5)
     assert len(made.rows) == 100
-    assert len(made._positions) == 2  # queues of one digit and of two
+    assert len(made._positions) == 2  # positions of queue numbers with one digit and with two
     for number, row in enumerate(made.rows):
         frame = put(bytes(made.texts), row, b"12345", epoch_ms=NOW_MS)
         assert header_of(decode(frame)).queue_id == number

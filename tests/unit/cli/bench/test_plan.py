@@ -1,4 +1,4 @@
-"""What cannot be a load, and OpenMessaging Benchmark's files."""
+"""Invalid plans of a load, and OpenMessaging Benchmark's files."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bodies of a dataset as requests: where they come from, and what the native code makes of them."""
+"""Bodies of a dataset as requests: their sources, and the frames of the native code."""
 
 from array import array
 from pathlib import Path
@@ -28,7 +28,7 @@ BODIES = [b"one", b"", b"three" * 1000, b"4"]
 
 
 def buffers(bodies: list[bytes]) -> tuple[bytes, array, array]:
-    """Bodies behind each other, in a buffer that has more than them."""
+    """Consecutive bodies in a buffer with further bytes before and after them."""
     ends = np.cumsum([2, *map(len, bodies)])
     return (
         b".." + b"".join(bodies) + b"..",
@@ -114,7 +114,7 @@ def test_a_dataset_of_mmap_ninja_is_a_corpus(tmp_path) -> None:
 
 
 def test_mmap_ninja_opens_a_dataset(tmp_path, monkeypatch) -> None:
-    """Its files are not read beside it."""
+    """The library opens the dataset; its files are not read without it."""
     opened: list[Path] = []
 
     class Noted(RaggedMmap):
@@ -184,7 +184,7 @@ def test_the_largest_body_must_fit_into_a_request(tmp_path) -> None:
     ids=lambda column: str(column.type),
 )
 def test_a_column_that_has_no_bytes_is_refused(tmp_path, column) -> None:
-    """It ended in a traceback of pyarrow."""
+    """Such a column must not end in a traceback of pyarrow."""
     pq.write_table(pa.table({"body": column}), tmp_path / "some.parquet")
     with pytest.raises(UserError, match=r"has a column body of .+, not of bytes$"):
         open_corpus(tmp_path)

@@ -1,4 +1,4 @@
-"""What is shown of a finished load."""
+"""The report of a finished load."""
 
 from dataclasses import replace
 from pathlib import Path

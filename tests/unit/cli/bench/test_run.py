@@ -1,4 +1,5 @@
-"""Before a load runs: which queues there are, which connection has which of them, what it sends."""
+"""The preparation of a load: the existing queues, their distribution to connections, the
+requests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Workload files of OpenMessaging Benchmark: what they decide, and what is refused of them."""
+"""Workload files of OpenMessaging Benchmark: the plans they lead to, and refused files."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def workload(folder: Path, text: str) -> Workload:
 
 
 def test_openmessagings_own_file(tmp_path: Path) -> None:
-    """The one of its release (workloads/1-topic-1-partition-1kb.yaml)."""
+    """The file workloads/1-topic-1-partition-1kb.yaml of its release."""
     found = workload(
         tmp_path,
         "name: 1 topic / 1 partition / 1Kb\n\ntopics: 1\npartitionsPerTopic: 1\n"

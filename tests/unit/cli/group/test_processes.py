@@ -1,4 +1,4 @@
-"""The nodes of a group: in which order they start and end, and what is said when one does not.
+"""The nodes of a group: the order of their start and end, and the messages about failed ones.
 
 The processes are scripted, the time is virtual, and the name server is the scripted cluster's.
 """
@@ -27,7 +27,7 @@ READY = b'{"event": "ready"}\n'
 
 
 class Scripted:
-    """A process: what it says when it starts, and what becomes of it when it is asked to end."""
+    """A process: its output at the start, and its reaction to signals."""
 
     def __init__(self, pid: int, *said: bytes, is_deaf: bool = False) -> None:
         self.pid = pid
@@ -56,7 +56,7 @@ class Scripted:
 
 
 class Machine:
-    """Starts scripted processes, and writes down which and how they ended."""
+    """Starts scripted processes, and records their start and end."""
 
     def __init__(self, folder: Path) -> None:
         self.journal: list[str] = []
@@ -81,7 +81,7 @@ class Machine:
 
 
 class Group:
-    """Nodes, the events that were reported, and the machine below."""
+    """Nodes, the reported events, and the machine that runs them."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.machine = Machine(folder)
@@ -123,7 +123,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
 
 
 def running(group: Group, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What the story gives while the group runs."""
+    """Run a story while the group runs; returns the story's result."""
 
     async def main() -> Any:
         await group.processes.start()
@@ -136,7 +136,7 @@ def running(group: Group, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 async def nothing() -> None:
-    """A story in which nothing is done."""
+    """A story without any action."""
 
 
 def failure(group: Group) -> GroupError:
@@ -206,8 +206,8 @@ def test_a_recovery_that_is_told_of_has_all_the_time(group: Group) -> None:
     ids=lambda line: f"{line[:4]!r}{len(line)}",
 )
 def test_what_is_no_event_is_passed_over(group: Group, line: bytes) -> None:
-    """A line of a node that was no object, or too long, ended the watch of its process: it seemed
-    to run for ever, and the group could not be stopped."""
+    """A node's line that is overlong or no object must not end the watch of its process: the
+    process would seem to run forever, and the group could not be stopped."""
     group.machine.plays["namesrv"] = lambda one: one.stdout.feed_data(line + b"\n" + READY)
     running(group, nothing)
     assert "stopped namesrv" in group.machine.journal

@@ -1,4 +1,4 @@
-"""`turbopump up` of a group as processes: what it answers to `turbopump node`, what it shows."""
+"""`turbopump up` of a group as processes: its answers to `turbopump node`, and its output."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ BROKERS = [{"node": "broker-a", "id": 0}, {"node": "broker-a-2", "id": 1}]
 
 
 class Nodes:
-    """Stands for the processes."""
+    """Stands for the group's processes."""
 
     fails = False
 
@@ -51,7 +51,7 @@ class Nodes:
 
 
 class NoSocket(Control):
-    """Listens nowhere."""
+    """A control socket that is not opened."""
 
     open = 0
 
@@ -219,7 +219,8 @@ def test_one_node_is_asked_for(
 def test_a_group_that_ends_meanwhile_is_a_sentence(
     lost: type[OSError], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A pipe that is broken was taken for standard output, whose reader may go without a word."""
+    """A broken pipe to the group must not count as a closed standard output, which ends
+    silently."""
 
     class Lost:
         def __enter__(self) -> "Lost":

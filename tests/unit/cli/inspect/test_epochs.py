@@ -1,4 +1,4 @@
-"""`turbopump inspect epochs`: one list, two lists, and where the logs part."""
+"""`turbopump inspect epochs`: a single list, two lists, and the point where the logs diverge."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One line for each thing in a store's file: its members, and how people see it."""
+"""The line for each item of a store's file: its members, and their form for readers."""
 
 import ipaddress
 from typing import Any

@@ -1,4 +1,4 @@
-"""`turbopump inspect log`: by topic, from a log offset on, and no more than was asked for."""
+"""`turbopump inspect log`: by topic, from a log offset on, with at most the requested number."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,8 @@ COUNT = 40
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """Two topics by turns over several files, and where each record lies."""
+    """A store with alternating messages of two topics in several files, and the log offset of each
+    record."""
     root = tmp_path_factory.mktemp("store")
     config = StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE)
     opened = Store.open(RealFiles(), config, InlineDisk(), 1)
@@ -52,7 +53,7 @@ def test_all_records_and_the_end(store) -> None:
 @pytest.mark.parametrize("number", [0, 1, 7, 25, COUNT - 1])
 @pytest.mark.parametrize("more", [0, -3])
 def test_from_a_log_offset_on(store, number, more) -> None:
-    """That of a record, or one inside of the record before it."""
+    """The offset is a record's start, or lies inside of the record before it."""
     root, places = store
     found = lines(root, "--offset", str(max(0, places[number] + more)))
     assert places_of(found) == places[number:]

@@ -1,4 +1,4 @@
-"""`turbopump repair`: says what is damaged, and changes only what it is asked to."""
+"""`turbopump repair`: reports damage, and changes only the requested parts."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ BODY_AT = 88
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> list[int]:
-    """A store whose records 3 and 7 are damaged; where its ten records begin."""
+    """Make a store with damaged records 3 and 7; returns the log offsets of its ten records."""
     root = tmp_path / "store"
     config = StoreConfig(
         str(root), mapped_file_size_commit_log=65536, max_hash_slot_num=100, max_index_num=400
@@ -98,7 +98,7 @@ def test_a_store_in_use_and_none_at_all(damaged: list[int], repair: Any, tmp_pat
 def test_a_topic_table_of_another_shape_is_a_sentence(
     damaged: list[int], repair: Any, tmp_path: Path, text: str
 ) -> None:
-    """JSON that is no table ended in a traceback, with the store open."""
+    """JSON that is no table must not end in a traceback with the store open."""
     folder = tmp_path / "store/config"
     folder.mkdir(exist_ok=True)
     (folder / "topics.json").write_text(text)

@@ -1,4 +1,4 @@
-"""A load whose broker is lost: when the route is asked for, and where connections go then."""
+"""A load that loses its broker: the time of route requests, and the new targets of connections."""
 
 import socket
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def test_where_a_connection_goes(
 
 
 class Load:
-    """The native loop's side: which connections are lost, and what it is given."""
+    """Stands for the native loop: the lost connections, and the calls it receives."""
 
     def __init__(self) -> None:
         self.lost: set[int] = set()
@@ -152,7 +152,7 @@ def test_an_address_that_refuses_is_tried_once_a_look(world: World) -> None:
 
 
 def test_silence_is_a_question_too(world: World) -> None:
-    """A machine that is gone closes no connection."""
+    """A machine that lost its power closes no connection."""
     world.connect()
     world.look(SILENT_S - 0.1)
     assert world.asked == 0

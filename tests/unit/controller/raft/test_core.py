@@ -26,7 +26,7 @@ from turbopump.controller.raft.options import RaftOptions
 
 
 def restart(group: Group, peer: str, restored: Restored) -> None:
-    """A member with another past."""
+    """Restart a member with a different persistent state."""
     if peer in group.rafts:
         group.stop(peer)
     group.disks[peer].restored = restored
@@ -41,7 +41,7 @@ def log_of(*terms: int) -> Log:
 
 
 def quiet(group: Group) -> None:
-    """No member has asked for anything yet."""
+    """Drop the messages in flight."""
     group.flying.clear()
 
 
@@ -84,7 +84,7 @@ def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
 
 
 def test_of_two_who_ask_each_other_at_once_one_runs() -> None:
-    """No member spends a vote on the one that cannot win."""
+    """A member votes only for the candidate that can win."""
     group = Group(3)
     for peer in ("n0", "n1"):
         group.rafts[peer].on_tick(group.now_ms + 10)
@@ -137,8 +137,8 @@ def test_v5_a_vote_survives_a_restart() -> None:
 
 
 def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
-    """n2 followed n0 without having voted; n1, which had, comes back with an empty disk: with the
-    vote of n2 there were a second leader of term 0."""
+    """n2 followed n0 without having voted; n1, which voted for n0, returns with an empty disk: n2's
+    vote would give term 0 a second leader."""
     group = Group(3)
     raft = group.rafts["n2"]
     quiet(group)
@@ -155,8 +155,8 @@ def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
 
 
 def test_a_candidate_does_not_ask_again_in_a_term_that_another_led() -> None:
-    """n2 voted for itself, then followed n0, which had the vote of n1; n0 comes back with an empty
-    disk: with its vote n2 were a second leader of term 0 (seed 2623 of the group suite)."""
+    """n2 voted for itself, then followed n0, which had n1's vote; n0 returns with an empty disk:
+    its vote would make n2 a second leader of term 0 (seed 2623 of the group simulation)."""
     group = Group(3)
     restart(group, "n2", Restored(0, "n2"))
     raft = group.rafts["n2"]
@@ -261,7 +261,7 @@ def test_r8_figure_8() -> None:
     while raft.role is not RaftRole.LEADER:
         group.tick(10, settle=False)
         group.settle()
-    # Its own entry (index 2) reaches no member: only what it had before is replicated to n2.
+    # The leader's own entry (index 2) reaches no member: only the earlier one is replicated to n2.
     assert raft.leading is not None
     group.flying.clear()
     for peer, progress in raft.leading.peers.items():

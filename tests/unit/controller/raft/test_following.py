@@ -1,4 +1,5 @@
-"""What a follower does with pushes: in order, late, twice, of another leader (Raft-9, Raft-10)."""
+"""A follower's handling of pushes: in order, late, repeated, from a different leader (Raft-9,
+Raft-10)."""
 
 import random
 
@@ -81,7 +82,7 @@ def test_the_same_again_changes_nothing() -> None:
     longer = log_of(1, 1, 4, 5, 5, 5)
     before = bodies(member)
     late = [
-        push(PushType.TRUNCATE, LEADER, 0),  # said when the leader had four entries
+        push(PushType.TRUNCATE, LEADER, 0),  # sent when the leader had four entries
         push(PushType.TRUNCATE, LEADER, 1),
         push(PushType.TRUNCATE, LEADER, 3),
         push(PushType.APPEND, LEADER, 1, 3),
@@ -153,7 +154,7 @@ def test_a_leader_of_java_says_neither_what_is_before_nor_behind() -> None:
 
 
 def test_an_empty_follower_is_begun_as_java_begins_it() -> None:
-    """As captured: COMPARE of entry 0 is refused, TRUNCATE writes it."""
+    """The sequence captured from Java: COMPARE of entry 0 is refused, TRUNCATE writes it."""
     member = follower()
     leader = log_of(5)
     assert on_push(member, push(PushType.COMPARE, leader, 0), 7).code == (

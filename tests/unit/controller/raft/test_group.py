@@ -1,4 +1,4 @@
-"""Members of a quorum together: election, commits, falls, with a network that loses nothing."""
+"""Members of a quorum together: elections, commits, failures, on a network without losses."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,7 +52,8 @@ def test_the_leader_dies() -> None:
 
 
 def test_a_follower_that_begins_a_new_life_is_told_what_is_committed() -> None:
-    """Also when its leader has nothing to append (`make sim SUITE=group`)."""
+    """The follower learns it also while its leader has nothing to append (`make sim
+    SUITE=group`)."""
     group = Group(3)
     leader = group.elect()
     group.append(leader, b"kept")
@@ -126,8 +127,8 @@ def test_snapshots_bound_the_log_and_bring_a_follower_up() -> None:
 
 
 def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
-    """The simulation found that what contradicts the leader behind the point that was agreed on
-    was never cut, and the follower waited for ever."""
+    """The simulation found that entries after the agreed point which contradict the leader were
+    never cut, and the follower waited forever."""
     group = Group(3)
     for peer, terms in {"n0": (1, 1, 1, 2), "n1": (1, 1, 1, 2), "n2": (1,) * 8}.items():
         log = Log()
@@ -145,8 +146,8 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
 
 
 class Elder:
-    """A peer of DLedger: the votes of controller.md 12.2, and nothing of questions before an
-    election; its term and vote in memory."""
+    """A peer of DLedger with the votes of controller.md 12.2 and without pre-votes; its term and
+    vote are in memory."""
 
     def __init__(self, peer: str, term: int, log: Log) -> None:
         self.peer, self.term, self.log = peer, term, log
@@ -154,7 +155,7 @@ class Elder:
         self.asked: list[VoteRequest] = []
 
     def answer(self, request: VoteRequest) -> VoteResponse:
-        """Rows 3 to 11."""
+        """Answer a vote request by rows 3 to 11 of controller.md 12.2."""
         self.asked.append(request)
         ends = (request.ledger_end_term, request.ledger_end_index)
         term, result = self.term, VoteResult.ACCEPT
@@ -182,8 +183,8 @@ class Elder:
 
 @pytest.mark.parametrize("term", [0, 3, 9])
 def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
-    """They refuse the question as it stands, change nothing for it, and vote when they are asked
-    for a vote."""
+    """DLedger's members refuse the pre-vote, change no state for it, and vote on the vote
+    request."""
     group = Group(3)
     elders = {peer: Elder(peer, term, Log()) for peer in ("n1", "n2")}
     for peer in elders:
@@ -198,7 +199,7 @@ def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
             if not isinstance(one.message, VoteRequest):
                 continue
             elder, before = elders[one.target], (elders[one.target].term, elders[one.target].vote)
-            # As DLedger reads it: what it does not know is skipped.
+            # DLedger skips unknown fields.
             read = decode(VoteRequest, encode(replace(one.message, pre_vote=None)))
             answer = elder.answer(read)
             if one.message.pre_vote is not None:
@@ -214,7 +215,8 @@ def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
 
 
 def test_a_member_that_comes_back_raises_no_term() -> None:
-    """It asks before it votes for itself: who hears the leader says no, and nothing is written."""
+    """The member asks for pre-votes first: members that have a leader refuse, and nothing is
+    written."""
     group = Group(3)
     leader = group.elect()
     group.tick(3000)

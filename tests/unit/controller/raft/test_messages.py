@@ -1,4 +1,4 @@
-"""Long messages between controllers are read in steps, to what they are when read at once."""
+"""Long messages between controllers are decoded in steps, with the same result as at once."""
 
 import base64
 import json

@@ -68,7 +68,7 @@ def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> Non
 
 
 def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
-    """Nothing of it was written: the leader's first entry never came."""
+    """The promise was never written: the leader's first entry did not arrive."""
     group = Group(3)
     group.rafts["n0"].campaign.run(0, group.now_ms)
     group.do("n0")

@@ -1,4 +1,4 @@
-"""The files of a member: what a life leaves to the next, wherever the power goes, and damage."""
+"""The files of a member: the state at the next start, power cuts at every operation, and damage."""
 
 import random
 import zlib
@@ -152,7 +152,8 @@ def test_a_log_that_a_snapshot_contradicts_is_replaced(base: Base, left: tuple[E
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_cut_at_every_operation(seed: int, kill: bool) -> None:
-    """What returned is there; of what did not, all, nothing or a part of the entries."""
+    """Operations that returned are durable; an unfinished append leaves all, none or some of its
+    entries."""
     for operations in range(60):
         disk = sim_disk(seed * 1000 + operations)
         disk.torn_pages = seed % 2 == 1
@@ -249,7 +250,7 @@ def test_a_file_of_votes_without_a_whole_record_is_damaged() -> None:
 
 
 def test_a_bad_sector_of_the_last_vote_does_not_forget_it() -> None:
-    """It must not look like a torn write, whose vote was not answered."""
+    """The damage must not count as a torn write, whose vote was never answered."""
     whole = bytes(life().content(f"{FOLDER}/currterm"))
     for at in range(0, 2 * SLOT_SIZE, COPY_SIZE):
         for byte in (0, 9, 13, 20, 30, 32):
@@ -261,8 +262,8 @@ def test_a_bad_sector_of_the_last_vote_does_not_forget_it() -> None:
 
 
 def test_votes_torn_at_each_byte() -> None:
-    """The power goes while a vote is written: there is that one or the one before, in both slots,
-    and the next one is written over what is torn."""
+    """A power cut during the write of a vote leaves the new or the previous vote, in both slots,
+    and the next vote overwrites the torn one."""
     for votes in (2, 3):
         disk = sim_disk()
         storage, _ = opened(disk)
@@ -393,7 +394,7 @@ def test_a_torn_last_append_is_cut_and_written_over() -> None:
     storage.append(entries(0, 2, size=1000))
     storage.close()
     torn = disk.content(f"{FOLDER}/entries")
-    torn[48 + 1048 + 100] ^= 1  # both were of one append: the second may be torn
+    torn[48 + 1048 + 100] ^= 1  # both entries came from a single append: the second may be torn
     disk.settle()
     storage, restored = opened(disk)
     assert restored.log is not None and restored.log.end == 0

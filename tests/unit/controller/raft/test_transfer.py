@@ -113,7 +113,8 @@ def test_a_taker_that_lacks_entries_waits_a_second() -> None:
 
 
 def test_a_transfer_that_nobody_answers_ends_the_term() -> None:
-    """The taker may still campaign in spite of promises: the leader's quorum is over for good."""
+    """The target may still campaign in spite of promises: the leader must not trust its quorum
+    again."""
     group = Group(3)
     leader = group.elect()
     group.tick(100)

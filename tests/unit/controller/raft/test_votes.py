@@ -1,4 +1,4 @@
-"""Who gets a vote, and what a round comes to: row by row (controller.md 12.2, 12.3)."""
+"""Votes and the results of vote rounds: row by row (controller.md 12.2, 12.3)."""
 
 import dataclasses
 
@@ -46,7 +46,7 @@ def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
         ({"term": 3}, {"term": 3}, R.REJECT_TERM_SMALL_THAN_LEDGER),  # 9
         ({"taking": True}, {}, R.REJECT_TAKING_LEADERSHIP),  # 10
         ({"taking": True}, {"ledger_end_index": 11}, R.ACCEPT),
-        # Ours: a promise to a leader, or one that may have been given before a restart
+        # Turbopump's own rules: a promise to a leader, or a promise possibly given before a restart
         ({"promised": True, "leader_id": "n2"}, {"term": 6}, R.REJECT_ALREADY_HAS_LEADER),
         ({"promised": True, "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),
         ({"promised": True, "leader_id": "n0"}, {"term": 6}, R.ACCEPT),
@@ -138,7 +138,7 @@ def test_what_a_round_comes_to(
         ([R.ACCEPT, R.REJECT_TERM_NOT_READY], 1, True),
         ([R.ACCEPT, R.REJECT_ALREADY_HAS_LEADER], 1, True),
         ([R.ACCEPT, R.REJECT_ALREADY_VOTED], 1, False),
-        ([R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED], 1, True),  # it cannot pass any more
+        ([R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED], 1, True),  # the round cannot pass
         ([R.UNKNOWN, R.UNKNOWN], 1, False),
         ([R.UNKNOWN, R.UNKNOWN, R.UNKNOWN], 0, True),
     ],

@@ -1,4 +1,7 @@
-"""The checkpoint's bytes: RocketMQ's numbers at their places, ours only while they fit."""
+"""The checkpoint's bytes:
+
+RocketMQ's fields at their places, Turbopump's fields only while they match.
+"""
 
 import struct
 from pathlib import Path
@@ -45,10 +48,10 @@ def test_any_changed_bit_makes_our_numbers_void(at: int) -> None:
 def test_a_rocketmq_that_used_the_store_makes_them_void_too() -> None:
     data = bytearray(checkpoints.encode(FULL))
     struct.pack_into(">2q", data, 0, 20_000, 19_000)
-    # It began where ours ended, and what ours said is not less true.
+    # RocketMQ began at our last state, so the fields that we wrote still hold.
     known = Checkpoint(10_000, 9000, 8000, 7, 6, 5, damaged=True)
     assert checkpoints.decode(bytes(data)) == known
-    # A start that is killed before it has counted the queues must not forget that.
+    # A start that is killed before it has counted the queues must keep the damage mark.
     assert checkpoints.decode(checkpoints.encode(known)) == known
 
 

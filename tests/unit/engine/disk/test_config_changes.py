@@ -1,4 +1,5 @@
-"""Changes beside a config file: what they say, when they count, and where a crash may fall."""
+"""The change file beside a config file: its content, the changes that count, and crashes at each
+step."""
 
 import copy
 import logging
@@ -89,7 +90,7 @@ def test_changes_are_part_of_what_is_loaded(files: ConfigFiles, folder: Path) ->
 
 
 def test_beside_another_file_they_count_for_nothing(files: ConfigFiles, folder: Path) -> None:
-    """A RocketMQ broker, or an older one of ours, has written the file since."""
+    """A RocketMQ broker, or an older Turbopump, has written the file since."""
     files.append(NAME, [put(1)])
     (folder / NAME).write_text('{"version": 9, "topics": {}}')
     loaded = again(folder)
@@ -128,7 +129,7 @@ def test_zeros_behind_them_are_no_damage(
 
 
 def test_most_appends_leave_the_size_alone(files: ConfigFiles, folder: Path) -> None:
-    """A sync of a file that grows waits for the file system's log, and makes others wait."""
+    """A sync of a growing file waits for the file system's journal, and delays other syncs."""
     path = folder / (NAME + ".changes")
     sizes = set()
     for number in range(1, 3_000):
@@ -139,7 +140,7 @@ def test_most_appends_leave_the_size_alone(files: ConfigFiles, folder: Path) -> 
 
 
 class Failing(RealFiles):
-    """A disk whose n-th sync fails."""
+    """A disk on which the n-th sync fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +180,8 @@ def test_they_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("steps", range(10))
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_kill_at_any_step_loses_nothing(folder: Path, steps: int, torn: bool) -> None:
-    """Appends, a save of all, an append: what returned is there, what did not may be."""
+    """An append, a save of the table, an append: returned changes are there, unfinished ones may
+    be."""
     files = ConfigFiles(RealFiles(), str(folder))
     files.save(NAME, BASE)
     dying = ConfigFiles(DyingFiles(1_000, torn), str(folder))
@@ -206,7 +208,7 @@ def test_a_kill_at_any_step_loses_nothing(folder: Path, steps: int, torn: bool) 
 
 
 def test_a_backup_has_its_changes(files: ConfigFiles, folder: Path) -> None:
-    """Killed between the two renames of a save."""
+    """The kill is between the two renames of a save."""
     files.append(NAME, [put(1)])
     (folder / NAME).rename(folder / (NAME + ".bak"))
     loaded = again(folder)
@@ -223,8 +225,9 @@ def test_changes_that_fit_nothing_are_said(files: ConfigFiles, folder: Path) -> 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_file_that_is_as_before_its_changes_does_not_get_them_back(restarted: bool) -> None:
-    """Their name is removed behind a save, and a power cut may bring it back: the text that is
-    there is the one they were made for. Before, a deletion of a topic counted for its next life."""
+    """The change file is removed after a save, and a power cut may restore its name: the table has
+    the same text for which the changes were made. Otherwise a topic's deletion would apply to its
+    next life."""
     for seed in range(20):
         disk = SimDisk(random.Random(seed), lambda: 0)
         files = ConfigFiles(disk, "/store/config")

@@ -1,4 +1,4 @@
-"""Config files: replaced whole, restored from the backup, never guessed (R45)."""
+"""Config files: replaced atomically, restored from the backup, never guessed (R45)."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def config_files(tmp_path: Path) -> ConfigFiles:
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """Ends the simulated process."""
 
 
 class DyingFiles(RealFiles):
@@ -150,7 +150,7 @@ def test_the_forms_of_fastjson_are_read(config_files: ConfigFiles, tmp_path: Pat
 def test_an_empty_file_with_an_empty_copy_is_refused(
     config_files: ConfigFiles, tmp_path: Path, text: bytes
 ) -> None:
-    """There was a table: to go on without it would lose what consumers had read."""
+    """The file once had a table: starting without it would lose the consumers' offsets."""
     config_files.save(NAME, {"a": 1})
     for name in (NAME, f"{NAME}.bak"):
         (tmp_path / "config" / name).write_bytes(text)

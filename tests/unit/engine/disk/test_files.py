@@ -172,7 +172,7 @@ def test_files_of_a_folder_are_listed_with_their_sizes(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_its_folder_is_listed_takes_no_other_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look at a log whose oldest file went in that moment found no log at all."""
+    """Otherwise a listing during the removal of the oldest log file would find no log at all."""
     for name in "abc":
         (tmp_path / name).write_bytes(b"12345")
     scan = os.scandir
@@ -229,7 +229,7 @@ def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_mapped_files_have_no_descriptors(tmp_path: Path) -> None:
-    """More of them than the process may open, and each is synced as before."""
+    """More files than the process may open are all synced."""
     files, before = RealFiles(), resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open(tmp_path, os.O_RDONLY)
     os.close(free)
@@ -250,7 +250,7 @@ def test_mapped_files_have_no_descriptors(tmp_path: Path) -> None:
 
 
 def memory_flags(path: str) -> set[str]:
-    """What the kernel knows of this process's mapping of a file."""
+    """The kernel's flags of this process's mapping of a file."""
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     assert any(line.endswith(path) for line in lines), "not mapped"
     return next(set(line.split()[1:]) for line in lines if line.startswith("VmFlags"))
@@ -316,7 +316,8 @@ def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> N
 
 
 def test_syncs_are_counted_for_each_node(tmp_path: Path) -> None:
-    """Of several nodes in a process: one whose disk answers must not speak for another one."""
+    """With several nodes in a process, a healthy disk must not count for a different node's
+    disk."""
     one, other = RealFiles(), RealFiles()
     path = str(tmp_path / "file")
     one.write(path, b"x")

@@ -147,7 +147,7 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
     gates[1].set()
     for _ in range(3):
         loop.run_one()
-    # The other one is held still: one thread did all of the rest.
+    # The first task is blocked: the other thread did the rest.
     assert seen[0] is None
     assert seen[1] == seen[2]
     gates[0].set()
@@ -157,7 +157,7 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
 
 
 def test_a_stop_waits_for_so_long_and_no_longer() -> None:
-    """A controller, and a name server, whose disk hangs end all the same."""
+    """A controller or a name server whose disk hangs ends all the same."""
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -198,7 +198,7 @@ def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.M
 
 
 class Watched:
-    """A loop that looks at one descriptor, when the test says so."""
+    """A loop that watches a single descriptor, and runs its callback when the test calls `run`."""
 
     def __init__(self) -> None:
         self.descriptor = -1
@@ -213,7 +213,7 @@ class Watched:
         self.ended += 1
 
     def run(self) -> None:
-        """Until the descriptor is readable, then its callback."""
+        """Wait until the descriptor is readable, then run its callback."""
         assert select.select([self.descriptor], [], [], 30)[0]
         self.callback()
 
@@ -252,7 +252,7 @@ def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> No
     lane.finish()
     assert seen == [None]
     lane.sync([(mapped, 0, 10)], seen.append)
-    watched.run()  # of the first one, or of both
+    watched.run()  # completes the first sync, or both
     lane.finish()
     assert seen == [None, None]
     lane.sync([(mapped, 0, 10)], seen.append)
@@ -299,7 +299,7 @@ def test_a_native_sync_that_fails_names_the_file(tmp_path: Path) -> None:
     assert isinstance(file, RealMappedFile)
     disk = DiskThreads(Loop().post, threads=1, loop=watched)
     lane, seen = DiskLane(disk), list[OSError | None]()
-    # A hole in the mapping: the one failure of msync that needs no broken disk.
+    # A hole in the mapping is the only failure of msync that needs no broken disk.
     buffer = (ctypes.c_char * file.size).from_buffer(file._map)
     start = ctypes.addressof(buffer)
     assert ctypes.CDLL(None).munmap(ctypes.c_void_p(start + 4096), ctypes.c_size_t(4096)) == 0

@@ -1,4 +1,4 @@
-"""Tables whose rows are written once: the text is what fastjson writes of the whole."""
+"""Tables whose rows are encoded once: the text equals fastjson's text of the whole table."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ MEMBERS: dict[str, Any] = {"dataVersion": {"counter": 1}, "zone": ["a"], "onlyHe
 
 
 class Row:
-    """Counts how often it was written."""
+    """A row that counts its encodings."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.value, self._row, self.written = value, b"", 0

@@ -12,7 +12,7 @@ def test_the_newest_lines_stay_within_the_bound(tmp_path: Path) -> None:
     kept = LineFiles(RealFiles(), str(folder), "some")
     kept.append(lines[:150], 8 * 70)
     kept.append(lines[150:300], 8 * 70)
-    again = LineFiles(RealFiles(), str(folder), "some")  # another start goes on behind them
+    again = LineFiles(RealFiles(), str(folder), "some")  # a second start appends to the same files
     (folder / "some-x.jsonl").write_text("not ours")
     again.append(lines[300:], 8 * 70)
     files = sorted(path for path in folder.iterdir() if path.name != "some-x.jsonl")

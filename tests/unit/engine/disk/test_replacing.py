@@ -1,4 +1,4 @@
-"""A table whose name is a symbolic link is written where the link leads, and stays a link."""
+"""A table whose name is a symbolic link is written to the link's target, and stays a link."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ TABLES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delay
 
 @pytest.fixture
 def linked(tmp_path: Path) -> tuple[Path, Path]:
-    """(the store's folder, one elsewhere)."""
+    """(the store's folder, a folder elsewhere) with a table linked from the first to the second."""
     store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     (store / "config").mkdir(parents=True)
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""Rows of files and the bounded number of mappings."""
+"""Sequences of files and the bounded number of mappings."""
 
 from pathlib import Path
 from typing import Any

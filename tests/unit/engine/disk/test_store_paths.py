@@ -1,4 +1,4 @@
-"""No name leads out of the folder of the queues, said by callers, the log, or the disk."""
+"""Names of topics from callers, the log or the disk never lead out of the queues' folder."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ HOSTILE = [
     "\ud800",
     "\udcff" * 256,
 ]
-"""No folder is named so: these lead elsewhere, are two names, or are too long for a disk."""
+"""Invalid folder names: they lead elsewhere, are two path components, or are too long for a
+disk."""
 
 
 def tree(root: Path) -> set[str]:
@@ -108,7 +109,7 @@ def test_every_family_of_queues_refuses_it_by_itself(
 
 
 def test_a_record_of_a_topic_that_no_folder_can_have_stops_nothing(stores: Any, put: Any) -> None:
-    """As a master's bytes may hold it: a replica dispatches what it is sent."""
+    """A master's bytes may hold such a topic, and a replica dispatches all bytes it receives."""
     store = stores.open()
     names = ["%RETRY%" + "g" * 300, "..", "../x", "a/b"]
     log, dispatcher = store._log, store._dispatcher

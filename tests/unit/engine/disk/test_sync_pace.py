@@ -1,4 +1,4 @@
-"""When a disk counts as too slow for sends, and when it recovers."""
+"""The sync times at which a disk counts as too slow for sends, and its recovery."""
 
 import logging
 from typing import Any
@@ -18,7 +18,7 @@ TICK_MS = 100
 
 
 class Log:
-    """Syncs one after the other, with ticks while they are under way."""
+    """Makes syncs one after the other, with ticks during each."""
 
     def __init__(self) -> None:
         self.pace = SyncPace()
@@ -33,7 +33,7 @@ class Log:
         return self.pace.slow
 
     def fast(self, for_ms: int, took_ms: int = 10) -> bool | None:
-        """One each 100 ms."""
+        """Make a fast sync every 100 ms."""
         for _ in range(for_ms // 100):
             self.now_ms += 100
             self.sync(took_ms)
@@ -100,7 +100,7 @@ def test_a_row_is_over_after_a_respite() -> None:
 
 
 def test_without_syncs_a_row_goes_on() -> None:
-    """Messages are rare, and each of their sends waits."""
+    """Messages are rare, and each send waits for a sync."""
     log = Log()
     for _ in range(SLOW_SYNCS):
         log.now_ms += 60_000

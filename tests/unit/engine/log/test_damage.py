@@ -1,4 +1,4 @@
-"""Damage in the middle of the log: found, named, never served, never spread, never truncated."""
+"""Damage in the middle of the log: found, reported, never served, never copied, never truncated."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def scribble(stores: Any, log_offset: int, data: bytes) -> None:
 
 
 def numbers(store: Any) -> list[int]:
-    """What a consumer of both queues gets."""
+    """Numbers of the messages that a consumer of both queues receives."""
     found = []
     for queue_id in (0, 1):
         at = store.min_queue_offset("T", queue_id)
@@ -69,7 +69,7 @@ def numbers(store: Any) -> list[int]:
 
 
 def check_refused(store: Any, stores: Any, log_offset: int) -> None:
-    """The store names the place, and takes no writes."""
+    """Check that the store names the damaged place, and refuses writes."""
     place = store.damage
     assert (place.log_offset, place.position) == (log_offset, log_offset % FILE_SIZE)
     assert place.file == str(file_of(stores, log_offset))
@@ -150,7 +150,8 @@ def test_it_outlives_the_process_until_the_place_is_whole_again(stores: Any, put
 
 
 class TestUnits:
-    """A queue unit has no checksum, but the record it leads to says which message it is."""
+    """A queue unit has no checksum, but its record has the topic, queue and offset of the
+    message."""
 
     def damage(self, stores: Any, number: int, at: int, data: bytes) -> Path:
         path = sorted((stores.root / "consumequeue/T/0").iterdir())[number // 10]
@@ -207,8 +208,8 @@ class TestUnits:
     def test_what_is_somebody_elses_is_not_served(
         self, stores: Any, put: Any, length: int, other: str, lost: bool
     ) -> None:
-        """Topics that are written in step: the other's message has the same number, and lies right
-        behind one of ours."""
+        """Messages alternate between two topics: the other's message has the same number, and
+        directly follows the expected message."""
         store = stores.open()
         theirs = ("U", 0) if other == "topic" else ("T", 1)
         starts = []
@@ -259,7 +260,7 @@ class TestUnits:
 
 
 class TestCutShort:
-    """A file of queues or index that lost its end, or is gone, comes from the log, too."""
+    """A file of queues or index that lost its end, or is missing, is rebuilt from the log, too."""
 
     def lose(self, path: Path, how: str) -> None:
         if how == "gone":
@@ -276,7 +277,7 @@ class TestCutShort:
         self, stores: Any, put: Any, how: str, number: int, marks: bool, end: str
     ) -> None:
         if not marks and end == "close" and how == "gone":
-            number = 1  # Nothing tells that there was a first or a last file.
+            number = 1  # The loss of the first or last file leaves no trace.
         store = stores.open()
         fill(store, put)
         settle_and_stop(store, stores, end)
@@ -333,7 +334,7 @@ def settle_and_stop(store: Any, stores: Any, end: str) -> None:
 
 
 class TestRebuild:
-    """Queues come from the log: what is damaged there is passed over, all else is there again."""
+    """Queues are rebuilt from the log: damaged records are skipped, all others are there again."""
 
     @pytest.mark.parametrize("at,data", [BODY, SIZE, MAGIC, ELSEWHERE, ZEROS])
     @pytest.mark.parametrize("gone", ["consumequeue", "checkpoint", "both"])
@@ -355,7 +356,7 @@ class TestRebuild:
             shutil.rmtree(stores.root / "consumequeue")
         if gone in ("checkpoint", "both"):
             saved = checkpoints.load(RealFiles(), str(stores.root))
-            # What RocketMQ leaves: its times without our marks.
+            # RocketMQ's checkpoint has only its times.
             theirs = checkpoints.Checkpoint(
                 saved.log_timestamp_ms, saved.queue_timestamp_ms, saved.index_timestamp_ms
             )
@@ -376,7 +377,8 @@ class TestRebuild:
 def test_where_rocketmqs_times_call_it_durable(
     stores: Any, put: Any, number: int, kept: bool
 ) -> None:
-    """A killed store without our mark: what is 3 s older than its checkpoint was durable."""
+    """A killed store without Turbopump's mark: a record 3 s older than the checkpoint was
+    durable."""
     store = stores.open()
     starts = fill(store, put)
     for second in range(1, 70):
@@ -396,7 +398,7 @@ def test_where_rocketmqs_times_call_it_durable(
 
 
 def test_behind_the_durable_mark_a_torn_record_is_the_end(stores: Any, put: Any) -> None:
-    """Nothing tells it from pages that a power cut kept out of order."""
+    """A torn record cannot be distinguished from pages that a power cut wrote out of order."""
     store = stores.open()
     starts = fill(store, put)
     stores.kill(store)

@@ -1,4 +1,4 @@
-"""The epoch file: durable before it is spoken of, and never taken for new when it is damaged."""
+"""The epoch file: durable before its epoch is used, and not taken for a new one after damage."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -35,7 +35,8 @@ def opened(disk: SimDisk, log_end: int, log_min: int = 0) -> EpochFile:
 
 
 def lined(disk: SimDisk, log_end: int, *, kept: bool = True) -> EpochFile:
-    """With lines, as `Replicated` has it; `kept`: there was a list once, which is marked."""
+    """An epoch file with its line file, as `Replicated` has it; `kept`: a list existed once, which
+    is marked."""
     end = LogOffset(log_end)
     file = EpochFile.open(disk, PATH, LogOffset(0), end, never_kept=not kept)
     file.begin_lines()
@@ -79,7 +80,7 @@ def test_files_of_a_real_broker_are_believed(disk: SimDisk) -> None:
     file = opened(disk, 623578)
     assert (file.trust, file.lost_from) == (Trust.WHOLE, None)
     assert file.epochs == epochs({1: 0, 2: 407727, 3: 602849})
-    assert decode(disk.read(PATH + BACKUP))[0] == file.epochs  # no longer one change behind
+    assert decode(disk.read(PATH + BACKUP))[0] == file.epochs  # both copies have the same list now
 
 
 def test_entries_behind_the_end_of_the_log_are_absent(disk: SimDisk) -> None:
@@ -124,7 +125,8 @@ class TestDamage:
         assert PATH in file.reason
         with pytest.raises(ValueError, match="no epoch can follow"):
             file.append(4, LogOffset(1500))
-        assert opened(disk, 1500).trust is Trust.UNPROVEN  # nothing made it look whole
+        # the refused change did not make the file look whole
+        assert opened(disk, 1500).trust is Trust.UNPROVEN
 
     def test_without_any_copy_the_store_is_not_new(
         self, disk: SimDisk, damage: Callable[[SimDisk], None]
@@ -179,7 +181,7 @@ def test_a_change_that_fails_changes_nothing(disk: SimDisk) -> None:
 
 
 def test_what_was_read_is_durable(disk: SimDisk) -> None:
-    """A killed process may have left the file in memory only."""
+    """A killed process may have left the file in the page cache only."""
     file = opened(disk, 0)
     file.append(1, LogOffset(0))
     later = SimDisk(random.Random(1), lambda: 0)
@@ -193,7 +195,7 @@ def test_what_was_read_is_durable(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> None:
-    """And then either copy alone tells it; a change that returned is never lost."""
+    """Each of the copies alone gives the list; a change that returned is never lost."""
     for seed in range(150):
         rng = random.Random(seed)
         disk = SimDisk(rng, lambda: 0)
@@ -221,7 +223,7 @@ def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> 
 
 
 class Syncs:
-    """Counts them."""
+    """Counts the syncs of a disk."""
 
     def __init__(self, disk: SimDisk, patch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -235,7 +237,7 @@ class Syncs:
 
 
 def test_a_change_is_one_sync(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the first of a new store, and while the copies have not followed."""
+    """The same for the first change of a new store, and while the copies are older."""
     file = lined(disk, 0, kept=False)
     syncs = Syncs(disk, monkeypatch)
     for epoch in (1, 2, 3):
@@ -269,16 +271,17 @@ def test_a_line_that_is_torn_anywhere_is_none(disk: SimDisk) -> None:
 
 
 def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
-    """It is written over, and its list counts for nothing although it may be on the disk."""
+    """The next line replaces it, and its list does not count, although it may be on the disk."""
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
     disk.fail_syncs = 1
     with pytest.raises(OSError):
         file.append(7, LogOffset(50))
     assert file.is_behind
-    disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))  # it was not written whole
+    # the line was not written completely
+    disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))
     assert file.writing(file.epochs) is None
-    file.took(file.epochs)  # a list that is there already: no line was written
+    file.took(file.epochs)  # the list is unchanged: no line was written
     file.append(3, LogOffset(50))
     disk.end()
     disk.restart()
@@ -298,7 +301,7 @@ def test_a_change_that_failed_does_not_come_back(disk: SimDisk) -> None:
 
 
 def test_a_first_change_that_failed_makes_no_list(disk: SimDisk) -> None:
-    """Messages of before there were epochs may be led as they are."""
+    """A store with messages from before its first epoch may still become master."""
     file = EpochFile.open(disk, PATH, LogOffset(0), LogOffset(500), never_kept=True)
     file.begin_lines()
     disk.fail_syncs = 1
@@ -312,7 +315,7 @@ def test_a_first_change_that_failed_makes_no_list(disk: SimDisk) -> None:
 
 
 def test_lines_count_for_nothing_beside_a_list_that_rocketmq_wrote(disk: SimDisk) -> None:
-    """It knows nothing of them; its second copy is the list before."""
+    """RocketMQ ignores the lines; its backup copy is the previous list."""
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
     file.fold()
@@ -343,8 +346,8 @@ def test_a_list_that_is_lost_is_not_made_of_old_lines(disk: SimDisk) -> None:
 
 
 def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, int]]:
-    """(the list that is durable, the one that is being written, the log's end) before each step:
-    changes, some of which come while the copies follow the one before, failures, openings."""
+    """Yields (durable list, list being written, log's end) before each step: changes, some of them
+    while the copies are being written, failures, restarts."""
     log_end, epoch = 0, 0
     file = lined(disk, 0, kept=False)
     for _step in range(12):
@@ -381,8 +384,8 @@ def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, in
 def test_an_end_anywhere_beside_lines_leaves_the_list_before_or_after(
     ordered: bool, kill: bool
 ) -> None:
-    """Before a line, in it, behind it, amid the copies that follow: nothing that was recorded is
-    lost, nothing that was not is there but a change that failed."""
+    """Ends before, in and after a line, and during the copies: recorded changes are never lost, and
+    unrecorded ones appear only if their write failed."""
     for seed in range(400):
         rng = random.Random(seed)
         disk = SimDisk(rng, lambda: 0)

@@ -1,4 +1,4 @@
-"""The epoch list: its text, its corrections, and where two logs part."""
+"""The epoch list: its text, its corrections, and the point where two logs diverge."""
 
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def test_entries_and_their_ends() -> None:
 def test_an_epoch_without_writes_is_kept() -> None:
     grown = epochs({1: 0}).appended(2, 0).appended(3, 0).appended(5, 700)
     assert grown == epochs({1: 0, 2: 0, 3: 0, 5: 700})
-    assert grown.at(LogOffset(0)) == 2  # the one that owns the byte
+    assert grown.at(LogOffset(0)) == 2  # the epoch that owns the byte
 
 
 def test_a_new_epoch_takes_the_place_of_those_behind_it() -> None:

@@ -1,4 +1,4 @@
-"""How large the files of a log are, when the next one is made, and what a full disk makes of it."""
+"""The size of log files, the time at which the next file is made, and the effect of a full disk."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ def log_files(folder: Path) -> list[int]:
 
 
 def fill(store: Store, upto: int) -> None:
-    """Grow the log to this log offset, or little less."""
+    """Grow the log to about this log offset, and not beyond."""
     while upto - store.max_log_offset > KIB:
         body = b"b" * min(4 * KIB, upto - store.max_log_offset - 200)
         assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
@@ -103,7 +103,7 @@ def test_small_files_have_their_next_one_at_once(
 def test_the_files_that_are_there_tell_their_size(
     begin: Callable[..., Store], tmp_path: Path, size: int
 ) -> None:
-    """With the default size: a broker, or `repair`, that does not know of it opens them."""
+    """The broker has the default size: a broker, or `repair`, may not have the configured size."""
     store = begin(mapped_file_size_commit_log=size)
     fill(store, 2 * size)
     store.close(NOW_MS)
@@ -171,7 +171,8 @@ def test_a_store_with_messages_is_served_on_a_full_disk(
 def test_a_roll_does_not_wait_for_the_next_file(
     stores: Any, held_disk: Any, read_bodies: Callable[..., list[bytes]]
 ) -> None:
-    """Its disk does not answer: sends are refused as busy, later as without a file; reads go on."""
+    """The disk does not answer: sends are refused as busy, later for lack of a file; reads go
+    on."""
     held_disk.holds_files = True
     stores.configure(sync_timeout_ms=1_000)
     store = stores.open(held_disk)
@@ -250,7 +251,8 @@ def test_a_log_file_that_is_lost_while_the_store_runs_stops_writes(
 def test_the_look_at_the_files_is_a_disk_threads(
     stores: Any, put: Any, held_disk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that hangs answers no question for names either: the loop asked each second."""
+    """A hanging disk does not list files either: a listing on the loop would block it, every
+    second."""
     store = stores.open(held_disk)
     put(store)
     store.tick(NOW_MS)
@@ -281,6 +283,6 @@ def test_a_look_from_before_a_cut_says_nothing(stores: Any, held_disk: Any, put:
     [job] = [one for one in held_disk.jobs if getattr(one._work, "__name__", "") == "find"]
     held_disk.jobs.remove(job)
     store.truncate(LogOffset(0), NOW_MS)
-    job._work = dict  # it saw no file: they were being made anew
+    job._work = dict  # the query found no file, because they were being made again
     job.finish()
     assert store.fitness is Fitness.FIT

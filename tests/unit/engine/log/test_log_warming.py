@@ -1,4 +1,4 @@
-"""Pages of the log that are made present before records come."""
+"""Pages of the log that are faulted in before records arrive."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 def touched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Ranges of the log that were touched; the touching is real."""
+    """Ranges of the log that were touched; the pages are really touched."""
     ranges: list[tuple[int, int]] = []
     touch = RealMappedFile.touch
 

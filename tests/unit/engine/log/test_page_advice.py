@@ -1,5 +1,5 @@
-"""The advice to the kernel about pages: a file that is written a little at a time and synced often
-takes one page at a time."""
+"""The advice to the kernel about pages: a file with small writes and frequent syncs reads single
+pages."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def random_bytes(path: Path) -> list[tuple[int, int]]:
-    """Ranges of a mapped file whose pages come one by one, as the kernel says."""
+    """Ranges of a mapped file that the kernel reads page by page (no read-ahead)."""
     ranges, found = (0, 0), []
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
@@ -70,7 +70,7 @@ def test_under_sync_flush_the_log_takes_one_page_at_a_time(tmp_path: Path) -> No
     put(store, 2 * PAGE)
     end = store.max_log_offset
     store.close(NOW_MS)
-    # What is there already is read as it comes.
+    # The existing part of the log keeps its read-ahead.
     store = opened(tmp_path, FlushMode.SYNC_FLUSH)
     assert random_bytes(log_file(tmp_path, 0)) == [(end // PAGE * PAGE + PAGE, LOG_SIZE)]
     while store.max_log_offset < LOG_SIZE:

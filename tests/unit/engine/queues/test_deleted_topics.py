@@ -1,4 +1,4 @@
-"""Deleted topics: what a deletion writes, and what the next start reads."""
+"""Deleted topics: the files that a deletion writes, and the next start that reads them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from turbopump.engine.types import LogOffset
 
 
 class Counted(RealFiles):
-    """Counts the bytes that are written."""
+    """Counts the written bytes."""
 
     written = 0
 

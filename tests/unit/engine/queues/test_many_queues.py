@@ -1,4 +1,4 @@
-"""Stores of many queues: what opening one looks at, and how many files are mapped at once."""
+"""Stores with many queues: the files read at the start, and the number of mapped files."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Put = Callable[..., Appended]
 
 
 class CountingFiles(RealFiles):
-    """Few mappings, and the queue files that were opened."""
+    """A disk with few mappings, which records the opened queue files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def test_a_look_at_the_end_of_a_queue_finds_what_a_walk_finds(
     clean: bool,
     look_max: int,
 ) -> None:
-    """Queues of one unit, of more than a look sees, and of several files."""
+    """Queues with one unit, with more units than `look_max`, and with several files."""
     monkeypatch.setattr(module, "LOOK_MAX", look_max)
     stores.configure(mapped_file_size_consume_queue=UNIT * 500, mapped_file_size_commit_log=1 << 20)
     store = stores.open()

@@ -1,4 +1,4 @@
-"""A store as one of several copies: bytes of the master, confirmOffset, roles, cuts."""
+"""A store as one of several copies: the master's bytes, confirmOffset, roles, truncations."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ RECORD_MAX = 1200
 
 
 def copy(source: Replicated, target: Replicated, until: int, step: int = 1000) -> None:
-    """Bytes of one log to the end of the other, in pieces that cut records."""
+    """Copy bytes to the end of the target log, in pieces that cut records."""
     at = target.end
     if target.min == target.end and source.min > at:
         at = source.min
@@ -98,7 +98,7 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
 def test_torn_tail_is_cut_by_the_next_master(
     master: Any, replica: Any, put: Any, held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits in memory, or in the log if it is too large."""
+    """The torn record is held in memory, or in the log if it is too large."""
     monkeypatch.setattr(incoming, "HELD_MAX", held_max)
     _store, leader = master
     follower_store = replica.open()
@@ -162,7 +162,7 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
 
 
 def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
-    """Nothing was dispatched since, so the time of the last record is not known yet."""
+    """Nothing was dispatched since the restart, so the time of the last record is unknown."""
     for epoch in range(1, 4):
         store = stores.open()
         leader = store.replicated(NOW_MS)
@@ -195,7 +195,7 @@ def test_a_cut_before_what_a_start_had_indexed(
 
 
 def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica: Any) -> None:
-    """An empty store that was used before has a file, which is not where the log begins."""
+    """An empty store that was used before has a file, which does not define the log's begin."""
     _store, leader = master
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
@@ -211,8 +211,8 @@ def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica
 def test_a_queue_without_a_message_in_the_copy_counts_on(
     stores: Any, put: Any, replica: Any, settle: Any
 ) -> None:
-    """Seed 206001 of the simulation: a log that was fetched anew knew nothing of a queue whose
-    messages had expired, and as a master counted it from 0 again."""
+    """Seed 206001 of the simulation: a log copied again lacked a queue whose messages had expired,
+    and its master counted the queue from 0 again."""
     store = stores.open()
     leader = store.replicated(NOW_MS)
     leader.to_master(3, NOW_MS)
@@ -246,7 +246,7 @@ def test_a_queue_without_a_message_in_the_copy_counts_on(
 def test_a_replica_of_a_log_with_future_times_leads_by_the_clock(
     stores: Any, put: Any, replica: Any
 ) -> None:
-    """Its master's clock was an hour ahead for a moment; delays count from the clock's time."""
+    """The master's clock was an hour ahead for a moment; delays count from the clock's time."""
     ahead_ms = NOW_MS + 3_600_000
     leader = stores.open().replicated(NOW_MS)
     leader.to_master(3, NOW_MS)

@@ -1,8 +1,8 @@
-"""A replica whose machine fails, at each operation of the disk in turn: what is left has the labels
-of its bytes, serves nothing that was not confirmed, and can follow again.
+"""A replica crashes at each disk operation in turn: afterwards the epochs match its bytes, it
+serves only confirmed records, and it can follow again.
 
-S1, S4, S5, R11, I2, I7, I8, F14. Two histories part at the start of an epoch: the bytes of a log
-say which of them it is, its epochs must say the same.
+S1, S4, S5, R11, I2, I7, I8, F14. Two histories diverge at the start of an epoch: the log's bytes
+identify the history, and the epochs must identify the same.
 """
 
 import random
@@ -45,7 +45,7 @@ OPERATIONS_MAX = 2000
 
 @dataclass(frozen=True)
 class History:
-    """A master's log, byte for byte from `start` on, and who wrote what."""
+    """A master's log, byte for byte from `start`, with its epochs."""
 
     start: int
     data: bytes
@@ -59,7 +59,7 @@ class History:
         return self.data[start - self.start : end - self.start]
 
     def boundaries(self) -> list[int]:
-        """Where records end."""
+        """The log offsets at which records end."""
         found, at = [self.start], self.start
         while at < self.end:
             base = at - at % CONFIG.mapped_file_size_commit_log
@@ -73,7 +73,7 @@ class History:
         return found
 
     def bodies(self, until: int) -> list[list[bytes]]:
-        """Of each queue, in order, as far as records end at or before `until`."""
+        """Bodies of each queue, in order, of the records that end at or before `until`."""
         ends = self.boundaries()
         queues: list[list[bytes]] = [[] for _ in range(QUEUES)]
         for start, end in pairwise(ends):
@@ -104,8 +104,8 @@ def history_of(store: Store, log: Replicated) -> History:
 
 @cache
 def histories() -> tuple[History, History, History]:
-    """(the old master's, the new one's, which parts from it in epoch 2, another group's that begins
-    later)."""
+    """(the old master's history, the new master's, which diverges in epoch 2, a later one of a
+    different group)."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = open_store(disk)
     log = store.replicated(NOW_MS)
@@ -133,7 +133,7 @@ def histories() -> tuple[History, History, History]:
 
 
 def follow(log: Replicated, master: History, until: int, step: int = 700) -> None:
-    """Bytes of the master, in pieces that cut records, and what is confirmed, a little behind."""
+    """Append the master's bytes, in pieces that cut records, and confirm a little less."""
     at = log.end if log.min < log.end else LogOffset(master.start)
     while at < until:
         stop = LogOffset(min(at + step, until, at - at % 4096 + 4096))
@@ -143,7 +143,7 @@ def follow(log: Replicated, master: History, until: int, step: int = 700) -> Non
 
 
 def catch_up(log: Replicated, master: History) -> None:
-    """As the machine of a replica does it, in short."""
+    """Catch up like the state machine of a replica, in short."""
     if log.min < log.end:
         end = LogOffset(master.end)
         point = consistent_point(log.epochs, log.believed_end, master.epochs, end)
@@ -164,8 +164,8 @@ def catch_up(log: Replicated, master: History) -> None:
 
 
 def check(store: Store, log: Replicated, known: list[History]) -> History:
-    """The log is the beginning of one of the histories, its epochs say of which, and readers see
-    what is confirmed of it."""
+    """Check that the log is a prefix of a known history, its epochs match that history, and readers
+    see its confirmed part."""
     data = b"".join(log.view(log.min, log.end - log.min))
     mine = [one for one in known if data == one.piece(log.min, log.end) and one.start <= log.min]
     if not data:
@@ -214,7 +214,8 @@ def only_append(log: Replicated) -> None:
 
 
 def play(scenario: Scenario, trouble: str, operation: int, sync: bool) -> tuple[SimDisk, bool]:
-    """A replica of the old master in whose next steps the end comes; whether it did."""
+    """Run a replica of the old master that crashes in its next steps; returns the disk, and whether
+    it crashed."""
     rng = random.Random(operation)
     disk = SimDisk(rng, lambda: NOW_MS)
     store = open_store(disk, sync)
@@ -300,7 +301,8 @@ def killed(disk: SimDisk, plain: bool) -> Replicated:
 def test_a_killed_replica_does_not_take_half_a_record_for_whole(
     plain: bool, held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lacks the end of its properties has whole lengths, a whole body, and zeros behind."""
+    """A record without the last bytes of its properties has valid lengths, a whole body, and zeros
+    at its end."""
     monkeypatch.setattr(incoming, "HELD_MAX", held_max)
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     log = start_copy(disk, plain)
@@ -325,7 +327,7 @@ def text_of_zeros() -> bytes:
 @pytest.mark.parametrize("step", [1, 7, 100, 4000])
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_killed_replica_keeps_what_ends_in_zeros(plain: bool, step: int) -> None:
-    """It was acknowledged, and it is whole."""
+    """The record was acknowledged, and it is complete."""
     data = text_of_zeros()
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     log = start_copy(disk, plain)
@@ -339,8 +341,8 @@ def test_a_killed_replica_keeps_what_ends_in_zeros(plain: bool, step: int) -> No
 def test_a_store_of_an_older_life_is_looked_at_for_zeros(
     held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was written in pieces, as RocketMQ does and records do that are too large to wait:
-    it is unknown whether the zeros are the text's."""
+    """Such a store was written in pieces, as RocketMQ does and as records too large to hold are:
+    zeros may be missing bytes or belong to the properties."""
     data = text_of_zeros()
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     log = start_copy(disk, plain=True)
@@ -361,7 +363,7 @@ def test_a_store_of_an_older_life_is_looked_at_for_zeros(
 
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_a_kill_amid_a_write_leaves_no_record(size: int) -> None:
-    """Its first bytes are the last ones to come."""
+    """The record's first bytes are written last."""
     seen: list[bytes] = []
 
     class Mapped:

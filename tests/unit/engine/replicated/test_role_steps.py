@@ -1,6 +1,5 @@
-"""What a change of role makes durable, by a disk's thread: no operation on the caller's, and a
-power cut at any of them leaves the list of before or after, and a store that may lead.
-"""
+"""A role change is made durable by a disk thread: the caller makes no disk operation, and after a
+power cut at any operation the list is the old or the new one, and the store can become master."""
 
 import random
 from collections.abc import Callable
@@ -30,7 +29,7 @@ def opened(disk: SimDisk, *, plain: bool = False) -> tuple[Store, Replicated, Qu
 
 
 def made(seed: int, *, led: bool) -> SimDisk:
-    """A store with messages: of before it was replicated, or of its own first epoch."""
+    """A store with messages from before it was replicated, or from its own first epoch."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     work = QueuedDisk(disk.rng)
@@ -45,7 +44,7 @@ def made(seed: int, *, led: bool) -> SimDisk:
 
 
 class Counted:
-    """How many operations of the disk there were."""
+    """Counts the operations of a disk."""
 
     def __init__(self, disk: SimDisk) -> None:
         self._disk = disk
@@ -58,7 +57,7 @@ class Counted:
 
 
 def test_the_caller_waits_for_no_disk() -> None:
-    """Before, it did: 15 syncs of a new broker's first election."""
+    """Otherwise the loop would wait for 15 syncs of a new broker's first election."""
     disk = made(1, led=False)
     _store, log, work = opened(disk)
     counted = Counted(disk)
@@ -82,7 +81,8 @@ def test_the_caller_waits_for_no_disk() -> None:
 
 @pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
 def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocketMQ's file and its copy follow, while another change need not wait for them."""
+    """RocketMQ's file and its copy are written afterwards, and the next change does not wait for
+    them."""
     disk = made(1, led=led)
     store, log, work = opened(disk)
     syncs: list[object] = []
@@ -162,7 +162,7 @@ COUNTS = {"T": {0: 7, 3: 9}}
 
 
 def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
-    """A copy that wants to know how far idle queues have counted."""
+    """A restarted copy that still wants the counts of idle queues."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)
@@ -173,7 +173,7 @@ def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
 
 
 def test_counts_of_idle_queues_are_kept_without_the_loop() -> None:
-    """Before, it made four syncs of them."""
+    """Otherwise the loop would make four syncs."""
     disk, _store, log, work = begun_anew(1)
     counted = Counted(disk)
     told = log.taking_counts(COUNTS)
@@ -212,7 +212,7 @@ def test_no_counts_are_taken_of_a_log_that_is_being_cut() -> None:
 
 
 def test_a_cut_begins_behind_counts_that_are_being_kept() -> None:
-    """Both write the same file; those of the log of before are not of the next one."""
+    """Both write the same file; the counts of the old log must not end up in the new log."""
     disk, store, log, work = begun_anew(1)
     told = log.taking_counts(COUNTS)
     cut = log.restarting()
@@ -226,7 +226,7 @@ def test_a_cut_begins_behind_counts_that_are_being_kept() -> None:
 
 
 def test_a_power_cut_at_each_operation_of_counts() -> None:
-    """They are there, or still wanted."""
+    """After the cut the counts are there, or still wanted."""
     whole = False
     for operations in range(OPERATIONS_MAX):
         disk, _store, log, work = begun_anew(operations)

@@ -1,5 +1,5 @@
-"""A store as one of several copies, in trouble: lost labels, damage, full and failing disks, slow
-ones. And what is not plain: batch topics, queue extensions, default HA, retention."""
+"""A store as one of several copies, in trouble: lost epochs, damage, full, failing and slow disks;
+and variants: batch topics, queue extensions, default HA, retention."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def open_copy(stores: Any, data: bytes, epochs: Epochs, disk: Any = None) -> Any
 
 
 def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -> None:
-    """S1: neither is it taken for a new one, nor does it serve what is unconfirmed."""
+    """S1: the store does not count as new, and serves no unconfirmed records."""
     data, epochs = records()
     store, log = open_copy(stores, data, epochs)
     log.confirm_to(LogOffset(9000), NOW_MS)
@@ -75,8 +75,8 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
 def test_the_list_lies_where_the_configuration_says(
     stores: Any, records: Any, tmp_path: Any
 ) -> None:
-    """storePathEpochFile: also what is looked at before the store opens, and what a restart of the
-    log removes."""
+    """storePathEpochFile also holds for the check before the store opens, and for the files that a
+    restart of the log removes."""
     elsewhere = tmp_path / "epochs" / "list"
     data, epochs = records()
     stores.configure(epoch_file=str(elsewhere))
@@ -109,7 +109,7 @@ def test_a_master_that_lost_its_epochs_does_not_lead_again(stores: Any, put: Any
 
 
 def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> None:
-    """Also below confirmOffset, as after an unclean election: other bytes will lie there."""
+    """Also below confirmOffset, as after an unclean election: different bytes will follow there."""
     data, _epochs = records()
     size = int.from_bytes(data[:4])
     store, log = open_copy(stores, data, Epochs.of([(2, 0), (3, size), (4, 9000)]))
@@ -242,7 +242,8 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
 
 
 def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
-    """A bit that flipped on the way or in memory: named, passed over, never led."""
+    """A bit flipped during the transfer or in memory: the record is reported and skipped, and the
+    copy never becomes master."""
     data, epochs = records()
     broken = bytearray(data)
     first = int.from_bytes(data[:4])

@@ -1,4 +1,4 @@
-"""A store of some three files, and what tests ask of it as a table."""
+"""A store of about three files, and helpers that read it as a table."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 class Bytes:
-    """A file that is read in steps."""
+    """A file that is read in steps, and counts its reads."""
 
     def __init__(self, data: bytes, step: int) -> None:
         self.data, self.size, self.step = data, len(data), step
@@ -38,7 +38,7 @@ class Bytes:
 
 
 class Steps:
-    """Files as an object store has them: no mapping, a read costs what it brings."""
+    """Files as in an object store: without mappings, and a read transfers only its bytes."""
 
     def __init__(self, step: int) -> None:
         self._step = step

@@ -1,4 +1,4 @@
-"""A store as a table: its end, what is read of it, splits, streams, columns."""
+"""A store as a table: its end, the rows of a read, splits, streams, columns."""
 
 import os
 import pickle
@@ -143,7 +143,7 @@ def test_little_is_read_to_split(store: Store, stores: Any, put: Any) -> None:
 
 
 def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) -> None:
-    """Records of another hour amid a file and a range: RocketMQ stores what its clock says."""
+    """Records with times of other hours in a file and a range: RocketMQ stores the clock's time."""
     for number, hours in ((40, -2), (41, 9)):
         at = offsets_of(stores)[number]
         time_ms = NOW_MS + hours * 3_600_000

@@ -1,4 +1,4 @@
-"""A table over a damaged log, and over files that go while it is read."""
+"""A table over a damaged log, and over files that are removed while it is read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -127,7 +127,7 @@ class TestDamage:
         assert {one.position for one in damages} == {first % FILE_SIZE, second % FILE_SIZE}
 
     def test_old_bytes_behind_the_end_are_no_damage(self, store: Store, stores: Any) -> None:
-        """RocketMQ's recovery leaves them where it cut, and goes on before them."""
+        """RocketMQ's recovery leaves such bytes where it truncated, and appends before them."""
         end = store.max_log_offset
         path = log_file(stores.root, end // FILE_SIZE)
         change(path, end % FILE_SIZE + 30, forged(end + 30, b"old"))
@@ -164,7 +164,7 @@ class TestDamage:
     def test_what_looks_like_a_record_inside_a_body_is_found_out(
         self, stores: Any, put: Any
     ) -> None:
-        """A sender guessed where the body will lie and put records there that say so."""
+        """The sender guessed the body's log offset and put records with matching offsets there."""
         store = stores.open()
         fill(store, put, range(3))
         begin = store.max_log_offset
@@ -222,8 +222,8 @@ class TestFilesThatGo:
 
     @pytest.mark.parametrize("missed", [0, 1])
     def test_while_their_folder_is_listed(self, store: Store, stores: Any, missed: int) -> None:
-        """A listing is no moment: it may lack a file that was made, or have one that went, while
-        it has the next one."""
+        """A listing is not atomic: it may lack a new file, or have a removed one, and still have
+        the next file."""
 
         class Busy(DiskOpener):
             lists = 0

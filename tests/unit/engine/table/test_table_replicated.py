@@ -1,4 +1,4 @@
-"""A table of a replica: what is confirmed, and epochs."""
+"""The table of a replica: the confirmed part, and epochs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,8 @@ class TestReplicated:
 
     @pytest.fixture
     def master(self, stores: Any, put: Any) -> tuple[Store, int]:
-        """Confirmed up to its thirtieth message, which the next epoch begins with."""
+        """A master's store, confirmed up to its thirtieth message, with which the next epoch
+        begins."""
         store: Store = stores.open()
         leader = store.replicated(NOW_MS)
         leader.to_master(3, NOW_MS)
@@ -132,5 +133,5 @@ class TestReplicated:
 
 
 def replace_marks(saved: checkpoints.Checkpoint, confirm: int) -> checkpoints.Checkpoint:
-    """As RocketMQ would have written it: without our numbers."""
+    """The checkpoint as RocketMQ would have written it: without Turbopump's counts."""
     return saved._replace(marks=None, confirm_offset=confirm, damaged=False)

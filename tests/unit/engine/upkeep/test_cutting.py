@@ -1,6 +1,5 @@
-"""A replica's log that is cut, or begins anew, by disk threads: no sync on the caller's, nothing
-else at work meanwhile, and a store that fails where a piece does not return.
-"""
+"""A replica's log is truncated or restarted by disk threads: the caller makes no sync, no other
+disk work runs meanwhile, and the store fails if a step does not return."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +22,7 @@ TICK_MS = 100
 
 
 class Watched:
-    """Where syncs are made, and files removed: on a disk's thread, or on the loop's."""
+    """Counts syncs, and records those made on the loop instead of a disk thread."""
 
     def __init__(self, disk: SimDisk, patch: pytest.MonkeyPatch) -> None:
         self.on_loop: list[object] = []
@@ -57,8 +56,9 @@ class Watched:
 def copied(
     seed: int = 1, *, dispatched: bool = False
 ) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
-    """A replica with all of the old master's log, which the new one's parts from. `dispatched`:
-    the old master confirmed all of it, and queues and index speak of what is to go."""
+    """A replica with the whole log of the old master, from which the new master's log diverges.
+    With `dispatched` the old master confirmed all of it, so queues and index contain the part to be
+    cut."""
     old, _new, _other = histories()
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
@@ -97,7 +97,7 @@ CALLS: dict[str, Callable[[Replicated], Any]] = {
 
 @pytest.mark.parametrize("what", sorted(CALLS))
 def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, it did: heartbeats stopped for a dozen syncs of a replica that came back."""
+    """Otherwise a returning replica would send no heartbeats for a dozen syncs."""
     disk, store, log, work = copied(dispatched=what == "cut with units")
     watched = Watched(disk, monkeypatch)
     told = CALLS[what](log)
@@ -111,7 +111,7 @@ def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new replica of a master whose first files are gone."""
+    """The replica is new, and its master's first files have expired."""
     _old, _new, other = histories()
     disk, store, log, work = copied()
     log.restart(NOW_MS)
@@ -133,10 +133,10 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
 def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before, a reign of such a log waited for the sync of its end."""
+    """Otherwise the term would wait for the sync of the log's end."""
     disk, store, log, work = copied()
     end, data = log.end, histories()[0].data
-    log._incoming.forget(sure=False)  # as of a store that a broker of before wrote
+    log._incoming.forget(sure=False)  # as in a store written by an older broker
     log.append(end, data[:50], NOW_MS)
     settle(store, work)
     assert log.end == end + 50
@@ -166,7 +166,7 @@ def test_what_is_to_be_durable_comes_behind_a_cut() -> None:
 
 @pytest.mark.parametrize("what", sorted(CALLS))
 def test_a_power_cut_at_each_operation(what: str) -> None:
-    """The old log or what is left of it, never a third; and it may lead."""
+    """The log is the old one or its valid part, and the store can become master."""
     old = histories()[0]
     whole = False
     for operations in range(OPERATIONS_MAX):
@@ -194,7 +194,7 @@ def test_a_power_cut_at_each_operation(what: str) -> None:
 
 
 def readable(store: Store) -> list[list[bytes]]:
-    """The bodies of each queue; no unit is without its record."""
+    """Bodies of each queue; checks that each unit has its record."""
     bodies: list[list[bytes]] = [[] for _ in range(QUEUES)]
     for queue_id, found in enumerate(bodies):
         at, end = store.min_queue_offset("T", queue_id), store.max_queue_offset("T", queue_id)
@@ -206,8 +206,8 @@ def readable(store: Store) -> list[list[bytes]]:
 
 
 def test_readers_meanwhile_find_what_queues_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what goes and of what stays: each queue ends before what is cut, before the log does. What
-    stays is found by its key, too."""
+    """Readers of the cut part and of the rest: queues are truncated before the log. The rest is
+    found by its keys, too."""
     monkeypatch.setattr(index, "ENTRIES_OF_STEP", 1)
     _disk, store, log, work = copied(dispatched=True)
     keys = [f"k{number}" for number in range(sum(map(len, histories()[0].bodies(fork()))))]
@@ -230,7 +230,7 @@ def test_readers_meanwhile_find_what_queues_speak_of(monkeypatch: pytest.MonkeyP
 
 
 def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy broker writes millions of them, and the loop has its turn in between."""
+    """A busy broker truncates millions of units, and the loop has its turn in between."""
 
     def pieces(entries_of_step: int) -> int:
         monkeypatch.setattr(index, "ENTRIES_OF_STEP", entries_of_step)
@@ -247,7 +247,7 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round of the checkpointer, or a sync of the log, would speak of what is gone."""
+    """A checkpoint or a log sync would record offsets that have been cut."""
     _disk, store, log, work = copied()
     told = log.truncating(fork(), NOW_MS)
     now_ms = NOW_MS
@@ -281,7 +281,7 @@ def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
 
 
 def test_a_slow_disk_is_no_failure() -> None:
-    """Syncs that return, each after seconds, and pieces of several of them."""
+    """Syncs that return, each after seconds, over several steps."""
     _disk, store, log, work = copied()
     told = log.truncating(fork(), NOW_MS)
     now_ms = NOW_MS

@@ -1,6 +1,5 @@
-"""How full the disk is, and how old files are: asked by a disk's thread, and what holds until it
-answers.
-"""
+"""Disk usage and ages of files are read by a disk thread; the last values count until it
+reports."""
 
 import errno
 import os
@@ -24,7 +23,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 class AskedFiles(RealFiles):
-    """A disk of which so much is used, and where it was asked for that."""
+    """Files with a set disk usage; counts the queries, and those made on the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +73,7 @@ def files(stores: Any, monkeypatch: pytest.MonkeyPatch) -> AskedFiles:
 
 @pytest.fixture
 def filled(stores: Any, files: AskedFiles, put: Any, held_disk: HeldDisk) -> Any:
-    """A store of several files, all of it durable, which has asked for nothing since it was
-    opened."""
+    """A durable store of several files, which has made no query since it was opened."""
     stores.configure(flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(60):
@@ -91,7 +89,7 @@ def filled(stores: Any, files: AskedFiles, put: Any, held_disk: HeldDisk) -> Any
 
 
 def test_a_tick_asks_no_disk(filled: Any, files: AskedFiles, held_disk: HeldDisk) -> None:
-    """Before, it did: a disk that hangs held the loop, and no lease was renewed."""
+    """Otherwise a disk that hangs would block the loop, and no lease would be renewed."""
     late_ms = NOW_MS + YEAR_MS
     filled.tick(late_ms)
     assert (files.asked, filled.min_log_offset) == (0, 0)
@@ -129,7 +127,7 @@ def test_the_last_answer_holds_until_the_next_one(
 def test_a_disk_that_does_not_say_it_is_full(
     filled: Any, files: AskedFiles, held_disk: HeldDisk, what: str
 ) -> None:
-    """Or the store would take messages for ever by what was true once."""
+    """Otherwise the store would accept messages forever on an outdated disk usage."""
     files.error = OSError(errno.EIO, "input/output error") if what == "an error" else None
     now_ms = NOW_MS + INTERVAL_MS
     filled.tick(now_ms)
@@ -152,7 +150,7 @@ def test_a_disk_that_does_not_say_it_is_full(
 
 
 def test_a_process_that_stood_still_has_not_waited(filled: Any, held_disk: HeldDisk) -> None:
-    """Its disk may have answered long ago."""
+    """The disk may have answered during the pause."""
     filled.tick(NOW_MS + INTERVAL_MS)
     filled.tick(NOW_MS + INTERVAL_MS * 100)
     assert filled.fitness is Fitness.FIT
@@ -168,7 +166,7 @@ def test_a_disk_is_asked_once_at_a_time(filled: Any, held_disk: HeldDisk) -> Non
 def test_a_file_that_was_made_meanwhile_has_no_age(
     stores: Any, filled: Any, files: AskedFiles, held_disk: HeldDisk
 ) -> None:
-    """The disk answers for a log of before it was cut: its names are those of new files."""
+    """The disk reports on the log from before the truncation, and new files have the same names."""
     late_ms = NOW_MS + YEAR_MS
     filled.tick(late_ms)
     filled.truncate(filled.max_log_offset, late_ms)

@@ -1,7 +1,7 @@
-"""A topic that was deleted and made again, while no table says so: the log alone proves it.
+"""A deleted topic was made again without an entry in any table: the log alone proves it.
 
-The queues of the former life are in the way of the new one's records, which count from 0 again.
-They were passed over for good: acknowledged messages that no consumer ever read.
+The queues of the former life are in the way of the new life's records, which count from 0 again.
+Without the proof those acknowledged messages would never be read.
 """
 
 import random
@@ -35,7 +35,7 @@ def new_disk(seed: int = 1) -> SimDisk:
 
 
 class Master:
-    """What a master writes, and the time that passes."""
+    """A master's log, its clock and the bodies of its messages."""
 
     def __init__(self, *, config: StoreConfig = SIZES, batch: bool = False) -> None:
         self.store = store_on(new_disk(), config=config, batch=batch)
@@ -43,7 +43,7 @@ class Master:
         self.bodies: list[bytes] = []
 
     def put(self, *queues: int, topic: str = "T") -> int:
-        """One message to each; returns where the last one begins."""
+        """Send a message to each queue; returns the log offset of the last message."""
         for queue_id in queues:
             self.now_ms += 10
             body = b"message %d" % self.now_ms
@@ -61,7 +61,7 @@ class Master:
         self.store.delete_topic("T", now_ms=self.now_ms)
 
     def copy(self, store: Store, at: LogOffset = ZERO, confirmed: int | None = None) -> Replicated:
-        """A replica has its log, as far as is confirmed dispatched."""
+        """Copy the log to a replica, whose confirmed part is dispatched."""
         log = store.replicated(NOW_MS)
         log.to_replica(NOW_MS)
         log.append(at, bytes(self.store._log.view(at, self.end - at)), NOW_MS)
@@ -70,7 +70,7 @@ class Master:
 
 
 def places(store: Store) -> list[list[int]]:
-    """Where the messages of each queue lie, as they are read."""
+    """Log offsets of the readable messages of each queue."""
     found = []
     for queue_id in range(QUEUES):
         units = store.units("T", queue_id, store.min_queue_offset("T", queue_id), 32)
@@ -79,7 +79,7 @@ def places(store: Store) -> list[list[int]]:
 
 
 def apply(store: Store) -> None:
-    """All that is found, also what an earlier one brings to light."""
+    """Apply all deletions that the log proves, also ones revealed by earlier deletions."""
     for _ in range(5):
         for topic, life in store.deletions.unheard().items():
             store.delete_topic(topic, life.at, NOW_MS)
@@ -105,7 +105,7 @@ def test_the_first_record_of_a_new_life_proves_the_deletion() -> None:
 
 
 def test_a_queue_that_had_nothing_before_keeps_what_it_got() -> None:
-    """Its first message may be of either life."""
+    """The queue's first message may belong to either life."""
     master = Master()
     master.put(0, 0)
     end = master.end
@@ -120,8 +120,8 @@ def test_a_queue_that_had_nothing_before_keeps_what_it_got() -> None:
 
 
 def test_a_queue_that_went_on_keeps_its_messages() -> None:
-    """One of two masters knew of the deletion, the other one led in between: its messages were
-    acknowledged behind the deletion, in queues that had not begun anew."""
+    """A master that knew of the deletion was followed by a master that did not: the messages of the
+    latter were acknowledged after the deletion, in queues that had not restarted at 0."""
     master = Master()
     kept = [master.put(1), *(master.put(0) for _ in range(3))][1:]
     queue = master.store._queues.find("T", 1)
@@ -148,7 +148,7 @@ def test_two_deletions_that_no_table_has() -> None:
 
 
 def test_more_messages_than_the_former_life_had() -> None:
-    """Those that count beyond the former queue's end have units in it until it goes."""
+    """Messages beyond the former queue's end have units in the old queue until its removal."""
     master = Master()
     master.put(0, 0)
     master.delete()
@@ -173,7 +173,7 @@ def test_its_messages_are_found_by_their_keys_meanwhile() -> None:
 
 
 def test_the_masters_word_is_enough() -> None:
-    """It has said where the topic was deleted before the proof was applied here."""
+    """The master reported the deletion before the proof was applied here."""
     master = Master()
     master.put(0, 0)
     master.delete()
@@ -205,7 +205,7 @@ def test_a_cut_takes_the_proof_along() -> None:
 
 
 def test_an_older_deletion_changes_nothing() -> None:
-    """The master may have said more exactly since where the topic was deleted."""
+    """The master may have reported the exact offset of the deletion since."""
     master = Master()
     master.put(0)
     first = master.end
@@ -272,7 +272,8 @@ def test_queues_with_extensions() -> None:
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_new_master_counts_on_in_the_new_life(batch: bool) -> None:
-    """Its log has the first records of it before they are confirmed, so before dispatch saw any."""
+    """The master's log has the new life's first records before they are confirmed, so before
+    dispatch."""
     master = Master(batch=batch)
     master.put(0, 0, 0)
     end = master.end

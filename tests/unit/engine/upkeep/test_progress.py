@@ -1,4 +1,4 @@
-"""A long recovery says how far it is, can be stopped, and the next one goes on from there."""
+"""A long recovery reports its progress, can be stopped, and the next recovery continues it."""
 
 import shutil
 from typing import Any
@@ -18,8 +18,8 @@ COUNT = 160
 
 @pytest.fixture
 def long_ago(stores: Any, put: Any, monkeypatch: Any) -> Any:
-    """A store of several files; returns what makes its start long. Steps are shorter than some of
-    its records."""
+    """Fill a store of several files, with records longer than a recovery step; returns a function
+    that makes the next start long."""
     monkeypatch.setattr(log_scan, "STEP_BYTES", 500)
     monkeypatch.setattr(recovery, "STEP_BYTES", 500)
     stores.configure(max_index_num=8)
@@ -82,8 +82,8 @@ def test_it_is_told_in_small_steps(stores: Any, long_ago: Any, read_bodies: Any,
 def test_stopped_again_and_again_it_gets_to_its_end(
     stores: Any, long_ago: Any, read_bodies: Any, how: str
 ) -> None:
-    """R46: each start is allowed one log file's worth of filling up. The index goes on behind its
-    last file but one, so its files are small here."""
+    """R46: each start may recover the bytes of a single log file. The index continues at its last
+    file but one, so its files are small here."""
     long_ago(how)
     reached = [0]
 

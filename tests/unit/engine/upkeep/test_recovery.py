@@ -1,4 +1,4 @@
-"""Opening a store after every kind of end; queues and index always equal a rebuild."""
+"""Opening a store after every kind of end; queues and index always equal a rebuild from the log."""
 
 import json
 import os
@@ -44,7 +44,8 @@ def derived(root: Path) -> dict[str, bytes]:
 
 
 def check_equals_rebuild(stores: Any, tmp_path: Path) -> None:
-    """Close, derive everything from the log alone elsewhere, and compare bytes."""
+    """Close, rebuild queues and index from the log alone in a different folder, and compare
+    bytes."""
     store = stores.open()
     store.close(NOW_MS)
     root = stores.root
@@ -180,7 +181,7 @@ class TestKilled:
             check_equals_rebuild(stores, tmp_path)
 
     def test_a_truncated_byte_never_comes_back(self, stores: Any, put: Any) -> None:
-        """Law 6 (R11): good records behind the damage would pass a later recovery."""
+        """Law 6 (R11): intact records after the damage would pass a later recovery."""
         store = stores.open()
         fill(store, put, 30)
         units = [
@@ -255,7 +256,7 @@ class TestKilled:
     def test_recovery_goes_on_where_the_last_one_stopped(
         self, stores: Any, put: Any, held_disk: Any
     ) -> None:
-        """R46: progress is saved behind each file, so that a killed recovery is not for nothing."""
+        """R46: progress is saved after each file, so that a killed recovery is not wasted."""
         store = stores.open()
         fill(store, put, 300)
         stores.kill(store)
@@ -313,7 +314,8 @@ class TestMissingQueues:
         check_equals_rebuild(stores, tmp_path)
 
     def test_noticed_late_by_a_gap(self, stores: Any, put: Any, read_bodies: Any) -> None:
-        """A store of another broker counts nothing: the first record without room tells."""
+        """The store of another broker has no counts: the first record that does not fit the queue
+        reveals the missing queue files."""
         store = stores.open()
         fill(store, put, 60)
         put(store, "A", 0, b"last")
@@ -339,7 +341,7 @@ class TestMissingQueues:
     def test_an_index_file_between_others_after_the_log_lost_its_first_file(
         self, stores: Any, put: Any, read_bodies: Any, header: bytes
     ) -> None:
-        """Its entries are not missed by their count then: age takes entries too."""
+        """The count of entries does not reveal the loss: expired entries are missing, too."""
         store = stores.open()
         fill(store, put)
         store.close(NOW_MS)
@@ -501,7 +503,7 @@ def test_unknown_files_and_folders_are_let_be(stores: Any, put: Any) -> None:
 
 
 def test_names_of_queues_that_are_none_do_not_leave_the_folder(stores: Any, put: Any) -> None:
-    """A record of a damaged or hostile log whose topic is no folder name."""
+    """The topic in a record of a damaged or hostile log is no valid folder name."""
     store = stores.open()
     put(store, "TopicX", 0, b"evil")
     put(store, "T", 0, b"good")
@@ -517,7 +519,7 @@ def test_names_of_queues_that_are_none_do_not_leave_the_folder(stores: Any, put:
 
 
 def open_below(root: Path) -> int:
-    """How many files below a folder this process holds open, or mapped."""
+    """Number of files below a folder that this process holds open or mapped."""
     count = sum(f" {root}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
     for descriptor in os.listdir("/proc/self/fd"):
         try:

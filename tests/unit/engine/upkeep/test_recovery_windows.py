@@ -1,5 +1,5 @@
-"""The crash windows of recovery.py, each alone: what a crash left, and what the next start makes
-of it. Those that need a whole disk to be simulated are in test_truncation.py and tests/sim."""
+"""The crash windows of recovery.py, each alone: the files after the crash, and the result of the
+next start. Windows that need a simulated disk are in test_truncation.py and tests/sim."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ MESSAGES = 100
 
 
 def fill(store: Any, put: Any, first: int = 0, count: int = MESSAGES) -> list[int]:
-    """Messages of which each file holds 23; returns where they begin."""
+    """Append messages, 23 to each file; returns their log offsets."""
     return [
         put(
             store,
@@ -43,8 +43,8 @@ def write_at(path: Path, position: int, data: bytes) -> None:
 
 
 def check(stores: Any, put: Any, read_bodies: Any, count: int) -> None:
-    """So many messages are there, in order and by key; the store goes on behind them, and a second
-    start finds the same."""
+    """Check that `count` messages are there, in order and by key, that the store accepts more, and
+    that a second start has the same result."""
     for more in (0, 1):
         store = stores.open()
         bodies = read_bodies(store, "T", 0) + read_bodies(store, "T", 1)
@@ -58,7 +58,7 @@ def check(stores: Any, put: Any, read_bodies: Any, count: int) -> None:
 
 @pytest.fixture
 def killed(stores: Any, put: Any) -> list[int]:
-    """A store that was killed with all its pages written; where its records begin."""
+    """Kill a store with all its pages written; returns the log offsets of its records."""
     store = stores.open()
     starts = fill(store, put)
     stores.kill(store)
@@ -67,7 +67,7 @@ def killed(stores: Any, put: Any) -> list[int]:
 
 @pytest.mark.parametrize("kept", range(8))
 def test_torn_filler(stores: Any, put: Any, read_bodies: Any, killed: list[int], kept: int) -> None:
-    """The first bytes of the last full file's filler, and nothing of the file made behind it."""
+    """The disk has the first bytes of the last full file's filler, and nothing of the next file."""
     first = next(at for at in killed if at % FILE_SIZE == 0 and at > FILE_SIZE)
     last = killed[killed.index(first) - 1]
     end = last + killed[1] - killed[0]
@@ -83,7 +83,7 @@ def test_torn_filler(stores: Any, put: Any, read_bodies: Any, killed: list[int],
 def test_file_roll(
     stores: Any, put: Any, read_bodies: Any, killed: list[int], next_file: str
 ) -> None:
-    """The filler is written, the next file has no record yet."""
+    """The filler is written, and the next file has no record yet."""
     first = [at for at in killed if at % FILE_SIZE == 0][-1]
     for path in list((stores.root / "commitlog").iterdir()):
         if int(path.name) > first or (int(path.name) == first and next_file == "missing"):
@@ -94,7 +94,7 @@ def test_file_roll(
 
 
 def test_short_last_file(stores: Any, put: Any, read_bodies: Any, killed: list[int]) -> None:
-    """Its tail was never allocated: the other files' size says what it should be."""
+    """The file's tail was never allocated: the size of the other files gives the expected size."""
     last = killed[-1] // FILE_SIZE * FILE_SIZE
     path = log_file(stores, last)
     for later in list((stores.root / "commitlog").iterdir()):
@@ -109,7 +109,7 @@ def test_short_last_file(stores: Any, put: Any, read_bodies: Any, killed: list[i
 def test_zeroed_page_behind_the_mark(
     stores: Any, put: Any, read_bodies: Any, killed: list[int], number: int
 ) -> None:
-    """A page that a power cut kept from the disk: what follows it may be there, and goes."""
+    """A power cut lost a page: records after it may be on the disk, and are removed."""
     page = killed[number] // 4096 * 4096
     start = page // FILE_SIZE * FILE_SIZE
     write_at(log_file(stores, start), page - start, bytes(4096))
@@ -121,7 +121,7 @@ def test_zeroed_page_behind_the_mark(
 def test_queues_ahead_of_the_log(
     stores: Any, put: Any, read_bodies: Any, killed: list[int]
 ) -> None:
-    """Their pages were written, those of the last records were not."""
+    """The queues' pages were written, the pages of the last log records were not."""
     start = killed[90] // FILE_SIZE * FILE_SIZE
     for path in (stores.root / "commitlog").iterdir():
         at = max(0, killed[90] - int(path.name))
@@ -135,7 +135,7 @@ def test_queues_ahead_of_the_log(
 def test_queues_and_index_behind_the_log(
     stores: Any, put: Any, read_bodies: Any, what: str, end: str
 ) -> None:
-    """An older copy of them: it is filled up."""
+    """The queue files are older copies: the missing units are added."""
     store = stores.open()
     fill(store, put, 0, 40)
     stores.kill(store)
@@ -153,7 +153,8 @@ def test_queues_and_index_behind_the_log(
 
 class TestCheckpoint:
     def copies(self, stores: Any, put: Any) -> tuple[list[bytes], list[int]]:
-        """The checkpoint as it was at each start of a store, and where the records begin."""
+        """Copies of the checkpoint from each start of a store, and the log offsets of the
+        records."""
         found, starts = [], []
         for first in range(0, MESSAGES, 20):
             store = stores.open()
@@ -169,8 +170,8 @@ class TestCheckpoint:
         check(stores, put, read_bodies, MESSAGES)
 
     def test_newer_than_the_log(self, stores: Any, put: Any, read_bodies: Any) -> None:
-        """What it says was durable is gone: acknowledged messages may be lost, so an operator
-        decides. Without the file the store opens with what is left."""
+        """Bytes that the checkpoint calls durable are missing: acknowledged messages may be lost,
+        so an operator decides. Without the checkpoint the store opens with the rest."""
         copies, starts = self.copies(stores, put)
         store = stores.open()
         stores.kill(store)
@@ -184,7 +185,8 @@ class TestCheckpoint:
         check(stores, put, read_bodies, sum(at < 2 * FILE_SIZE for at in starts))
 
     def test_newer_than_a_file_from_a_backup(self, stores: Any, put: Any, read_bodies: Any) -> None:
-        """F25: the file is there but older. What it lacks is damage, not the end of the log."""
+        """F25: a file was replaced by an older copy. Its missing records are damage, not the end of
+        the log."""
         copies, starts = self.copies(stores, put)
         store = stores.open()
         stores.kill(store)
@@ -218,7 +220,7 @@ class TestCheckpoint:
 
 
 def test_abort_file_of_a_start_that_did_nothing(stores: Any, put: Any, read_bodies: Any) -> None:
-    """A crash between the mark and the first change: as after any crash."""
+    """A crash between the mark and the first change has the effect of any other crash."""
     store = stores.open()
     fill(store, put)
     store.close(NOW_MS)

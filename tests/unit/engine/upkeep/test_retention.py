@@ -1,4 +1,4 @@
-"""Old files go by age, by the disk's use and by hand; queues, index and minimums follow."""
+"""Old files are removed by age, by disk usage and on request; queues, index and minimums follow."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ INTERVAL_MS = 10_000
 
 
 class UsedFiles(RealFiles):
-    """A disk of which so much is used."""
+    """Files on a disk whose usage the test sets."""
 
     used = 0.1
 
@@ -46,13 +46,13 @@ def local_hour(now_ms: int) -> int:
 
 
 def other_hour(now_ms: int) -> str:
-    """An hour that it is not."""
+    """An hour of the day that differs from the present one."""
     return f"{(local_hour(now_ms) + 12) % 24:02d}"
 
 
 @pytest.fixture
 def filled(stores: Any, disk: UsedFiles, put: Any, settle: Any) -> Callable[[], Any]:
-    """Open a durable store of several files, all of them as old as NOW_MS says."""
+    """Open a durable store of several files, all with NOW_MS as their time."""
 
     def run() -> Any:
         store = stores.open()
@@ -67,7 +67,7 @@ def filled(stores: Any, disk: UsedFiles, put: Any, settle: Any) -> Callable[[], 
 
 
 def age(root: Path, hours: int) -> None:
-    """Set the files' time to so many hours before NOW_MS."""
+    """Set the files' time to `hours` before NOW_MS."""
     for path in (root / "commitlog").iterdir():
         seconds = (NOW_MS - hours * HOUR_MS) / 1000
         os.utime(path, (seconds, seconds))
@@ -78,7 +78,7 @@ def log_names(root: Path) -> list[int]:
 
 
 def check_follows(store: Any, root: Path) -> None:
-    """Queues, index and minimums speak only of what is there."""
+    """Check that queues, index and minimums refer only to existing files."""
     minimum = store.min_log_offset
     assert log_names(root)[0] == minimum > 0
     for topic in "AB":
@@ -226,7 +226,7 @@ def test_a_restart_keeps_minimums_and_counts(
 def test_a_rebuild_after_files_went_counts_from_where_the_log_begins(
     stores: Any, disk: UsedFiles, put: Any, filled: Any, read_bodies: Any
 ) -> None:
-    """RocketMQ fills the part of a first file before the first offset with blanks."""
+    """RocketMQ fills the part of a first file before the first offset with a filler."""
     store = filled()
     age(stores.root, 100)
     delete_expired(store, NOW_MS)
@@ -277,8 +277,8 @@ def test_batch_queues_and_extensions_follow(
 def test_a_queue_keeps_its_last_durable_file(
     stores: Any, disk: UsedFiles, put: Any, settle: Any, is_batch: bool
 ) -> None:
-    """Found by the simulation: the next file was not durable yet, and after a power cut the queue
-    counted from 0 again."""
+    """Found by the simulation: the next file was not durable yet, and the queue counted from 0
+    again after a power cut."""
     queue, unit_size = ("batchconsumequeue", 46) if is_batch else ("consumequeue", 20)
     if is_batch:
         stores.batch_topics = {"C"}
@@ -307,7 +307,8 @@ def test_a_queue_keeps_its_last_durable_file(
 def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
     stores: Any, disk: UsedFiles, put: Any, held_disk: Any
 ) -> None:
-    """Found by the simulation: with the old checkpoint a recovery cuts units whose records went."""
+    """Found by the simulation: with the old checkpoint a recovery would cut queue units of expired
+    records."""
     stores.configure(flush_commit_log_least_pages=0, flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(40):
@@ -327,7 +328,7 @@ def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
 
 
 class StubbornFiles(UsedFiles):
-    """A disk on which a file cannot be removed, or a removal not be made durable."""
+    """A disk on which a file cannot be removed, or a removal does not become durable."""
 
     stubborn = ""
     bad_sync = False
@@ -352,7 +353,7 @@ def stubborn(stores: Any, disk: UsedFiles) -> StubbornFiles:
 def test_a_log_file_that_stays_keeps_those_behind_it(
     stores: Any, stubborn: StubbornFiles, filled: Any, read_bodies: Any
 ) -> None:
-    """A hole in the log would keep the next start from opening it."""
+    """A hole in the log would prevent the next start."""
     stores.configure(delete_file_batch_max=2)
     store = filled()
     age(stores.root, 100)
@@ -415,7 +416,7 @@ def test_many_queues_follow_some_at_a_time(
 def test_cleaning_does_not_wait_for_removals(
     stores: Any, disk: UsedFiles, put: Any, held_disk: Any
 ) -> None:
-    """A disk that does not answer: what goes meanwhile is removed behind the rest."""
+    """While the disk does not answer, files that expire are queued after the pending removals."""
     stores.configure(delete_file_batch_max=1, flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(60):

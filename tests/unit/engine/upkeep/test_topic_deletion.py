@@ -1,6 +1,5 @@
-"""A topic that is deleted while the store runs: no operation of the disk on the caller's thread,
-and a power cut at any of them leaves the whole topic or nothing of it.
-"""
+"""A topic is deleted while the store runs: the caller makes no disk operation, and a power cut at
+any operation leaves the whole topic or none of it."""
 
 import errno
 import random
@@ -35,7 +34,7 @@ def put(store: Store, topic: str, number: int = 0, body: bytes = b"body") -> int
 
 
 def made(seed: int) -> SimDisk:
-    """A store with two topics, each with messages in each of its queues."""
+    """A disk with a store of two topics with messages in each queue."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, work = opened(disk)
@@ -48,7 +47,7 @@ def made(seed: int) -> SimDisk:
 
 
 def counts(store: Store, topic: str) -> list[int]:
-    """How many messages of each queue are read."""
+    """Number of readable messages of each queue."""
     found = []
     for queue_id in range(QUEUES):
         result = store.read(topic, queue_id, 0, 32)
@@ -57,7 +56,7 @@ def counts(store: Store, topic: str) -> list[int]:
 
 
 def test_the_caller_waits_for_no_disk() -> None:
-    """Before, it did: for the checkpoint, the list of deletions, and each file."""
+    """Otherwise the loop would wait for the checkpoint, the list of deletions, and each file."""
     disk = made(1)
     store, work = opened(disk)
     counted = Counted(disk)
@@ -74,7 +73,8 @@ def test_the_caller_waits_for_no_disk() -> None:
 
 
 def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
-    """As of an end of the log that is past. Before, the loop waited for each file."""
+    """The deletion is at an earlier offset than the log's end. Otherwise the loop would wait for
+    each file."""
     disk = made(1)
     store, work = opened(disk)
     end = store.max_log_offset
@@ -92,8 +92,8 @@ def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
 
 
 def test_a_past_deletion_that_is_heard_of_again_is_the_same_one() -> None:
-    """Each answer of a master has it until it is on record; a second one would empty the queues of
-    the topic's next life for a while."""
+    """Each response of a master lists the deletion until it is recorded; a second deletion would
+    empty the queues of the topic's next life for a time."""
     store, work = opened(made(1))
     end = store.max_log_offset
     first = store.deletions.delete("going", NOW_MS, end)
@@ -106,14 +106,14 @@ def test_a_past_deletion_that_is_heard_of_again_is_the_same_one() -> None:
 
 
 def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
-    """What comes instead of them is another master's word."""
+    """A different master decides on the bytes that replace them."""
     store, work = opened(made(1))
     end = store.max_log_offset
     put(store, "kept")
     work.close()
     first = store.deletions.delete("other", NOW_MS)
     told = store.deletions.delete("going", NOW_MS, store.max_log_offset)
-    store._log.tail.end = end  # as a cut does that came before its turn
+    store._log.tail.end = end  # as a truncation before the deletion's turn would do
     work.close()
     assert (first.value, told.value) == (None, None)
     assert list(store.deletions.ends()) == ["other"]
@@ -121,7 +121,8 @@ def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
 
 
 def test_its_files_do_not_come_back() -> None:
-    """If the log is cut its new records have the offsets of those of its former life."""
+    """After a truncation of the log, new records may have the offsets of the former life's
+    records."""
     for seed in range(8):
         disk = made(seed)
         store, work = opened(disk)
@@ -170,7 +171,8 @@ def test_several_deletions_follow_one_another() -> None:
 
 
 def test_a_round_of_the_checkpoint_is_waited_for() -> None:
-    """It would count the queues that go, and a start would look for them."""
+    """The checkpoint would count the queues that are being removed, and a start would look for
+    them."""
     store, work = opened(made(1))
     put(store, "kept")
     store.tick(NOW_MS + 100_000)
@@ -270,7 +272,8 @@ def test_a_log_that_is_cut_waits_for_it() -> None:
 
 
 def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
-    """As a replica gets them, which is no master any more: their files have the same names."""
+    """A replica may receive records after it lost the master role: their files have the same
+    names."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
     work.jobs[0].finish()
@@ -287,7 +290,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
 
 
 def test_records_from_before_the_first_file_went_are_kept() -> None:
-    """Of a replica, too: its log has them behind the place of the deletion."""
+    """Also on a replica, whose log has these records after the offset of the deletion."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
     store.deletions.going.clear()

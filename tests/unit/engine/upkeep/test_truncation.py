@@ -1,6 +1,6 @@
-"""Cutting the log: a truncated byte never comes back, and nothing derived speaks of it (law 6).
+"""Truncating the log: a truncated byte never returns, and no queue or index refers to it (law 6).
 
-R10, R11, R13, S6, I12, F14: the crash tests stop at every single operation of the disk.
+R10, R11, R13, S6, I12, F14: the crash tests stop at each disk operation.
 """
 
 import random
@@ -36,7 +36,7 @@ CONFIG = StoreConfig(
 
 
 class Bench:
-    """A store of several files of each kind on a simulated disk, and what must be in it."""
+    """A store of several files of each kind on a simulated disk, and a model of its content."""
 
     def __init__(self, seed: int = 1, sync: bool = False, count: int = MESSAGES) -> None:
         self.rng = random.Random(seed)
@@ -70,7 +70,7 @@ class Bench:
         return sent
 
     def save(self) -> None:
-        """All is durable, and the checkpoint says so."""
+        """Make everything durable, and save the checkpoint."""
         for _ in range(4):
             self.now_ms += 30_000
             self.store.tick(self.now_ms)
@@ -87,7 +87,7 @@ class Bench:
         self.model.flushed(self.disk, self.store.flushed_log_offset)
 
     def check(self) -> None:
-        """Everything is as if what was cut had never been."""
+        """Check that no trace of the cut part is left."""
         store = self.store
         check_store(store, self.model, self.config, self.disk, self.rng)
         with_key = [one for one in self.model.sent if one.key]
@@ -102,7 +102,7 @@ class Bench:
         assert max(marks.queues, marks.index) <= marks.log <= len(self.model.log)
 
     def check_equals_rebuild(self) -> None:
-        """Queues and index are, byte for byte, what the log alone leads to."""
+        """Check that queues and index equal, byte for byte, a rebuild from the log alone."""
         other = SimDisk(self.rng, lambda: self.now_ms)
         folder = self.config.log_folder
         other.make_folders(folder)
@@ -114,19 +114,20 @@ class Bench:
             assert derived(self.disk, kind) == expected, kind
 
     def end(self, kill: bool = False) -> None:
-        """The process or the power goes between two steps."""
+        """End the process, or cut the power, between two steps."""
         self.disk.kill = kill
         self.disk.end()
         self.disk.restart()
 
     def boundaries(self) -> list[int]:
-        """Where the log can be cut: before and behind every record, and where files begin."""
+        """Offsets at which the log can be cut: before and after every record, and at file
+        beginnings."""
         ends = {0} | {one.start for one in self.model.sent} | {one.end for one in self.model.sent}
         return sorted(ends)
 
 
 def derived(disk: SimDisk, kind: str) -> list[tuple[str, bytes]]:
-    """Files by name; those of the index by order, for their names are times."""
+    """Files by name; index files by order, because their names are times."""
     paths = disk.paths(f"{ROOT}/{kind}/")
     names = paths if kind != "index" else [str(number) for number in range(len(paths))]
     contents = [bytes(disk.content(path)) for path in paths]
@@ -138,7 +139,8 @@ BOUNDARIES = Bench().boundaries()
 
 @pytest.mark.parametrize("sync", [False, True])
 def test_cut_at_every_boundary_and_gone_on(sync: bool) -> None:
-    """After each cut: zeros behind it, all agrees, appends go on, restarts find the same."""
+    """After each cut: zeros after the end, consistent queues, working appends, and restarts that
+    have the same result."""
     for end in BOUNDARIES:
         bench = Bench(sync=sync)
         bench.truncate(end)
@@ -172,7 +174,8 @@ def test_the_cut_survives_a_power_cut_right_behind_it() -> None:
     "trouble", ["", "torn pages", "ordered", "kill", "again", "unsaved", "sync"]
 )
 def test_a_crash_leaves_the_old_log_or_the_cut(trouble: str, caplog: Any) -> None:
-    """The end comes at each operation of the disk in turn; `again` a second time in recovery."""
+    """The crash is at each disk operation in turn; with `again` a second one follows in the
+    recovery."""
     seen = set()
     for case, end in enumerate(BOUNDARIES[1:-1:6]):
         for operation in range(1000):
@@ -195,7 +198,7 @@ def test_a_crash_leaves_the_old_log_or_the_cut(trouble: str, caplog: Any) -> Non
                 crash_in_recovery(bench, operation)
             bench.open()
             found = bench.store.max_log_offset
-            # What was not durable may be lost, up to the cut's beginning and before.
+            # Bytes that were not durable may be lost, back to before the cut's beginning.
             assert found in (end, old_end) or trouble == "unsaved"
             seen.add(found == end)
             model.required = model.safe = 0
@@ -206,8 +209,8 @@ def test_a_crash_leaves_the_old_log_or_the_cut(trouble: str, caplog: Any) -> Non
         else:
             raise AssertionError("the truncation has no end")
     assert seen == {True, False}
-    # The lowered checkpoint knows the queues at the cut, so that not all of them are rebuilt. (One
-    # that was torn itself knows nothing.)
+    # The lowered checkpoint has the queues' counts at the cut, so that not all are rebuilt; a torn
+    # checkpoint has none.
     assert trouble == "torn pages" or "queues are missing" not in caplog.text
 
 
@@ -222,7 +225,7 @@ def crash_in_recovery(bench: Bench, operation: int) -> None:
 
 
 def test_cuts_again_and_again() -> None:
-    """R10: a cut takes what lies behind it and no more, however often."""
+    """R10: each of many cuts removes only the bytes after it."""
     for seed in range(20):
         bench = Bench(seed)
         for _ in range(8):
@@ -234,7 +237,7 @@ def test_cuts_again_and_again() -> None:
 
 
 def test_a_cut_behind_expired_files() -> None:
-    """Queues whose files begin later keep their counters; min <= max (R13)."""
+    """Queues with expired first files keep their counters; min <= max (R13)."""
     for number in range(6):
         bench = Bench(count=60)
         bench.save()
@@ -269,7 +272,7 @@ def test_other_positions_are_refused() -> None:
 
 
 def test_a_record_inside_of_a_body_is_no_boundary() -> None:
-    """A sender knows where its message will lie, and can write what looks like a record there."""
+    """A sender can predict the log offset of its message, and put a fake record there."""
     bench = Bench(count=3)
     size = len(bench.model.log) - bench.model.sent[-1].start
     record = bytearray(bench.model.log[-size:])
@@ -347,7 +350,8 @@ def test_who_waits_for_a_cut_record_is_told() -> None:
 
 
 def test_a_failed_sync_ends_the_writing_not_the_cut() -> None:
-    """EIO in the middle: refused from then on; the next start ends at the old end or the cut."""
+    """After EIO in the middle the store refuses messages; the next start has the old end or the
+    cut."""
     for failing in range(40):
         bench = Bench()
         bench.save()
@@ -371,7 +375,7 @@ def test_a_failed_sync_ends_the_writing_not_the_cut() -> None:
 
 
 def fail_sync(bench: Bench, number: int, end: int) -> bool:
-    """Truncate with one sync failing; False if there are not so many."""
+    """Truncate with the `number`th sync failing; False if there are fewer syncs."""
     check, count = bench.disk.check_sync, iter(range(1000))
 
     def fail_one(*given: Any) -> None:
@@ -419,7 +423,7 @@ def test_batch_queues_and_extensions_follow(stores: Any, put: Any, read_bodies: 
 
 
 def test_views_stay_valid(stores: Any, put: Any) -> None:
-    """Of a file that goes and of one that stays; what they show does not matter."""
+    """Views of a removed file and of a kept file stay readable; their content does not matter."""
     store = stores.open()
     placed = [put(store, body=bytes([number]) * 3000) for number in range(12)]
     views = [store.record_view(one.log_offsets[0]) for one in placed]
@@ -447,8 +451,8 @@ def test_a_topic_deleted_before_the_cut_stays_deleted() -> None:
 
 
 def test_files_of_a_deleted_topic_do_not_come_back_behind_a_cut() -> None:
-    """Found by seed 459704: the mark between a log's former and present life is clamped with the
-    log, and then a file that a power cut brought back looked like one of the present life."""
+    """Seed 459704: the mark between the log's former and present life was lowered with the log, so
+    that a file restored by a power cut looked like one of the present life."""
     for after in range(30):
         bench = Bench(count=12)
         bench.save()

@@ -1,4 +1,4 @@
-"""The average allocation: every queue has one consumer, whichever member computes it."""
+"""The average allocation: every queue has exactly one consumer, whichever member computes it."""
 
 from collections.abc import Iterable
 

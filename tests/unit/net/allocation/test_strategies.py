@@ -1,4 +1,4 @@
-"""Each strategy against RocketMQ's results, and the rules that hold for all of them."""
+"""Each strategy against RocketMQ's results, and the common rules of all strategies."""
 
 import itertools
 import random
@@ -173,7 +173,8 @@ def test_sticky_is_balanced_and_stays_when_nothing_changed(found) -> None:
 
 @given(data=st.data(), members=st.integers(1, 4), count=st.integers(0, 6))
 def test_sticky_moves_no_more_than_the_best_balanced_allocation(data, members, count) -> None:
-    """Brute force: of all balanced allocations, the fewest queues that leave a living member."""
+    """Brute force over all balanced allocations: the minimum of queues that move between live
+    members."""
     names = clients(members)
     had = data.draw(
         st.lists(st.sampled_from([*names, "gone", None]), min_size=count, max_size=count)

@@ -1,8 +1,8 @@
-"""A cluster of scripted servers for a real client: virtual time, no sockets, faults by the list.
+"""A cluster of scripted servers for a real client: virtual time, no sockets, listed faults.
 
-Owns what stands for `net.transport.client.Client`, a name server, brokers with queues, offsets,
-locks and members, and the loop whose clock moves to the next timer when nothing else is to be done.
-It must never judge: the tests do. Real brokers are in tests/integration/client.
+Owns the replacement of `net.transport.client.Client`, a name server, brokers with queues, offsets,
+locks and members, and the loop that moves its clock to the next timer when idle. It must never
+judge: the tests do. Tests with real brokers are in tests/integration/client.
 """
 
 import asyncio
@@ -33,18 +33,19 @@ START_MS = 1_700_000_000_000
 HOST = pack("127.0.0.1:10911")
 TOPIC = "T"
 TURNS_MAX = 100_000
-"""Of the loop, in one story: each has some hundreds or thousands. Virtual time ends no test."""
+"""Maximum number of the loop's turns in a test, which needs hundreds or thousands: virtual time
+alone would never end it."""
 
 Fault = Exception | int | None
-"""What happens to a request instead of its answer: no answer (an exception), an error code, or
-None for an answer that never comes."""
+"""The outcome of a request instead of its response: an exception, an error code, or None for a
+response that never arrives."""
 
 Said = Body | ResponseCode | dict[str, str]
 """A body, an error code, or fields."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop without waiting: its time moves to the next timer once nothing is ready."""
+    """A loop without waiting: its clock jumps to the next timer once no callback is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def now_ms() -> int:
-    """Milliseconds since the story began; 0 before it."""
+    """Milliseconds since the story began; 0 before its start."""
     try:
         return round(asyncio.get_running_loop().time() * 1000)
     except RuntimeError:
@@ -81,13 +82,13 @@ def play(story: Coroutine[Any, Any, T]) -> T:
 
 
 def options(**more: Any) -> ClientOptions:
-    """Options whose clocks are the loop's."""
+    """Client options with the clocks of the loop."""
     return ClientOptions(now_ms=lambda: START_MS + now_ms(), steady_ms=now_ms, **more)
 
 
 @dataclass
 class Stored:
-    """One message of a queue."""
+    """A message of a queue."""
 
     body: bytes
     properties: bytes = b""
@@ -95,7 +96,7 @@ class Stored:
 
 
 class ScriptedBroker:
-    """A broker without a disk: what is sent lies in its queues, in memory."""
+    """A broker without a disk: it keeps messages in memory."""
 
     def __init__(self, name: str, address: str) -> None:
         self.name, self.address = name, address
@@ -109,13 +110,13 @@ class ScriptedBroker:
         self._arrived: list[asyncio.Event] = []
 
     def put(self, body: bytes, queue_id: int = 0, **more: Any) -> None:
-        """A message arrives from elsewhere."""
+        """Append a message from elsewhere."""
         self.queues[TOPIC, queue_id].append(Stored(body, **more))
         for event in self._arrived:
             event.set()
 
     async def answer(self, request: Command) -> Command:
-        """The answer, after a long poll if need be."""
+        """The response to a request, after a long poll if needed."""
         fields = request.fields
         done = response(request, ResponseCode.SUCCESS)
         match request.code:
@@ -211,7 +212,7 @@ class ScriptedBroker:
 
 
 def record_bytes(key: tuple[str, int], queue_offset: int, one: Stored) -> bytes:
-    """A message as it is stored; its log offset is a thousand times its queue offset."""
+    """A message in its stored form; its log offset is a thousand times its queue offset."""
     buffer = bytearray(256 + len(one.body) + len(one.properties))
     size = record.append(
         Region(buffer),
@@ -247,12 +248,12 @@ class Call:
 
     @property
     def code(self) -> int:
-        """Its code."""
+        """The request's code."""
         return self.request.code
 
 
 class Silent:
-    """The link of a peer that is only asked."""
+    """The link of a peer that only receives requests."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -272,7 +273,7 @@ class Silent:
 
 @dataclass
 class ScriptedCluster:
-    """Servers by address, routes by topic, and what goes wrong on the way."""
+    """Servers by address, routes by topic, and the faults of requests."""
 
     brokers: dict[str, ScriptedBroker] = field(default_factory=dict)
     routes: dict[str, TopicRouteData] = field(default_factory=dict)
@@ -286,7 +287,7 @@ class ScriptedCluster:
     open: int = 0
 
     def add(self, *names: str, queues: int = 1, topics: tuple[str, ...] = (TOPIC,)) -> None:
-        """Brokers, and topics with queues on all of those that there are then."""
+        """Add brokers, and topics with queues on all present brokers."""
         for name in names:
             address = f"127.0.0.1:{11_000 + len(self.brokers)}"
             self.brokers[address] = ScriptedBroker(name, address)
@@ -294,7 +295,7 @@ class ScriptedCluster:
             self.routes[topic] = self.route(queues, *(one.name for one in self.brokers.values()))
 
     def route(self, queues: int, *names: str, perm: int = 6) -> TopicRouteData:
-        """A route over brokers with so many queues each."""
+        """A route over brokers with `queues` queues each."""
         return TopicRouteData(
             [QueueData(name, queues, queues, perm) for name in names],
             [BrokerData("C", name, {0: self.named(name).address}) for name in names],
@@ -305,24 +306,24 @@ class ScriptedCluster:
         return next(one for one in self.brokers.values() if one.name == name)
 
     def fail(self, name: str, code: int, *faults: Fault) -> None:
-        """These happen to the next requests of that code to a broker, or to an address."""
+        """Set faults of the next requests with that code to a broker or an address."""
         address = name if ":" in name else self.named(name).address
         self.faults.setdefault((address, code), []).extend(faults)
 
     def says(self, name: str, code: int, answer: Said) -> None:
-        """What a broker, or an address, answers to all requests of that code from now on."""
+        """Set the response of a broker or an address to all later requests with that code."""
         self.answers[name if ":" in name else self.named(name).address, code] = answer
 
     def made(self, code: int) -> list[Call]:
-        """The requests of one code so far."""
+        """Requests with that code until now."""
         return [call for call in self.calls if call.code == code]
 
     def times(self, code: int) -> list[int]:
-        """When they were made, in ms since the test began."""
+        """Times of the requests with that code, in ms since the test began."""
         return [call.at_ms for call in self.made(code)]
 
     def ask_client(self, code: int, fields: dict[str, str], body: bytes = b"") -> Any:
-        """A broker's request to the client; its answer, or the promise of one."""
+        """Send a broker's request to the client; returns the response or the promise of it."""
         assert self.dispatcher is not None
         peer = Peer("127.0.0.1:11000", HOST, Silent())
         return self.dispatcher.dispatch(Command(code, fields=fields, body=body), peer, now_ms())
@@ -334,15 +335,15 @@ class ScriptedCluster:
         return self
 
     async def close(self) -> None:
-        """As Client.close."""
+        """Release the client like Client.close."""
         self.open -= 1
 
     async def notify(self, address: str, request: Command) -> None:
-        """As Client.notify."""
+        """Send a one-way request like Client.notify."""
         await self.call(address, request, 3000)
 
     async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
-        """As Client.call."""
+        """Send a request like Client.call."""
         self.calls.append(Call(now_ms(), address, request, timeout_ms))
         await asyncio.sleep(0)
         if address in self.down:

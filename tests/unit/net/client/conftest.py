@@ -8,7 +8,7 @@ from turbopump.net.client import instance
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    """No broker yet: `add` makes some. Instances that start from now on are connected to it."""
+    """A cluster without brokers, to which `add` adds some; later instances connect to it."""
     made = ScriptedCluster()
     monkeypatch.setattr(instance, "Client", made)
     return made

@@ -1,4 +1,4 @@
-"""The nodes that controller commands ask, and what they make of the answers."""
+"""The nodes that receive controller commands' requests, and the results of their responses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -36,7 +36,8 @@ Answers = dict[int, Command | Exception | list[Command | Exception]]
 
 
 class Answering:
-    """The one method of an instance that is used: answers by a table, and remembers."""
+    """Stands for an instance with only the needed methods: answers from a table, and records
+    requests."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = {RequestCode.CONTROLLER_GET_METADATA_INFO: Command(0, fields=METADATA)}
@@ -96,7 +97,7 @@ def test_metadata_of_a_quorum() -> None:
 
 
 def test_nobody_leads() -> None:
-    """What is known is shown; what needs a leader says so."""
+    """Known fields are shown; commands that need a leader raise an error."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
     answers: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
     told, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)

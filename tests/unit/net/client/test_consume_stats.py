@@ -1,4 +1,5 @@
-"""What consumerProgress makes of GET_CONSUME_STATS: the time behind, where a broker tells it."""
+"""The lag that consumerProgress reads from GET_CONSUME_STATS, with its time if a broker reports
+it."""
 
 from turbopump.net.client.admin.parse import consume_stats
 from turbopump.net.client.admin.results import time_behind

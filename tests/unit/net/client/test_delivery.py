@@ -1,4 +1,5 @@
-"""From a pulled message to its outcome: retries, suspension, overdue handlers, commits, bounds."""
+"""The way of a pulled message to its outcome: retries, suspension, overdue handlers, commits,
+limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,7 +50,7 @@ def fill(cluster: ScriptedCluster, count: int, **more: Any) -> ScriptedBroker:
 def consume(
     handle: Handle | None, seconds: float, *, limits: FlowLimits | None = None, **more: Any
 ) -> list[tuple[int, bytes, int]]:
-    """Runs a consumer for so long; (ms, body, reconsume times) of each message handled."""
+    """Run a consumer for `seconds`; returns (ms, body, reconsume times) of each handled message."""
     seen: list[tuple[int, bytes, int]] = []
     made = Consumer(
         "G",

@@ -1,4 +1,4 @@
-"""What a watch makes of answers, and what it calls a change."""
+"""The samples that a watch makes of responses, and the changes between them."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ LAG = "7 messages, 1500 ms, 2 members"
 
 
 def test_a_group_with_controllers() -> None:
-    """The controller's ids; what each broker says of itself; the master's words about the lag."""
+    """Ids come from the controller, roles from each broker, and the lag from the master."""
     data = BrokerData("c", "b", {0: "h:1", 2: "h:2"})
     told = [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "h:3 cannot be reached")]
     group = read_group(data, STATE, told)
@@ -60,7 +60,7 @@ def test_a_group_with_controllers() -> None:
 
 
 def test_the_consumer_groups_furthest_behind() -> None:
-    """The master's words, the most messages first; what is no such word is passed over."""
+    """Lags come from the master, largest first; malformed values are skipped."""
     table = MASTER_TABLE | {
         "consumerLag_T@g": LAG,
         "consumerLag_T@old": "9 messages, >=60000 ms, 0 members",
@@ -95,7 +95,7 @@ def test_the_consumer_groups_that_pop() -> None:
 
 
 def test_what_waits_at_the_master() -> None:
-    """Timers and transactions; what is no number is passed over."""
+    """Timers and transactions of the master; values that are no numbers are skipped."""
     zero, table = ReplicaLine("b", 0, "h:1", True), dict(MASTER_TABLE)
     told = [(zero, table)]
     assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView()
@@ -114,7 +114,8 @@ def test_what_waits_at_the_master() -> None:
 
 
 def test_a_replica_that_acts_for_its_master() -> None:
-    """It speaks for consumers, and is no master; a master that waits says for what."""
+    """The acting replica reports consumer lags, and is no master; a waiting master reports the
+    reason."""
     one, two = ReplicaLine("b", 1, "h:2", False), ReplicaLine("b", 2, "h:3", False)
     acts = REPLICA_TABLE | {"actingSince": "1700000000123", "consumerLag_T@g": LAG}
     told = [(one, acts), (two, REPLICA_TABLE)]
@@ -153,7 +154,7 @@ def test_what_escaped_and_why_the_rest_waits() -> None:
 
 
 def test_a_group_without_controllers() -> None:
-    """The name server's ids; the set is the master's own."""
+    """Ids come from the name server; the set is the master's own."""
     data = BrokerData("c", "b", {0: "h:1", 1: "h:2"})
     zero, one = ReplicaLine("b", 0, "h:1", False), ReplicaLine("b", 1, "h:2", False)
     group = read_group(data, None, [(zero, MASTER_TABLE), (one, REPLICA_TABLE)])
@@ -163,12 +164,13 @@ def test_a_group_without_controllers() -> None:
         ("master", None, None),
         ("slave", None, None),
     ]
-    # The master tells of no replica with that id: the ends of both logs are compared.
+    # The master has no replica with that id: the ends of both logs are compared.
     assert (group.brokers[1].lag, group.brokers[1].lag_ms) == (50, None)
 
 
 def test_brokers_in_trouble() -> None:
-    """A master that may not acknowledge, a replica that cannot follow, one without a role yet."""
+    """A master that may not acknowledge, a replica that cannot follow, a broker without a role
+    yet."""
     told = [
         (ONE, {**MASTER_TABLE, "haLease": "false", "haMembership": "MEMBER"}),
         (
@@ -210,7 +212,7 @@ def test_a_store_whose_disk_is_slow() -> None:
 
 
 def test_brokers_of_rocketmq() -> None:
-    """They tell neither role nor confirm offset: the role is the controller's word."""
+    """They report neither role nor confirm offset: the role comes from the controller."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}
     told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
     group = read_group(BrokerData("c", "b"), STATE, told)
@@ -424,7 +426,7 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert [each.broker_id for each in first.groups[0].brokers] == [1, 2]
     assert first.errors == []
 
-    # Without name server and leader, the picture of before; of brokers, as they are now.
+    # Without name server and leader the last picture is shown, with the brokers' present state.
     nodes.silent = {"namesrv", "h:90", "h:1"}
     second = sample()
     assert second.groups[0].master_id == 1
@@ -448,7 +450,7 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
 
 
 def test_what_nobody_confirms_any_more_grows_old() -> None:
-    """All die at once: the last words about them are shown, and how long ago they were said."""
+    """After all nodes died, their last reports are shown with their age."""
     nodes: Any = Nodes()
     watch = GroupWatch(nodes, nodes)
 

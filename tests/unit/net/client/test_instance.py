@@ -1,4 +1,4 @@
-"""A client's name servers, routes and heartbeats: which is asked, how often, and what is kept."""
+"""A client's name servers, routes and heartbeats: the receivers, the intervals, and the cache."""
 
 import asyncio
 
@@ -77,7 +77,7 @@ def test_a_name_server_that_hangs_is_not_waited_for_alone(one: ScriptedCluster) 
 
 
 def test_a_slow_answer_counts_while_the_next_one_hangs(one: ScriptedCluster) -> None:
-    """Both are asked then: the first answer wins, whichever it comes from."""
+    """Both name servers then have a request: the first response wins."""
     one.fail(OTHER_NAME_SERVER, ROUTE, None)
     slow = one._answer
 

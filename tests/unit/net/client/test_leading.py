@@ -1,4 +1,5 @@
-"""STICKY among members: who decides, who asks, and what is done with strange answers."""
+"""STICKY among members: the deciding member, the requests of the others, and malformed
+responses."""
 
 import asyncio
 from typing import Any
@@ -31,7 +32,7 @@ def queues(*numbers: int) -> list[MessageQueue]:
 
 
 def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[list[int]]:
-    """Our queues after each answer of the other member, which the broker knows."""
+    """The queues of this member after each response of the other member, which the broker lists."""
     found = []
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Offsets a broadcasting consumer keeps itself: in RocketMQ's file, replaced whole."""
+"""Offsets that a broadcasting consumer stores: in RocketMQ's file, replaced atomically."""
 
 import asyncio
 from pathlib import Path

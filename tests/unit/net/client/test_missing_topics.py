@@ -25,7 +25,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 
 
 def handle(_message: ReceivedMessage) -> None:
-    """Acknowledges."""
+    """Acknowledge every received message."""
 
 
 @pytest.mark.parametrize("kind", [Consumer, PopConsumer])

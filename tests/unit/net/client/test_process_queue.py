@@ -1,4 +1,4 @@
-"""Offsets under out-of-order acknowledgements, ordered hand-out, drops and flow control."""
+"""Offsets with out-of-order acknowledgements, ordered delivery, drops and flow control."""
 
 from hypothesis import given
 from hypothesis import strategies as st

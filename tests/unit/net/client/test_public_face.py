@@ -1,4 +1,5 @@
-"""What a program gets from `import turbopump`: every error, and options that say what they want."""
+"""The public names of `import turbopump`: every error, and option errors that name the allowed
+values."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""The pull consumer: positions, reading ahead, polls, commits, and what it does about failures."""
+"""The pull consumer: positions, reading ahead, polls, commits, and its handling of failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ def two(cluster: ScriptedCluster) -> ScriptedCluster:
 
 
 def on(story: Callable[[PullConsumer], Awaitable[None]], **more: Any) -> None:
-    """Plays a story with a started consumer, and closes it."""
+    """Run a story with a started consumer, then close it."""
     more = {"consume_from": ConsumeFrom.FIRST} | more
 
     async def whole() -> None:

@@ -1,4 +1,4 @@
-"""The pull loop of a queue: where it begins, how each failure is met, and how long it waits."""
+"""The pull loop of a queue: its start, its reaction to each failure, and its waits."""
 
 import asyncio
 from typing import Any
@@ -87,7 +87,7 @@ def test_where_a_queue_begins(
 
 
 def test_a_retry_topic_is_read_from_its_beginning(one: ScriptedCluster) -> None:
-    """What is in it was meant for this group, wherever the group begins in other topics."""
+    """All its messages are for this group, whichever start the group has in other topics."""
     one.routes[RETRY] = one.route(1, "a")
     one.named("a").queues[RETRY, 0] += one.named("a").queues[TOPIC, 0]
     run(consumer(consume_from=ConsumeFrom.LAST), 0.1)
@@ -96,7 +96,7 @@ def test_a_retry_topic_is_read_from_its_beginning(one: ScriptedCluster) -> None:
 
 
 def test_an_offset_that_is_not_known_is_never_committed(one: ScriptedCluster) -> None:
-    """0 would be committed in its place, and the group would begin anew."""
+    """Otherwise 0 would be committed, and the group would restart from the beginning."""
     one.fail("a", RequestCode.QUERY_CONSUMER_OFFSET, *[ConnectError("gone")] * 99)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A push consumer's share: when it is computed, what it takes and gives up, its locks."""
+"""A push consumer's assignment: its computation, added and revoked queues, their locks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ def queues(*numbers: int, broker: str = "a") -> list[MessageQueue]:
 
 
 def consumer(**more: Any) -> Consumer:
-    """A member "unit" of group G, from the first message on; it handles nothing by itself."""
+    """A consumer "unit" of group G that starts at the first message and handles none by itself."""
     made = Consumer(
         "G",
         NAME_SERVER,
@@ -51,7 +51,7 @@ def of_topic(made: Consumer) -> list[MessageQueue]:
 def on(
     cluster: ScriptedCluster, story: Callable[[Consumer], Awaitable[None]], **more: Any
 ) -> Consumer:
-    """Plays a story with a started consumer, and closes it."""
+    """Run a story with a started consumer, then close it."""
     made = consumer(**more)
 
     async def whole() -> None:
@@ -64,7 +64,7 @@ def on(
 
 @pytest.fixture
 def four(cluster: ScriptedCluster) -> ScriptedCluster:
-    """One broker with four queues, and the group's retry topic."""
+    """A broker with four queues, and the group's retry topic."""
     cluster.add("a", queues=4, topics=(TOPIC,))
     cluster.routes[RETRY] = cluster.route(1, "a")
     return cluster
@@ -109,7 +109,8 @@ def test_new_queues_of_a_route_are_taken_with_its_refresh(four: ScriptedCluster)
 
 
 def test_a_broker_that_forgot_the_member_gets_a_heartbeat_first(four: ScriptedCluster) -> None:
-    """A restarted broker lists no member until the next heartbeat: nothing is given up for that."""
+    """A restarted broker lists no members until their next heartbeats: no queue is given up for
+    that."""
 
     async def story(made: Consumer) -> None:
         beats = len(four.made(RequestCode.HEART_BEAT))
@@ -233,7 +234,8 @@ def test_a_lock_that_went_to_another_member_ends_the_queue(four: ScriptedCluster
 
 
 def test_without_a_lock_no_ordered_message_is_handed_out(four: ScriptedCluster) -> None:
-    """The broker gives a lock to another member 60 s after its last renewal: 30 s are safe."""
+    """The broker may lock a queue for a different member 60 s after the last renewal: 30 s are
+    safe."""
 
     async def story(made: Consumer) -> None:
         four.fail("a", LOCK, *[ConnectError("gone")] * 999)

@@ -1,4 +1,4 @@
-"""Routes as clients read them: what can be sent to, what can be read, where brokers are."""
+"""Routes as clients read them: queues for sends, queues for pulls, addresses of brokers."""
 
 from turbopump.net.client.routes import BrokerTable, interpret, provisional
 from turbopump.net.wire.queues import MessageQueue

@@ -1,4 +1,4 @@
-"""How a node's configuration file is replaced."""
+"""The replacement of a node's configuration file."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ BEFORE = "# mine\na=1\nb=2\n"
 
 
 class Fragile(RealFiles):
-    """The process dies before a rename, which is the `left`-th one from now."""
+    """Files on which the process dies before the `left`-th rename from now."""
 
     def __init__(self, left: int) -> None:
         super().__init__()

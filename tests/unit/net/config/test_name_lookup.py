@@ -10,7 +10,7 @@ from turbopump.net.config.name_lookup import NameServerLookup
 
 
 class Names:
-    """The DNS of a loop."""
+    """The DNS resolver of a loop."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, list[str]] = {"names": ["10.0.0.2", "10.0.0.1"]}

@@ -1,4 +1,4 @@
-"""What all nodes' configurations have in common, on one that is made up."""
+"""The common part of all nodes' configurations, tested with an invented one."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,5 @@
-"""A gRPC server without a socket: a loop whose time stands still, and a transport that keeps."""
+"""A gRPC server without a socket: a loop with a stopped clock, and a transport that keeps its
+output."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from turbopump.net.grpc.server import why_no_grpc
 
 
 class StillLoop:
-    """What a hub needs of a loop; `run` is one turn, `wait` lets time pass."""
+    """The part of a loop that a hub uses; `run` runs one turn, `wait` advances the clock."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -57,7 +58,7 @@ class StillLoop:
 
 
 class Wire:
-    """A transport that keeps what is written; `full` makes it say so after each write."""
+    """A transport that keeps written bytes; `full` makes it pause the writer after each write."""
 
     def __init__(self, connection: GrpcConnection) -> None:
         self.connection = connection
@@ -71,7 +72,7 @@ class Wire:
         return "127.0.0.1", 4_000
 
     def set_write_buffer_limits(self) -> None:
-        """Those of the loop."""
+        """Do nothing: the loop's limits do not matter here."""
 
     def set_protocol(self, connection: GrpcConnection) -> None:
         self.connection = connection
@@ -102,7 +103,7 @@ class Wire:
 
 
 class Bench:
-    """Connections of one hub whose service echoes, keeps or streams."""
+    """Connections of a hub whose service echoes, keeps or streams messages."""
 
     def __init__(self, **changes: int) -> None:
         self.loop = StillLoop()
@@ -131,7 +132,7 @@ class Bench:
 
 
 def hear(connection: GrpcConnection, data: bytes) -> None:
-    """A peer sends, as much at once as a read takes."""
+    """Deliver a peer's bytes in reads of the usual maximum size."""
     room = connection.get_buffer(0)
     while data:
         part = data[: len(room)]

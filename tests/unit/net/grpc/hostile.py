@@ -1,4 +1,4 @@
-"""A channel whose server is the test: what it writes is kept, what the test says it hears."""
+"""A channel whose server is the test, which reads the channel's bytes and sets the server's."""
 
 import asyncio
 from typing import Any, cast
@@ -7,7 +7,7 @@ from turbopump.net.grpc.channel import GrpcChannel, _Connection
 
 
 class Script:
-    """The transport of one connection."""
+    """The transport of a connection."""
 
     def __init__(self, client: _Connection) -> None:
         self.client = client
@@ -22,13 +22,13 @@ class Script:
         self.out += data
 
     def say(self, data: bytes, size: int = 1 << 16) -> None:
-        """The server's bytes come in pieces, until the client closes."""
+        """Deliver the server's bytes in pieces, until the client closes."""
         for at in range(0, len(data), size):
             if not self.is_over:
                 self.client.data_received(data[at : at + size])
 
     def close(self) -> None:
-        """Of either side."""
+        """Close the connection, from either side."""
         if not self.is_over:
             self.is_over = True
             self.client.connection_lost(None)
@@ -37,7 +37,7 @@ class Script:
 
 
 class Scripted(GrpcChannel):
-    """Its connections are scripts."""
+    """A channel whose connections are scripts."""
 
     def __init__(self) -> None:
         super().__init__("far:1")
@@ -49,5 +49,5 @@ class Scripted(GrpcChannel):
         return client
 
     def ask(self, timeout_ms: int = 60_000) -> "asyncio.Task[list[bytes]]":
-        """Begin a call; it has gone out when a turn of the loop is over."""
+        """Begin a call; its request is sent at the end of the loop's turn."""
         return asyncio.create_task(self.call("/S/M", b"request", [], timeout_ms))

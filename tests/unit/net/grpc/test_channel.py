@@ -1,4 +1,4 @@
-"""The client's side of a call, against our own server, without a socket."""
+"""The client's side of a call, against Turbopump's server, without a socket."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from turbopump.pyx.h2 import pairs
 
 
 class Pipe:
-    """A transport whose other end is a connection of our server."""
+    """A transport whose other end is a connection of Turbopump's server."""
 
     def __init__(self, bench: Bench, client: Any) -> None:
         self.bench = bench
@@ -39,7 +39,7 @@ class Pipe:
         self.back()
 
     def back(self) -> None:
-        """The server's answers come."""
+        """Deliver the server's responses."""
         while (self.bench.loop.due or self.wire.out) and not self.closed:
             self.bench.loop.run()
             out, self.wire.out = self.wire.out, b""

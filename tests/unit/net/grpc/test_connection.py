@@ -1,4 +1,4 @@
-"""What a peer of a gRPC connection gets, and what it can make the server keep."""
+"""The responses to a peer of a gRPC connection, and the limits of the memory that it can occupy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Make = Callable[..., Bench]
 
 
 def ends(wire: Wire) -> dict[int, bytes]:
-    """By stream what its trailers say, as far as they are plain text."""
+    """Trailers by stream, as far as they are plain text."""
     return {
         stream: payload
         for kind, stream, flags, payload in frames(wire.out)
@@ -149,7 +149,7 @@ def test_pings_and_settings_are_answered_while_they_are_read(bench: Make, flood:
     assert (sum(1 for _ in frames(wire.out)), wire.closed) == (10_000, "")
     wire.full = True
     hear(one, flood * 500)
-    hear(one, flood * 400)  # what was read when the socket was full
+    hear(one, flood * 400)  # data that was read while the socket became full
     assert (wire.reads, wire.closed) == (False, "")
     other, good = made.connect()
     hear(other, call(1, b"good"))
@@ -177,7 +177,8 @@ def test_a_window_beyond_its_limit_ends_the_stream_or_the_connection(bench: Make
 
 
 def test_a_peer_that_was_told_all_closes_first(bench: Make) -> None:
-    """A socket that is closed before all of it is read resets what the peer has not taken yet."""
+    """Closing a socket with unread bytes would reset the connection, and the peer would lose unread
+    responses."""
     made = bench()
     one, wire = made.connect()
     hear(one, call(1, b"good") + frame(h2.GOAWAY, 0, bytes(8)))

@@ -1,4 +1,4 @@
-"""Messages out of bytes, and what a client may say about them."""
+"""Messages decoded from bytes, and the flags that a client may set."""
 
 import gzip
 
@@ -19,7 +19,7 @@ def test_messages_come_whole_however_they_are_cut(cut: int) -> None:
 
 
 def test_bytes_that_come_one_by_one_are_not_copied_each_time() -> None:
-    """16 MiB in pieces of a byte held the loop for seconds."""
+    """16 MiB in pieces of a byte must not block the loop for seconds."""
     reader, data = MessageReader(1 << 20, gzip=False), framed(bytes(1 << 19))
     assert reader.feed(data[:-9]) == []
     held = reader._held
@@ -49,7 +49,7 @@ def test_bytes_that_are_no_message_end_the_call(data: bytes, packs: bool, code: 
 
 @pytest.mark.parametrize("rest", [b"\xff\xff\xff\xff", b"\0\0\0\1x"])
 def test_what_is_refused_is_not_held(rest: bytes) -> None:
-    """The hub counts what each reader holds, by what it said before."""
+    """The hub accounts for a reader by its last `held`, which an error must leave unchanged."""
     reader = MessageReader(1_000, gzip=False)
     assert reader.feed(b"\1") == []
     with pytest.raises(GrpcError):

@@ -1,4 +1,5 @@
-"""What a server can do to our client: a call ends with one sentence, and the next one connects."""
+"""Hostile servers of Turbopump's client: a call ends with a one-line error, and the next call
+connects."""
 
 import asyncio
 import re
@@ -34,7 +35,7 @@ GOOD = HELLO + headers(*HEAD) + frame(h2.DATA, 1, framed(b"good")) + status(b"0"
 
 
 async def outcome(one: Scripted, said: bytes, size: int = 1 << 16) -> list[bytes] | Exception:
-    """How a call ends whose server says this, then closes."""
+    """The result of a call whose server sends these bytes, then closes."""
     asked = one.ask()
     await asyncio.sleep(0)
     one.scripts[-1].say(said, size)
@@ -48,7 +49,7 @@ async def outcome(one: Scripted, said: bytes, size: int = 1 << 16) -> list[bytes
 
 
 def play(said: bytes, size: int = 1 << 16) -> Exception:
-    """The error of a call; behind it an honest server answers the next one."""
+    """The error of a call; afterwards an honest server answers the next call."""
 
     async def both() -> Exception:
         one = Scripted()
@@ -152,7 +153,8 @@ def test_headers_ahead_of_the_answer_are_not_the_answer() -> None:
 
 @pytest.mark.parametrize("one", [frame(h2.PING, 0, bytes(8)), HELLO])
 def test_a_flood_ends_the_connection(one: bytes) -> None:
-    """Where there is no time to answer; else each is answered, as long as the server takes that."""
+    """The whole flood arrives before the client can answer; otherwise each frame is answered as
+    long as the server reads."""
 
     async def call() -> None:
         far = Scripted()

@@ -1,4 +1,4 @@
-"""How a connection of a gRPC port begins: handshakes take turns, and nothing waits for ever."""
+"""The start of connections to a gRPC port: handshakes take turns, and each has a timeout."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ AT_ONCE = REQUESTS_OF_TURN // HANDSHAKE_REQUESTS
 
 
 class Openings:
-    """Peers of one port, whose context comes when the test gives it."""
+    """Peers of a port whose TLS context is ready when the test sets it."""
 
     def __init__(self, made: Bench) -> None:
         self.made = made
@@ -69,7 +69,7 @@ def test_handshakes_take_turns(openings: Openings) -> None:
         hear(cast(GrpcConnection, one), Peer().says())
     answered = [sum(1 for _, wire in ports if wire.out)]
     for _ in range(3):
-        # A waiting peer is not read: it could send more than is ever looked at.
+        # A waiting peer is not read, because it could send more than the server processes.
         assert all(bool(wire.out) == wire.reads for _, wire in ports)
         openings.made.loop.run()
         answered.append(sum(1 for _, wire in ports if wire.out))

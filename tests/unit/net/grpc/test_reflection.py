@@ -1,4 +1,4 @@
-"""What a client can learn of services by reflection, and what it cannot make the server do."""
+"""Services that a client can list by reflection, and the limits of its requests."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,7 +28,7 @@ def words(version: str, name: str) -> Any:
 
 
 class Asking:
-    """A stream of one version of reflection."""
+    """A stream of a single version of reflection."""
 
     def __init__(
         self,

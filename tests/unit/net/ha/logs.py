@@ -1,4 +1,4 @@
-"""A log in memory for the machines of replication, and what a shell does with their actions."""
+"""A log in memory for the replication machines, and a shell that executes their actions."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ START = LogOffset(0)
 
 @dataclass
 class MemoryLog:
-    """The bytes [min, end) of a log; both a MasterLog and what a replica appends to."""
+    """The bytes [min, end) of a log, used as a master's log and as a replica's."""
 
     data: bytearray = field(default_factory=bytearray)
     epochs: Epochs = field(default_factory=Epochs)
@@ -67,7 +67,7 @@ class MemoryLog:
 
 @dataclass
 class Shell:
-    """Does a replica's actions on a log; `sent` is for the master."""
+    """Executes a replica's actions on a log; `sent` has the bytes for the master."""
 
     replica: Replica
     log: MemoryLog
@@ -98,7 +98,7 @@ class Shell:
                     self.closed.append(reason)
 
     def connect(self, now_ms: int = 0) -> None:
-        """The connection that was asked for stands."""
+        """Establish the requested connection."""
         self.do(self.replica.on_tick(now_ms), now_ms)
         self.do(self.replica.on_connected(self.log.state(), now_ms), now_ms)
 
@@ -111,7 +111,7 @@ class Shell:
 
 
 def on_the_wire(log: MemoryLog, actions: list[Action]) -> bytes:
-    """What a master's actions send."""
+    """The bytes that a master's actions send."""
     parts = []
     for action in actions:
         if isinstance(action, Send):

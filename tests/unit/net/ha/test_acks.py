@@ -1,4 +1,5 @@
-"""How many copies a send needs, and when it has them: the rows of ha.md 1.6, 2.1 and 3."""
+"""The number of copies that a send needs, and the time when it has them: the rows of ha.md 1.6, 2.1
+and 3."""
 
 import pytest
 
@@ -45,7 +46,7 @@ def group(*members: int, acked: dict[int, int] | None = None) -> SyncState:
 
 
 class Sends:
-    """Pending sends that are pushed, as a reign does, what copies of the log there are."""
+    """Pending sends that are released by the acknowledged copies, as in a term."""
 
     def __init__(self, copies: Copies, min_in_sync_replicas: int = 1) -> None:
         self.pending = PendingSends(OK, TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT)
@@ -115,7 +116,7 @@ def test_acknowledgements_release_in_order() -> None:
 
 
 def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
-    """The set shrank below it between writing and answering."""
+    """The set shrank below the message's need between the append and the response."""
     state = group(1, 2, acked={2: 0})
     sends = Sends(state, min_in_sync_replicas=2)
     later = sends.add(LogOffset(100), ALL)
@@ -126,7 +127,7 @@ def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
 
 
 def test_an_answer_may_demote_the_master() -> None:
-    """What is done with an answer may lead to anything, also to the end of the reign."""
+    """A callback of a response may have any effect, also the end of the term."""
     state = group(1, 2, acked={2: 0})
     sends = Sends(state)
     laters = [sends.add(LogOffset(100), ALL) for _ in range(3)]
@@ -138,7 +139,8 @@ def test_an_answer_may_demote_the_master() -> None:
 
 
 def test_a_master_that_is_demoted_fails_what_waits() -> None:
-    """RocketMQ clears the set and releases them as done: two acknowledged messages were lost."""
+    """RocketMQ clears the set and releases the sends as successful: two acknowledged messages were
+    lost."""
     sends = Sends(group(1, 2, acked={2: 0}))
     laters = [sends.add(LogOffset(100), ALL) for _ in range(3)]
     sends.pending.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
@@ -146,7 +148,8 @@ def test_a_master_that_is_demoted_fails_what_waits() -> None:
 
 
 def test_what_the_master_does_not_count_yet_is_not_safe_alone_either() -> None:
-    """Its disk is slower than a replica that joins meanwhile: that one must have it, too."""
+    """The master's disk is slower than a replica that joins meanwhile: the replica must have the
+    message, too."""
     state = group(1)
     sends = Sends(state)
     later = sends.add(LogOffset(1500), ALL)

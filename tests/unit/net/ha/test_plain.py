@@ -1,4 +1,4 @@
-"""Default HA: a real pair's streams through both machines, and the rules of ha.md 1."""
+"""Default HA: the streams of a real pair through both machines, and the rules of ha.md 1."""
 
 import random
 
@@ -180,7 +180,7 @@ def positions(log: MemoryLog, actions: list[Action]) -> list[tuple[int, int]]:
     [(0, [(2000, 500)]), (1700, [(1700, 300), (2000, 500)]), (2500, [])],
 )
 def test_where_the_stream_starts(report: int, expected: list[tuple[int, int]]) -> None:
-    """A new replica gets the last file only; frames span no file."""
+    """A new replica receives only the last file; no frame crosses a file boundary."""
     machine, log = connection_of(0, 2500)
     assert machine.on_tick(9000) == []
     actions = machine.on_bytes(Report(LogOffset(report)).encode(), 0)
@@ -214,7 +214,7 @@ def test_bounds_and_ends() -> None:
     assert machine.on_tick(20_001) == [Close("the replica is silent")]
 
 
-# --- who counts: HAServerTest
+# --- the replicas that count: HAServerTest
 
 GAP = 268_435_456
 

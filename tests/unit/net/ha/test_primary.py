@@ -1,4 +1,4 @@
-"""The machine of a replica's connection at the master."""
+"""The master's state machine for a replica's connection."""
 
 import pytest
 from tests.unit.net.ha.logs import MemoryLog, on_the_wire
@@ -18,7 +18,7 @@ def log_of(end: int, pairs: dict[int, int] | None = None, *, begin: int = 0) -> 
 
 
 def connection_of(log: MemoryLog, **options: int) -> PrimaryConnection:
-    """Behind the handshake."""
+    """A connection after the handshake."""
     machine = PrimaryConnection(PrimaryOptions(**options), log, 0)
     assert machine.on_bytes(Handshake(2).encode(), 0)
     return machine
@@ -44,7 +44,7 @@ def test_the_answer_has_the_epochs_and_the_end() -> None:
     expected = HandshakeReply(LogOffset(700), log.epochs).encode()
     assert machine.on_bytes(Handshake(2).encode(), 0) == [Send(expected)]
     assert machine.on_bytes(Handshake(2).encode(), 5) == []  # sent again because we were late
-    assert machine.on_tick(10_000) == []  # silent until it says where it stands
+    assert machine.on_tick(10_000) == []  # silent until the replica reports its position
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The replica's machine: where it cuts, what it records, when it leaves."""
+"""The replica's state machine: its truncations, recorded epochs, and closed connections."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def epochs(pairs: dict[int, int]) -> Epochs:
 def shell_of(
     pairs: dict[int, int] | None = None, end: int = 0, *, epoch: int = -1, **options: bool | int
 ) -> Shell:
-    """A replica that has just said its handshake."""
+    """A replica that has just sent its handshake."""
     log = MemoryLog(bytearray(b"x" * end), epochs(pairs or {}))
     shell = Shell(Replica(ReplicaOptions(2, **options)), log)
     shell.do(shell.replica.follow("master:10912", epoch, 0))
@@ -56,7 +56,7 @@ def piece(at: int, body: bytes = b"", *, epoch: int = 1, start: int = 0, confirm
 
 
 def following(pairs: dict[int, int], end: int, **options: bool | int) -> Shell:
-    """A replica that has the master's log whole, and the master's list."""
+    """A replica that has the master's whole log and epoch list."""
     shell = shell_of(pairs, end, **options)
     shell.feed(reply(pairs, end))
     assert shell.replica.state is State.TRANSFER
@@ -73,7 +73,7 @@ def test_the_handshake_is_said_once() -> None:
     assert shell.take() == Handshake(2, True, True).encode()
     for now_ms in range(0, 20_000, 100):
         shell.do(shell.replica.on_tick(now_ms))
-    assert shell.take() == b""  # a second one is how RocketMQ's replicas end in a livelock
+    assert shell.take() == b""  # a second handshake leads RocketMQ's replicas into a livelock
 
 
 def test_lost_connections_are_made_again_soon_and_then_less_often() -> None:
@@ -114,7 +114,7 @@ def test_a_connection_nobody_asked_for_is_closed() -> None:
     assert replica.on_connected(MemoryLog().state(), 0) == [Close("not asked for")]
 
 
-# --- the handshake: own epochs and end, the master's, what is done before the position is sent
+# --- the handshake: own epochs and end, the master's, the actions before the position is sent
 
 CUTS = {
     "P1": ({0: 0}, 1000, {0: 0, 1: 900}, 1100, Truncate(900), {0: 0, 1: 900}),
@@ -203,7 +203,7 @@ def test_a_log_that_contradicts_the_master_from_its_beginning_is_not_removed_if_
 
 
 def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
-    """Retention took the epochs that both had; the tails contradict each other, unconfirmed."""
+    """Retention removed the common epochs; the unconfirmed tails contradict each other."""
     for confirm, state in ((290, State.TRANSFER), (291, State.SUSPEND)):
         shell = shell_of({12: 100, 15: 274}, 299)
         shell.log.confirm = LogOffset(confirm)
@@ -215,7 +215,8 @@ def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
 
 
 def test_a_log_of_which_nothing_is_confirmed_begins_anew_wherever_it_begins() -> None:
-    """Its first file went by age, or it has the master's last one; its epochs are damaged."""
+    """The log's first file expired, or it has only the master's last file; its epochs are
+    damaged."""
     shell = shell_of({}, 0)
     begin = LogOffset(1000)
     shell.log = MemoryLog(bytearray(b"y" * 300), Epochs(), begin, begin, believed=begin)
@@ -226,7 +227,7 @@ def test_a_log_of_which_nothing_is_confirmed_begins_anew_wherever_it_begins() ->
 
 
 def test_s1_a_log_without_believable_epochs_is_not_taken_for_new() -> None:
-    """It is removed and fetched again; RocketMQ's would be kept and reported as empty."""
+    """The log is removed and copied again; RocketMQ would keep it and report it as empty."""
     shell = shell_of({}, 0)
     shell.log = MemoryLog(bytearray(b"y" * 300), Epochs(), believed=LogOffset(0))
     shell.log.confirm = LogOffset(300)
@@ -313,7 +314,8 @@ def test_r19_a_master_whose_log_begins_behind_ours_makes_us_start_anew() -> None
     assert shell.take() == Ack(0).encode()
     shell.feed(piece(2000, b"x"))
     assert (shell.log.min, shell.log.end, shell.log.epochs) == (2000, 2001, epochs({1: 0}))
-    # It may not have to lead before it knows how far queues had counted that it has nothing of.
+    # The replica must not become master before it knows the counts of queues without a message
+    # here.
     assert shell.take() == b""
     shell.feed(piece(2001, b"y"))
     shell.do(shell.replica.on_tick(RETRY_MAX_MS))
@@ -323,7 +325,8 @@ def test_r19_a_master_whose_log_begins_behind_ours_makes_us_start_anew() -> None
 
 
 def test_a_log_whose_counts_are_still_wanted_is_a_learners_in_its_next_life() -> None:
-    """Seed 910181 of `ha`: the master takes the first word for where it goes on."""
+    """Seed 910181 of `ha`: the master treats the first acknowledgement as the replica's
+    position."""
     log = MemoryLog(bytearray(b"x" * 50), epochs({1: 0}))
     shell = Shell(Replica(ReplicaOptions(2)), log)
     shell.do(shell.replica.follow("master:10912", 1, 0))

@@ -1,4 +1,4 @@
-"""The SyncStateSet at its master: shrinking, expanding, and what counts as confirmed."""
+"""The SyncStateSet at its master: shrinking, expanding, and the confirmed offset."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_alone_everything_is_confirmed() -> None:
 
 
 def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
-    """Under SYNC_FLUSH a new master's own log may not be durable yet."""
+    """With SYNC_FLUSH a new master's own log may not be durable yet."""
     state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
     assert state.on_tick(0) is None
     assert state.confirm_offset == 900 == state.all_end()
@@ -58,7 +58,8 @@ def test_confirmed_is_what_all_members_have() -> None:
     assert state.confirm_offset == START
     ack(state, 3, 1200)
     assert state.confirm_offset == 1200
-    ack(state, 3, 1600)  # ahead of what the master counts, as its own disk is slower
+    # ahead of the offset that the master counts, because the master's own disk is slower
+    ack(state, 3, 1600)
     assert state.confirm_offset == 1500
 
 
@@ -69,7 +70,7 @@ def test_r06_a_connection_that_said_nothing_holds_confirm() -> None:
     state.on_connected(2, 77, False, 5)
     state.on_log(LogOffset(1600))
     assert state.confirm_offset == 1400
-    assert ack(state, 2, 1600, 6) is None  # the older connection's, on its way still
+    assert ack(state, 2, 1600, 6) is None  # a late acknowledgement from the older connection
     assert state.confirm_offset == 1400
     state.on_ack(2, 77, LogOffset(1350), 7)
     assert state.confirm_offset == 1400  # and it does not go back
@@ -117,7 +118,7 @@ def test_who_leaves_is_asked_once_a_period() -> None:
 
 
 def test_a_member_that_follows_a_growing_log_stays() -> None:
-    """It never has all, but always what there was a moment ago."""
+    """The member never has the whole log, but always has the log of a moment ago."""
     state = state_of(1, 2)
     for now_ms in range(0, 60_000, 500):
         state.on_log(LogOffset(START + now_ms + 500))
@@ -136,7 +137,7 @@ def test_an_idle_member_stays() -> None:
 
 def test_a_lost_connection_is_left_out_at_once() -> None:
     state = state_of(1, 2, 3)
-    assert state.on_disconnected(2, 99, 1) is None  # an older one of it
+    assert state.on_disconnected(2, 99, 1) is None  # an older connection of replica 2
     assert state.on_disconnected(2, 2, 1) == Proposal(1, frozenset({1, 3}), 5)
 
 
@@ -177,7 +178,7 @@ def test_who_joins(at: int, learner: bool, expected: bool) -> None:
 
 
 def test_nobody_joins_before_the_start_of_the_epoch() -> None:
-    """Bytes before it may be another epoch's, not yet cut (KIP-320, rule 4)."""
+    """Bytes before it may belong to a different epoch and be cut later (KIP-320, rule 4)."""
     state = state_of(1, 3, confirm=800)
     state.on_connected(2, 2, False, 0)
     assert ack(state, 2, START - 1) is None
@@ -185,7 +186,7 @@ def test_nobody_joins_before_the_start_of_the_epoch() -> None:
 
 
 def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
-    """The reply is lost: the replica may have been taken in."""
+    """The reply is lost: the controller may have added the replica."""
     state = state_of(1)
     state.on_log(LogOffset(1500))
     state.on_connected(2, 2, False, 0)
@@ -198,10 +199,11 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     state.on_disconnected(2, 2, 20)
     assert state.required == {1, 2} and state.confirm_offset == 1500
     again = state.on_tick(10 + PROPOSE_AGAIN_MS)
-    assert again == Proposal(2, frozenset({1}), 5, fence=True)  # what is wanted is in force
+    assert again == Proposal(2, frozenset({1}), 5, fence=True)  # the wanted set is in force
     state.on_refused(2, 1500)
     assert state.all_end() < 1600
-    assert state.on_agreed(frozenset({1, 2}), 6, 3000)  # seen by the next look: it was taken in
+    # seen at the next check: the controller had added the replica
+    assert state.on_agreed(frozenset({1, 2}), 6, 3000)
     shrink = state.on_tick(3000)
     assert shrink is not None and shrink.members == {1} and state.required == {1, 2}
     assert state.on_agreed(frozenset({1}), 7, 3001)
@@ -243,7 +245,8 @@ def test_r02_the_set_is_the_controllers() -> None:
 
 
 def test_a_replica_behind_under_load_is_waited_for() -> None:
-    """Alone all is confirmed at once: without waiting no replica could ever have all of it."""
+    """A master alone confirms all at once: without a wait no replica could ever have the whole
+    log."""
     state = state_of(1)
     state.on_connected(2, 2, False, 0)
     state.on_log(LogOffset(2000))
@@ -299,7 +302,7 @@ def test_what_minimum_is_held_against() -> None:
 
 
 class Storm:
-    """A master's set, a controller, and a network that loses and delays what they say."""
+    """A master's set, a controller, and a network that loses and delays their messages."""
 
     def __init__(self, seed: int, wait_ms: int) -> None:
         self.rng = random.Random(seed)
@@ -357,7 +360,8 @@ class Storm:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("wait_ms", [0, 3_000])
 def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: int) -> None:
-    """And confirmOffset never goes back, nor beyond what the controller's set has said it has."""
+    """confirmOffset never decreases, and never exceeds the acknowledgements of the controller's
+    set."""
     storm = Storm(seed, wait_ms)
     state, confirm = storm.state, START
     sets = 0
@@ -374,19 +378,20 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: in
             said = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
             assert all(at is not None and at >= state.confirm_offset for at in said.values())
         confirm = state.confirm_offset
-    # Few of them keep up for as long as who was waited for has to.
+    # Few replicas keep up for the time that a formerly slow replica needs.
     assert sets > (0 if wait_ms else 3) and confirm > START
 
 
 class TestAMemberThatSendsWaitFor:
-    """haMaxTimeSendsWait: looked at every 100 ms, as the broker does."""
+    """haMaxTimeSendsWait, checked every 100 ms as in the broker."""
 
     WAIT_MS = 3_000
 
     def run(
         self, state: SyncState, start_ms: int, end_ms: int, slow: int = 3, *, acks: bool = False
     ) -> tuple[int, Proposal] | None:
-        """The log grows at each look, all but `slow` have it at once; the first proposal."""
+        """Grow the log at each check; all but `slow` have it at once. Returns the first
+        proposal."""
         for now_ms in range(start_ms, end_ms, 100):
             end = START + 10 + now_ms
             state.on_log(LogOffset(end))
@@ -399,14 +404,14 @@ class TestAMemberThatSendsWaitFor:
         return None
 
     def test_leaves_long_before_it_counts_as_not_caught_up(self) -> None:
-        """So early that the controller can agree within that time."""
+        """The controller has time to agree before the limit."""
         state = state_of(1, 2, 3)
         found = self.run(state, 100, 15_000)
         assert found is not None
         assert (found[0], found[1].members) == (2_800, {1, 2})
 
     def test_counts_until_the_controller_agreed(self) -> None:
-        """Never fewer copies than were promised."""
+        """The set never has fewer copies than promised."""
         state = state_of(1, 2, 3)
         assert self.run(state, 100, 15_000) is not None
         assert state.required == {1, 2, 3}
@@ -417,7 +422,7 @@ class TestAMemberThatSendsWaitFor:
     @pytest.mark.parametrize(("least", "stay"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 3})])
     def test_stays_where_too_few_would_be_left(self, least: int, stay: set[int]) -> None:
         state = state_of(1, 2, 3, min_in_sync_replicas=least)
-        ack(state, 2, START, 500)  # it was slower for a moment less
+        ack(state, 2, START, 500)  # replica 2 became slow a moment later than 3
         state.on_log(LogOffset(1500))
         found = None
         for now_ms in range(600, 10_000, 100):
@@ -472,7 +477,7 @@ class TestAMemberThatSendsWaitFor:
         assert back is not None and back[0] - left[0] == 3_000, "that is long ago"
 
     def test_a_disk_of_three_seconds_is_not_waited_for(self) -> None:
-        """It acknowledges each time all there was when its sync began."""
+        """Each time, the replica acknowledges the log's end at the start of its sync."""
         state = state_of(1, 2, 3)
         end = started = START
         left = None

@@ -10,7 +10,7 @@ from turbopump.net.wire.hosts import pack
 
 
 class Alarm:
-    """A timer that the test lets run."""
+    """A timer that a test fires."""
 
     def __init__(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self.delay_ms = delay_ms
@@ -22,7 +22,7 @@ class Alarm:
 
 
 class Line:
-    """A link that keeps what is sent; encoded and decoded, as a real one would."""
+    """A link that records sent commands, encoded and decoded as on a real connection."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []

@@ -1,4 +1,4 @@
-"""The table of handlers and its answers of its own."""
+"""The table of handlers, and the responses of the table itself."""
 
 import pytest
 

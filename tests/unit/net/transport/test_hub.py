@@ -1,4 +1,5 @@
-"""What connections share: whose unsent bytes are given up when all together have too many."""
+"""The common limit of connections: the choice of the connection to close when all together have too
+many unsent bytes."""
 
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from turbopump.net.wire.command import FRAME_MAX
 
 
 class Unread:
-    """A connection that has so many bytes unsent, and took none since a time (0: it takes some)."""
+    """A connection with `unsent` bytes, blocked since a time (0: it is not blocked)."""
 
     def __init__(self, name: str, unsent: int, blocked_since: float, log: list[str]) -> None:
         self.peer = SimpleNamespace(address=name)

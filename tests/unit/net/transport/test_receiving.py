@@ -1,4 +1,4 @@
-"""Frames out of reads of any size, and the memory that takes."""
+"""Frames from reads of any size, and their memory."""
 
 import struct
 
@@ -15,7 +15,7 @@ def framed(body: bytes) -> bytes:
 
 
 class Reader:
-    """Feeds a receiver as a loop does: into the room it gives, at most as much as fits."""
+    """Feeds a receiver as a loop does: at most the offered room at once."""
 
     def __init__(self, area: Area, max_frame: int = FRAME_MAX, address: int = 1) -> None:
         self.peer = Peer(f"10.0.0.{address}:1", bytes([10, 0, 0, address, 0, 0, 0, 1]), self)
@@ -86,7 +86,7 @@ def test_the_oldest_incomplete_frame_is_cut_where_all_hold_too_much() -> None:
         reader.feed(b"\0")
     assert [one.cut for one in readers] == [True, True, False, False]
     assert area.in_use == 2 * SIZE_MIN
-    # A frame that ends makes room, and what begins then is young.
+    # A complete frame frees its room, and the next frame counts as young.
     readers[2].feed(FRAMES[1][1:] + b"\0")
     readers.append(Reader(area))
     readers[4].feed(b"\0")

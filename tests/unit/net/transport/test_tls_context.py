@@ -1,4 +1,4 @@
-"""Contexts made anew when their files change; broken new files change nothing."""
+"""Contexts are rebuilt when their files change; broken new files change nothing."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from turbopump.net.transport.tls_context import TlsContext
 
 
 def renew(folder: Path) -> bytes:
-    """Another certificate and key, as tools replace them; gives the certificate."""
+    """Replace certificate and key as tools do; returns the certificate."""
     certificate, key = _make_self_signed()
     for name, content in (("cert.pem", certificate), ("key.pem", key)):
         (folder / f"{name}.new").write_bytes(content)
@@ -55,7 +55,7 @@ def test_files_that_fit_no_more_change_nothing(
             os.unlink(tmp_path / "cert.pem")
         else:
             (tmp_path / "cert.pem").write_bytes(broken)
-        # Between the first look and the second the other file may be replaced, too.
+        # The second file may also be replaced between the two checks.
         asyncio.run(context.look())
         assert not caplog.records, number
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_without_files_there_is_one_for_ever() -> None:
 
 
 def test_the_first_one_is_made_by_a_thread_for_all_who_ask() -> None:
-    """To make a certificate takes tens of ms, and a package to be imported before."""
+    """A certificate takes tens of ms, after the import of a package."""
     made_by: list[threading.Thread] = []
 
     def make() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Which has the loop next: connections that have more to be handled, and requests in steps."""
+"""The order of turns: connections with more requests, and requests in steps."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ class Loop:
 
 
 class Busy:
-    """Has so many requests that were read; a turn handles up to 8 of them."""
+    """A connection with `left` received requests; a turn handles up to 8 of them."""
 
     def __init__(self, loop: Loop, name: str, left: int, log: list[str]) -> None:
         self.turns, self.name, self.left, self.log = loop.turns, name, left, log
@@ -83,7 +83,7 @@ def test_reads_between_two_turns_share_their_number_of_requests() -> None:
 
 
 class Hungry(Busy):
-    """Its pulls are given 1 MiB a turn."""
+    """A connection whose pulls return 1 MiB a turn."""
 
     def continue_turn(self) -> None:
         self.left -= 1
@@ -158,7 +158,7 @@ def test_a_request_that_ends_in_its_first_step_is_answered_at_once(peer) -> None
 
 
 class Sender:
-    """Has always more to be read than one read brings."""
+    """A connection that always has more bytes than a read returns."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop, self.taken, self.paused = loop, 0, False

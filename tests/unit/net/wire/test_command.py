@@ -1,4 +1,5 @@
-"""Frames: both header codecs, what Java's are forgiven, and what closes a connection."""
+"""Frames: both header codecs, tolerated errors of Java's clients, and errors that close a
+connection."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Bodies of controller requests: what is refused, and in which forms keys are read."""
+"""Bodies of controller requests: refused bodies, and the accepted forms of keys."""
 
 import pytest
 

@@ -25,7 +25,7 @@ HOST = pack("10.0.0.5:10911")
 
 
 def stored(body: bytes, *, sys_flag: int = 0, properties: bytes = b"", offset: int = 0) -> bytes:
-    """One record as the log holds it."""
+    """A record as the log stores it."""
     area = bytearray(4096 + len(body))
     size = record.append(
         Region(area),
@@ -146,7 +146,8 @@ def test_batch_elements_are_bounded_by_the_body() -> None:
         if size != 20 + 1 + 2 + 4:
             with pytest.raises(BadBody):
                 list(decode_batch(batch[:size]))
-    # What is stored may say any size, as RocketMQ ignores it; what is sent must say its own.
+    # A stored message may have any size field, which RocketMQ ignores; a sent message must have the
+    # right one.
     assert list(decode_batch(batch, strict=True)) == list(decode_batch(batch))
     for size in (-8, 0, len(batch), 1 << 30):
         wrong = size.to_bytes(4, "big", signed=True) + batch[4:]

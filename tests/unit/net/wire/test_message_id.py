@@ -1,4 +1,4 @@
-"""Both ids of a message."""
+"""Both ids of a message: the client's unique id and the log's offset id."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Handles of popped messages and what answers say of offsets (messages.md 4.4)."""
+"""Handles of popped messages, and the offsets in responses (messages.md 4.4)."""
 
 import pytest
 from tests.unit.broker.pop.answers import read_counts, read_offsets
@@ -69,7 +69,7 @@ def test_offsets_of_an_answer() -> None:
 
 
 def test_counts_of_an_ordered_answer() -> None:
-    """First deliveries have no entry of their own (ConsumerOrderInfoManager.update)."""
+    """First deliveries have no count of their own (ConsumerOrderInfoManager.update)."""
     first = {QueueOffset(5): 0, QueueOffset(6): 0}
     assert order_counts(RetryKind.NORMAL, 2, first) == "0 2 0"
     again = {QueueOffset(5): 2, QueueOffset(6): 1}

@@ -1,4 +1,4 @@
-"""The bounds and the errors of filter expressions; what they are worth is in tests/wire."""
+"""The limits and errors of filter expressions; their values are tested in tests/wire."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Peers that follow a script, and the loads they get."""
+"""Scripted peers, and the loads that connect to them."""
 
 import json
 import select
@@ -70,7 +70,8 @@ Script = Callable[[Request], bytes | None]
 
 @dataclass
 class Peer:
-    """Answers each request with what the script says; None closes, and it is `gone`."""
+    """A server that answers requests from a script; a None closes the connection and sets
+    `gone`."""
 
     script: Script
     chunk: int = 1 << 20
@@ -154,7 +155,7 @@ def fine(request: Request) -> bytes:
 
 
 def backlog(end: int) -> Script:
-    """A queue of `end` messages, ten a pull."""
+    """A script of a queue with `end` messages, ten a pull."""
 
     def script(request: Request) -> bytes:
         count = min(10, end - request.queue_offset)

@@ -42,7 +42,7 @@ def test_all_is_sent_and_answered(stage: Stage, window: int, chunk: int) -> None
 
 @pytest.mark.parametrize("window", [1, 3, 300])
 def test_bodies_of_a_corpus_go_by_turns(window: int) -> None:
-    """Also those that fill the buffer for themselves, between many that are small."""
+    """The bodies include some that fill the buffer alone, between many small ones."""
     bodies = [b"a" * 10, b"", b"b" * 300_000, b"c" * 777]
     ends = list(itertools.accumulate(map(len, bodies)))
     with ExitStack() as stack:
@@ -149,7 +149,7 @@ def test_a_peer_that_never_answers_ends_it(stage: Stage) -> None:
 
 
 def test_a_latency_begun_in_the_warm_up_is_none(stage: Stage) -> None:
-    """The first answer is held back until the warm-up is over; then it counts as a message."""
+    """The first response is held back until the warm-up has ended; it then counts as a message."""
 
     def after_warm_up(request: Request) -> bytes:
         if request.number == 0:
@@ -164,7 +164,7 @@ def test_a_latency_begun_in_the_warm_up_is_none(stage: Stage) -> None:
 
 
 def test_a_schedule_counts_from_when_a_request_was_due(stage: Stage) -> None:
-    """No coordinated omission: one answer is late, and so are all that were due meanwhile."""
+    """No coordinated omission: a late response delays all requests that were due meanwhile."""
 
     def late_once(request: Request) -> bytes:
         if request.number == 10:
@@ -212,7 +212,7 @@ def test_a_stop_from_another_thread_ends_it(stage: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_damaged_answers_end_a_load_one_way_or_another(stage: Stage, seed: int) -> None:
-    """Worth its name under the sanitizers."""
+    """The test is most useful with the sanitizers."""
     chosen = random.Random(seed)
 
     def damaged(request: Request) -> bytes:

@@ -26,7 +26,7 @@ def test_a_queue_shorter_than_it_seemed_ends_where_it_ends(stage: Stage) -> None
 
 
 def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
-    """20: nothing here, go on there; 21: you are wrong, go there; 2: not now."""
+    """Code 20: no messages, continue there; 21: wrong offset, continue there; 2: not now."""
 
     def script(request: Request) -> bytes:
         if request.queue_offset == 0:
@@ -45,7 +45,7 @@ def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("reply", "errors"),
     [
-        ((0, 0, records(1)), {}),  # it would bring the same for ever
+        ((0, 0, records(1)), {}),  # the same offset would return the same messages forever
         ((0, None, records(1)), {}),
         ((20, 0, b""), {}),
         ((21, None, b""), {}),

@@ -1,4 +1,4 @@
-"""A load whose connections are lost and come back."""
+"""A load that loses its connections and reconnects."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ def reconnecting(stage: Stage, *renewals: tuple[int, Script], **limits: int) -> 
 
 @pytest.mark.parametrize("interval_ns", [0, 50_000])
 def test_a_lost_connection_goes_on_with_a_new_socket(stage: Stage, interval_ns: int) -> None:
-    """What was in flight has failed, all else is counted once, also with a schedule."""
+    """Requests in flight failed, all others are counted once, also with a schedule."""
     stage.send(lambda request: fine(request) if request.number < 30 else None, 4)
     ended, peer = reconnecting(stage, (0, fine), messages=100, interval_ns=interval_ns)
     assert ended == DONE
@@ -58,7 +58,7 @@ def test_a_lost_connection_goes_on_with_a_new_socket(stage: Stage, interval_ns: 
 
 
 def test_a_refusal_moves_the_connection_once_it_was_served(stage: Stage) -> None:
-    """14 of a broker that was the master: the connection is made anew; at the start it is not."""
+    """Code 14 comes from a broker that was the master: the load reconnects, except at the start."""
 
     def demoted(request: Request) -> bytes:
         return answer(request.opaque, 14 if request.number in (0, 20) else 0)

@@ -1,4 +1,4 @@
-"""A group of three real stores with a history: epochs, switches, a ledger of what was received."""
+"""A group of three real stores with a history: epochs, switches, a ledger of received messages."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Group:
         return self.folder / name
 
     def open(self, name: str) -> None:
-        """A store, new or again."""
+        """Open a store for the first time, or again."""
         config = StoreConfig(
             str(self.root(name)),
             mapped_file_size_commit_log=FILE_SIZE,
@@ -63,7 +63,7 @@ class Group:
         self.logs[name] = store.replicated(NOW_MS)
 
     def elect(self, name: str, epoch: int = 0) -> None:
-        """Another master; all others have its list then."""
+        """Make a different broker the master; all others receive its epoch list."""
         self.epoch = epoch or self.epoch + 1
         self.leads = name
         start = self.logs[name].to_master(self.epoch, NOW_MS)
@@ -74,7 +74,7 @@ class Group:
                 record_epochs(log, self.logs[name].epochs)
 
     def write(self, count: int, topic: str = "T", **more: Any) -> None:
-        """Messages that all have, that are confirmed and acknowledged; some were read."""
+        """Send messages that all replicas have, confirmed and acknowledged; some are also read."""
         for _ in range(count):
             self.send(topic, **more)
         self.replicate()
@@ -89,7 +89,7 @@ class Group:
         properties: bytes = b"",
         body: bytes | None = None,
     ) -> Claim:
-        """A message at the master, and what its sender receives."""
+        """Send a message to the master, and record its sender's response."""
         self.number += 1
         queue_id = self.number % 3 if queue_id is None else queue_id
         if body is None:
@@ -117,7 +117,7 @@ class Group:
         return claim
 
     def replicate(self, *names: str) -> None:
-        """The others have all that the master has."""
+        """Copy the master's log to the others."""
         leader = self.logs[self.leads]
         for name in names or tuple(self.logs):
             log = self.logs[name]
@@ -127,37 +127,37 @@ class Group:
                     log.append(log.end, b"".join(leader.view(log.end, size)), NOW_MS)
 
     def confirm(self) -> None:
-        """All of it."""
+        """Confirm the whole log in all stores."""
         leader = self.logs[self.leads]
         for log in self.logs.values():
             log.confirm_to(LogOffset(leader.end), NOW_MS)
 
     def stop(self) -> None:
-        """In order."""
+        """Close all stores cleanly."""
         for store in self.stores.values():
             store.close(NOW_MS)
         self.stores.clear()
 
     def ledger(self) -> Path:
-        """The file of what was received."""
+        """Write the ledger file of the received messages."""
         path = self.folder / "run.jsonl"
         path.write_text("".join(map(encode, self.entries)))
         return path
 
     def options(self, **more: Any) -> AuditOptions:
-        """Of an audit of all of it."""
+        """Options of an audit of the whole group."""
         stores = tuple(f"{name}={self.root(name)}" for name in self.logs)
         given = {"ledgers": (str(self.ledger()),), "block_bytes": BLOCK, **more}
         return AuditOptions(stores, **given)
 
     def audit(self, **more: Any) -> Audit:
-        """Without Spark."""
+        """Run the audit without Spark."""
         return run(None, self.options(**more))
 
     # Damage
 
     def copied(self, folder: Path) -> "Group":
-        """The same in another folder, to be damaged; of one that was stopped."""
+        """A copy of a stopped group in a different folder, to be damaged."""
         assert not self.stores, "it is stopped"
         made = copy(self)
         made.folder, made.entries = folder, list(self.entries)
@@ -183,12 +183,12 @@ class Group:
 
 
 def claims(group: Group) -> list[Claim]:
-    """What senders received."""
+    """Claims of the senders."""
     return [one for one in group.entries if isinstance(one, Claim) and not one.read]
 
 
 def only(audit: Audit, *names: str) -> Verdict:
-    """The first of the verdicts named, which are the only ones on something broken."""
+    """The first named verdict, after a check that exactly the named ones have findings."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
     return audit.of(names[0])
@@ -213,7 +213,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Group]]:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Group:
-    """Three stores with some files, five epochs, one of them without a write; stopped."""
+    """Three stopped stores with some files and five epochs, one of them without a write."""
     made = Group(tmp_path_factory.mktemp("template") / "group")
     made.elect("a", 1)
     made.write(40)

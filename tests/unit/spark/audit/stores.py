@@ -1,4 +1,4 @@
-"""Stores as an audit sees them after their scans, made of a few numbers, without a file."""
+"""Scanned stores for an audit, built from a few numbers without files."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def replica(
     start: int = 0,
     **more: Any,
 ) -> AuditedReplica:
-    """A replica whose log files have 1,000 bytes each; without epochs it has no list."""
+    """A replica with log files of 1,000 bytes each; without `epochs` it has no list."""
     files = tuple(
         LogFile(f"/data/{name}/commitlog/{base:020d}", base, FILE)
         for base in range(start - start % FILE, max(end, start + 1), FILE)
@@ -45,16 +45,16 @@ def log(
     loose: tuple[int, ...] = (),
     count: int = 1,
 ) -> AuditedLog:
-    """Its log, with messages unless it is said otherwise."""
+    """The audited log of a replica, with messages by default."""
     return AuditedLog(of, {}, {}, list(behind), loose, count)
 
 
 def logs_of(*replicas: AuditedReplica) -> list[AuditedLog]:
-    """Of each of them."""
+    """The audited logs of several replicas."""
     return [log(one) for one in replicas]
 
 
 def told(tally: Tally) -> list[str]:
-    """What is wrong, with its store, in order; then what cannot be decided."""
+    """Findings with their stores, in order; then the undecided points."""
     verdict = tally.verdict()
     return [*(f"{one.store}: {one.what}" for one in verdict.findings), *verdict.undecided]

@@ -1,4 +1,4 @@
-"""One claim of a client against what lies at its place: found, excused, or a broken promise."""
+"""A client's claim against the record at its place: found, excused, or a broken promise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def judged(
 
 
 def said(found: Judged) -> list[tuple[str, str]]:
-    """(store, what) of all that was broken."""
+    """(store, finding) of all broken promises."""
     tallies = (found.acked, found.consumed, found.writers)
     return [(one.store, one.what) for tally in tallies for one in tally.findings]
 

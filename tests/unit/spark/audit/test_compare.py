@@ -1,4 +1,4 @@
-"""Replicas held against each other: who leads, where their logs part, and which bytes differ."""
+"""Comparison of replicas: the leader, the points where logs diverge, and the differing bytes."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def digested(of: AuditedReplica, *pieces: tuple[int, int, bytes]) -> DigestRepor
 
 
 class Bytes:
-    """The verdicts on digests; no file is read."""
+    """The verdicts on digests; the test has no files."""
 
     def __init__(self, *logs: AuditedLog, **points: int) -> None:
         self.equal, self.truncation = Tally("confirmed-equal"), Tally("truncation")
@@ -90,7 +90,8 @@ class Bytes:
 
 @pytest.fixture(autouse=True)
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A difference is at the third byte of its run, in a record that begins before it."""
+    """A reader for tests without files: differences are at the third byte of a run, in an earlier
+    record."""
     monkeypatch.setattr(compare, "first_difference", lambda one, other, start, end: start + 2)
     monkeypatch.setattr(compare, "record_at", lambda file, at: Lies(at - 9, "T", 1, 33))
 

@@ -1,4 +1,4 @@
-"""Blocks of logs: where they are divided, what digests tell, and the first byte that differs."""
+"""Blocks of logs: their boundaries, the comparison of digests, and the first differing byte."""
 
 import hashlib
 from pathlib import Path

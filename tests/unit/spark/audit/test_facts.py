@@ -1,4 +1,4 @@
-"""The messages of a log as facts, ledgers as summaries, and where else a lost message may lie."""
+"""The messages of a log as facts, ledgers as summaries, and other places of lost messages."""
 
 import gzip
 import hashlib
@@ -49,7 +49,7 @@ class Log:
         self._buffer = bytearray(8_192)
 
     def add(self, queue_offset: int, body: bytes = b"", key: str = "", **more: Any) -> int:
-        """A message of topic T, queue 0; its log offset."""
+        """Append a message to topic T, queue 0; returns its log offset."""
         at = self.end
         fields = {"topic": b"T", "queue_id": 0, "sys_flag": 0, "more": b""} | more
         properties = (f"UNIQ_KEY\x01{key}\x02".encode() if key else b"") + fields.pop("more")
@@ -198,7 +198,7 @@ def test_claims_of_parts_that_were_cut_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_packed_ledger_of_a_writer_that_was_killed(tmp_path: Path) -> None:
-    """What was written before counts; it ended in a traceback."""
+    """Entries written before the kill count; the rest must not end in a traceback."""
     path = tmp_path / "a.jsonl.gz"
     many = [Claim(False, "T", 0, number, digest_of(b"%d" % number)) for number in range(2_000)]
     data = gzip.compress("".join(map(encode, many)).encode())
@@ -226,7 +226,7 @@ def test_a_packed_ledger_that_is_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pairs", ["[[1e400,0]]", "[[1,-Infinity]]", "[[NaN,0]]", "[[1]]", "5"])
 def test_epoch_lists_that_are_none(tmp_path: Path, pairs: str) -> None:
-    """An infinite epoch ended in a traceback."""
+    """An infinite epoch must not end in a traceback."""
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"kind":"truncated","store":"a","from":9,"to":5,"own":{pairs}}}\n')
     with pytest.raises(LedgerError, match="own cannot be"):

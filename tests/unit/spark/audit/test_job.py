@@ -64,7 +64,7 @@ def test_what_cannot_be_used(group: Group, tmp_path: Path, capsys: Output) -> No
 
 
 def test_no_spark_is_needed(group: Group) -> None:
-    """Nor imported: a JVM costs a second and a gigabyte."""
+    """Spark is not imported either: a JVM takes a second and a gigabyte."""
     code = (
         "import sys; from turbopump.spark.audit.job import main; code = main(sys.argv[1:]); "
         "assert 'pyspark' not in sys.modules; sys.exit(code)"
@@ -87,7 +87,7 @@ def test_nothing_is_changed(group: Group) -> None:
 
 
 def test_claims_are_judged_in_rounds(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each holds no more claims than the bound, and all together come to the same."""
+    """Each round holds a bounded number of claims, and all rounds together give the same result."""
     group.entries.append(Claim(False, "T", 1, 4000, digest_of(b"gone"), log_offset=100))
     expected = group.audit()
     rounds: list[int] = []

@@ -1,4 +1,4 @@
-"""The format of ledgers: what is written is read again, in parts too, and nothing else is taken."""
+"""The format of ledgers: written entries can be read, in parts too, and other lines are refused."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A log put together from the reports of its files, and its epoch list held against it."""
+"""A log joined from the reports of its files, and compared with its epoch list."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from turbopump.spark.audit.verdicts import Finding, Tally
 
 
 def report(of: AuditedReplica, number: int, end: int | None = None, **more: Any) -> FileReport:
-    """Of one file: full unless its records end somewhere."""
+    """The report of a file, which is full unless `end` is given."""
     file = of.files[number]
     made = FileReport(task_of(of, file))
     made.end = file.end if end is None else end
@@ -68,7 +68,7 @@ def test_a_file_that_ends_early_is_damage_where_the_log_goes_on() -> None:
 
 
 def test_files_behind_the_end_are_bytes_behind_it() -> None:
-    """Above what is confirmed records behind a hole are what a crash left."""
+    """Above the confirmed offset, records after a hole are leftovers of a crash."""
     of = replica("a", 2500, confirm=1600)
     last = report(of, 2, 2400, count=3)
     found, records, _ = joined(of, report(of, 0), report(of, 1, 1700), last)

@@ -1,4 +1,4 @@
-"""Damage of each kind is found where it is, and a group without any passes."""
+"""Damage of each kind is found at its place, and a group without damage passes."""
 
 import struct
 from pathlib import Path
@@ -24,7 +24,7 @@ FLAG_AT, BODY_AT = 16, 88
 
 
 def write_epochs(group: Group, name: str, pairs: list[tuple[int, int]], crc: int = -1) -> None:
-    """The epoch file, and no second copy."""
+    """Write the epoch file without its backup copy."""
     lines = b"".join(b"%d-%d\n" % pair for pair in pairs)
     crc = masked_crc32(lines) if crc < 0 else crc
     path = group.root(name) / "epochFileCheckpoint"
@@ -98,7 +98,7 @@ def test_a_flipped_byte_that_no_checksum_covers(group: Group) -> None:
 
 
 def test_all_replicas_changed_alike(group: Group) -> None:
-    """Equal bytes are not the right ones: the ledger knows."""
+    """Replicas with equal bytes may still be wrong: the ledger shows it."""
     claim = claims(group)[5]
     assert claim.log_offset is not None
     other = bytes(reversed(group.read("a", claim.log_offset + BODY_AT, 6)))
@@ -114,7 +114,7 @@ def test_all_replicas_changed_alike(group: Group) -> None:
 
 
 def test_an_acknowledged_message_is_missing(make: Make) -> None:
-    """One that only the old master had, and that went as it should not have been acknowledged."""
+    """The message was only on the old master and must not have been acknowledged."""
     group = make()
     group.elect("a")
     group.write(20)
@@ -130,7 +130,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     finding = verdict.findings[0]
     assert (finding.topic, finding.queue_id, finding.queue_offset) == lost.place
     assert "is another message there" in finding.what and "nowhere else" in finding.what
-    # Nothing came in its place.
+    # Here no message is at the place of the lost one.
     group.entries.append(Claim(False, "T", 0, 1000, digest_of(b"never"), log_offset=point))
     group.entries.remove(lost)
     verdict = only(group.audit(), "acked-survives")
@@ -158,7 +158,7 @@ def test_a_message_that_was_read_vanished(group: Group) -> None:
 
 
 def diverged(make: Make) -> tuple[Group, int]:
-    """The old master keeps a message of its own, and appends what the new one writes behind it: it
+    """The old master keeps its own message, and appends the new master's bytes after it: its log
     was cut by position only."""
     group = make()
     group.elect("a")
@@ -202,7 +202,7 @@ def test_a_replica_that_would_be_cut_below_what_it_confirmed(make: Make) -> None
 
 
 def test_bytes_that_a_handshake_would_keep(make: Make) -> None:
-    """Not confirmed, but of one epoch by both lists."""
+    """The bytes are not confirmed, but belong to the same epoch in both lists."""
     group = make()
     group.elect("a")
     group.write(20)
@@ -244,7 +244,7 @@ def test_an_epoch_that_begins_elsewhere(group: Group) -> None:
         and f"begins at {pairs[1][1]} in b" in one.what
         for one in verdict.findings
     )
-    # The bytes in between have two labels.
+    # The bytes in between have different epochs in the two logs.
     assert any("the byte is of epoch 1 here, of epoch 3" in one.what for one in verdict.findings)
 
 
@@ -298,7 +298,7 @@ def test_a_replica_that_has_nothing(make: Make) -> None:
 
 
 def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
-    """Its log begins where those of the others are not confirmed any more."""
+    """Its log begins after the other replica's confirmed offset."""
     group = make(names=("a", "b"))
     group.elect("a")
     for _ in range(90):
@@ -321,7 +321,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     assert (finding.store, finding.log_offset) == ("c", end + 102)
     assert finding.position == (end + 102) % FILE_SIZE
     assert group.read("c", end + 102, 1) != b"\0"
-    # Of a store that was killed nothing can be said, but where a cut was reported.
+    # For a killed store there is no verdict, except where a cut was reported.
     (group.root("c") / "abort").write_text("1")
     verdict = group.audit().of("truncation")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and verdict.undecided[0].startswith("c:")
@@ -331,7 +331,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
 
 
 def test_a_whole_record_behind_a_cut(group: Group) -> None:
-    """RocketMQ moves a position (R11): the tail still has magic and CRC."""
+    """RocketMQ only lowers a position (R11): the tail still has magic and CRC."""
     last = claims(group)[-1]
     assert last.log_offset is not None
     end = group.audit().stores[0].end
@@ -356,7 +356,7 @@ def test_a_transfer_ends_anywhere(make: Make) -> None:
     group.send(told=False)
     leader, log = group.logs["a"], group.logs["b"]
     log.append(log.end, b"".join(leader.view(log.end, 50)), 0)
-    # As a process leaves it that is killed there: closing would cut it.
+    # As a process killed now leaves the files: a clean close would truncate the log.
     root = group.root("b")
     killed = {path: path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
     group.stop()
@@ -405,7 +405,7 @@ def test_cuts_that_were_written_down(group: Group) -> None:
 
 
 def test_old_files_went_by_age(group: Group) -> None:
-    """Of a replica, then of the one that leads, too."""
+    """The files expired on a replica, then also on the master."""
     first = group.root("c") / "commitlog" / f"{0:020d}"
     first.unlink()
     audit = group.audit(leader="a")
@@ -452,7 +452,8 @@ def test_the_list_of_findings_is_bounded(group: Group) -> None:
 
 
 def test_what_is_told_of_is_looked_for(group: Group) -> None:
-    """Also if the first messages by their places are others than the first by their log offsets."""
+    """The messages shown in a report are searched for, whether they are the first by queue or by
+    log offset."""
     some = [one for one in claims(group) if one.queue_id == 2][5:8]
     for one in some:
         group.entries.append(Claim(False, *one.place, digest_of(b"never %d" % one.queue_offset)))

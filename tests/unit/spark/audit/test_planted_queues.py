@@ -1,4 +1,4 @@
-"""Queues that are not what the log says are found, and what cannot be compared is counted."""
+"""Queues that contradict the log are found, and records that cannot be compared are counted."""
 
 import shutil
 import struct
@@ -21,7 +21,7 @@ QUEUE_OFFSET_AT = 20
 
 @pytest.mark.parametrize("add, what", [(-1, "was given before"), (1, "missing before")])
 def test_queue_offsets(group: Group, add: int, what: str) -> None:
-    """Of a message in all replicas alike, as a master counted wrong."""
+    """The message is the same in all replicas: its master counted wrong."""
     last = [one for one in claims(group) if one.queue_id == 1][-1]
     group.entries = [one for one in group.entries if not isinstance(one, Claim)]
     assert last.log_offset is not None
@@ -51,7 +51,7 @@ def test_a_queue_that_points_elsewhere(group: Group) -> None:
 
 
 def test_a_consume_queue_that_was_removed(group: Group) -> None:
-    """Not one unit is there to be compared: that is no proof that all are right."""
+    """Without any unit to compare there is no proof that all are right."""
     shutil.rmtree(group.root("b") / "consumequeue" / "T" / "1")
     verdict = group.audit(leader="b").of("queue-offsets")
     missing = sum(one.queue_id == 1 for one in claims(group))
@@ -67,7 +67,7 @@ def test_a_consume_queue_that_was_removed(group: Group) -> None:
 
 @pytest.mark.parametrize("number", [1, -1])
 def test_a_file_of_a_queue_is_missing(group: Group, number: int) -> None:
-    """Between others, or behind them: its records were dispatched once."""
+    """The file lies between others, or is the last: its records were dispatched once."""
     folder = group.root("b") / "consumequeue" / "T" / "1"
     gone = sorted(folder.iterdir())[number]
     gone.unlink()
@@ -86,7 +86,7 @@ def test_a_file_of_a_queue_is_missing(group: Group, number: int) -> None:
 
 
 def test_the_oldest_file_of_a_queue_went(group: Group) -> None:
-    """It may have gone with age: nothing tells."""
+    """The file may have expired: nothing distinguishes the cases."""
     folder = group.root("b") / "consumequeue" / "T" / "1"
     sorted(folder.iterdir())[0].unlink()
     verdict = group.audit().of("queue-offsets")
@@ -141,7 +141,7 @@ def test_tags_codes_of_queue_extensions(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_goes_on_behind_the_log(group: Group) -> None:
-    """Of a cut log the queues have to be cut, too (R12)."""
+    """The queues of a truncated log have to be truncated, too (R12)."""
     last = [one for one in claims(group) if one.queue_id == 2][-1]
     at = (last.queue_offset + 1) * 20
     path = group.root("a") / "consumequeue" / "T" / "2" / f"{at - at % 200:020d}"

@@ -1,4 +1,4 @@
-"""A record and the unit of its queue: what has to agree, and what nothing can be said of."""
+"""A record and its queue unit: the fields that must agree, and the cases without a verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ EXTENSION = -(1 << 31) - 5
 
 
 class Queues:
-    """A queue whose units are given."""
+    """Queues that return a given unit."""
 
     def __init__(self, unit: Unit | None, reaches: bool = True, code: int | None = 0) -> None:
         self._unit, self._reaches, self._code = unit, reaches, code
@@ -53,7 +53,7 @@ def unit(log_offset: int = LOG_OFFSET, size: int = SIZE, code: int = 0) -> Unit:
 def checked(
     queues: Queues, properties: bytes = b"", topic: str = "T", **more: Any
 ) -> tuple[Tally, NotCompared]:
-    """What comes of one record at log offset 1064 with that unit."""
+    """The check's result for a record at log offset 1064 with that unit."""
     row = [0] * 40
     text = b"...." + properties
     row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET] = 2, 7
@@ -162,7 +162,7 @@ def test_what_was_not_compared_is_told_with_its_number() -> None:
 
 
 def write(root: Path, topic: str, queue_id: int, base: int, *units: tuple[int, int, int]) -> None:
-    """A queue file whose first unit is the base-th; (0, 0, 0) leaves a hole."""
+    """Write a queue file that begins at unit `base`; (0, 0, 0) leaves a hole."""
     folder = root / FOLDER / topic / str(queue_id)
     folder.mkdir(parents=True, exist_ok=True)
     data = bytearray(len(units) * UNIT_SIZE)

@@ -1,4 +1,4 @@
-"""What an audit says: each finding with its place, the first ones in order, the rest counted."""
+"""The report of an audit: findings with their places, the first ones in order, the rest counted."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Export to a dataset: all that was selected, whole or not at all, and what is said of it."""
+"""Export to a dataset: all selected messages, completely or not at all, and the report."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ COMPRESSED = 0x1
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Five messages of T, and one of another topic."""
+    """Five messages of T, and one of a different topic."""
     root = str(tmp_path_factory.mktemp("store"))
     config = StoreConfig(
         root, mapped_file_size_commit_log=65_536, max_hash_slot_num=64, max_index_num=100
@@ -129,7 +129,7 @@ def test_what_cannot_be_exported(
     words: tuple[str, ...],
     sentence: str,
 ) -> None:
-    """The root of the file system ended in a traceback."""
+    """The root of the file system as a target must not end in a traceback."""
     monkeypatch.chdir(tmp_path)
     code, said = refused(capsys, store, *words)
     assert code == 2 and said.startswith(sentence)

@@ -13,7 +13,7 @@ from turbopump.spark.export.ninja import Numbers, Ragged, Strings
 
 
 def sliced(values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """As an Arrow array has them, somewhere in a larger buffer."""
+    """Offsets and bytes as in an Arrow array that is part of a larger buffer."""
     sizes = np.cumsum([7, *map(len, values)])
     return sizes.astype(np.int64), np.frombuffer(b"........"[:7] + b"".join(values), np.uint8)
 
@@ -47,7 +47,7 @@ def test_ragged_bytes_are_those_of_mmap_ninja(tmp_path, batches) -> None:
 
 
 def test_mmap_ninja_makes_and_extends_every_array(tmp_path, monkeypatch) -> None:
-    """The files are not written beside it: only bodies go to the one that it made."""
+    """The library makes the files; only bodies are appended to its arrays directly."""
     called: dict[str, set[str]] = {"from_ndarray": set(), "extend_dir": set()}
     for name, folders in called.items():
         before = getattr(ninja_numpy, name)

@@ -1,4 +1,4 @@
-"""Buckets: one for each value, in order, as narrow as they say."""
+"""Buckets: each value has exactly one, in order, with the promised width."""
 
 import itertools
 import random
@@ -15,12 +15,12 @@ from turbopump.spark.throughput.buckets import (
 )
 
 _SHIFT = 8
-"""Bits of a value that has a bucket of its own."""
+"""Number of bits of the values that have their own bucket."""
 AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1, 0, 1, 2)]
 
 
 def bucket_of(value: int) -> int:
-    """The bucket of one value, by integers alone."""
+    """The bucket of a value, computed with integers alone."""
     if value < EXACT_BELOW:
         return value
     exponent = value.bit_length() - _SHIFT

@@ -1,4 +1,4 @@
-"""The arithmetic of the throughput job over small tables, by hand: what Spark says in SQL, too."""
+"""The arithmetic of the throughput job over small tables, in Python: the same as Spark's SQL."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -23,9 +23,9 @@ def moment(ms: int) -> datetime:
 
 
 def cells(*rows: Mapping[str, Any]) -> pa.Table:
-    """Cells of records; what a row does not say: topic t, queue 0, stored at 0 ms, born then.
+    """Cells of records; defaults of a row: topic t, queue 0, stored at 0 ms, born at that time.
 
-    Records lie behind each other in the log, each takes the next queue offset of its queue.
+    Records are consecutive in the log, and each has the next queue offset of its queue.
     """
     offsets: dict[tuple[str, int], int] = {}
     whole = []

@@ -1,4 +1,5 @@
-"""The report as a page: everything inside, names as text, bounded, also for odd results."""
+"""The report as a page: without external files, with names as text, bounded, also for odd
+results."""
 
 import json
 import re
@@ -108,7 +109,7 @@ def result(**changes: Any) -> Throughput:
 
 
 def test_the_longest_silences_are_told_however_short_they_are() -> None:
-    """Two outages of three seconds are no stalls of five."""
+    """Outages of three seconds are no stalls of at least five."""
     silences = tuple(
         {
             "level": level,
@@ -149,7 +150,8 @@ COPIES = CopyComparison(
 
 
 class Page(HTMLParser):
-    """Tags must close in order; keeps ids, tags and all that could load something."""
+    """A parser that checks that tags close in order, and records ids, tags and external
+    references."""
 
     VOID = frozenset({"meta", "br"})
 

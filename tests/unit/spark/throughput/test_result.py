@@ -1,4 +1,4 @@
-"""Results as data: times as text, tables that are cut, and plots that tell no names."""
+"""Results as data: times as text, truncated tables, and plots without names."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_choices_as_sql() -> None:
 
 
 class Frame:
-    """Stands for a frame of Spark; notes what is asked of it."""
+    """Stands for a frame of Spark; records its calls."""
 
     def __init__(self, journal: list[str]) -> None:
         self._journal = journal
@@ -148,7 +148,7 @@ def test_tables_are_written_below_their_place(overwrite: bool, is_large: bool, m
 
 
 def svg(text: str) -> ElementTree.Element:
-    """It is one element that stands for itself."""
+    """Parse a plot, which must be a single self-contained element."""
     assert text.startswith("<svg") and text.endswith("</svg>") and "<!--" not in text
     return ElementTree.fromstring(text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" '))
 
@@ -160,7 +160,7 @@ LINES = [
 
 
 def plotted() -> Iterator[str]:
-    """One of each kind; not drawn where tests are only looked for."""
+    """Yields a plot of each kind, so that no plot is drawn while tests are collected."""
     yield from (over_time(1, LINES, "a"), over_time(1, LINES, "a", log=True))
     yield over_time(1, [], "a")
     yield over_time(1, [Line([(0, None)], COLOURS[0])], "a", log=True)

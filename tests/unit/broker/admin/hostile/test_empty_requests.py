@@ -1,4 +1,4 @@
-"""Requests without header and body: RocketMQ 5.5.0 goes on with many of them (observed)."""
+"""Requests without header and body: RocketMQ 5.5.0 accepts many of them (observed)."""
 
 from typing import Any
 

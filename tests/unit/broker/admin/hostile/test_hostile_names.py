@@ -1,6 +1,7 @@
-"""Names that lead elsewhere, through every request code of a broker: no file goes, none is made.
+"""Names that lead out of the store's folder, through every request code of a broker: no file is
+removed or made.
 
-The walk is by code, not by handler: a code that is added is walked, too.
+The tests iterate over codes, not over handlers, so that they include new codes.
 """
 
 import itertools
@@ -69,7 +70,7 @@ NAMES = [
     "fileName",
     "mode",
 ]
-"""Every member of a header that names something, in all the ways headers spell it."""
+"""Header members that are names, in all spellings of headers."""
 
 ZEROS = [
     "queueId",
@@ -114,11 +115,11 @@ ILLEGAL = {
     RequestCode.GET_TOPIC_CONFIG: ResponseCode.TOPIC_NOT_EXIST,
     RequestCode.GET_TOPIC_STATS_INFO: ResponseCode.TOPIC_NOT_EXIST,
 }
-"""What RocketMQ answers, but for 215, where it answers 0 and looks for no folder."""
+"""RocketMQ's response codes, except that it answers 215 with 0 and deletes no folder."""
 
 
 def numbers(now_ms: int) -> dict[str, object]:
-    """Members that are no names, with what makes headers complete."""
+    """Header fields that hold no names: values that complete the headers."""
     fields: dict[str, object] = dict.fromkeys(ZEROS, 0)
     fields |= dict.fromkeys(("bornTimestamp", "g"), now_ms)
     fields |= dict.fromkeys(("defaultTopicQueueNums", "d", "readQueueNums", "writeQueueNums"), 4)
@@ -134,7 +135,7 @@ def numbers(now_ms: int) -> dict[str, object]:
 
 
 def bodies_of(name: str) -> list[bytes]:
-    """The bodies that name something, all the ways bodies spell it; and none."""
+    """Bodies that hold the name in all its places; and an empty body."""
     queue = {"topic": name, "brokerName": name, "queueId": 0}
     beans: list[dict[str, Any]] = [
         {
@@ -182,13 +183,13 @@ def bodies_of(name: str) -> list[bytes]:
 
 
 def tree(root: Path) -> set[str]:
-    """Every file and folder below `root`, but the tables of config, which are replaced."""
+    """Every file and folder below `root`, except for the tables of config, which are replaced."""
     paths = (str(path.relative_to(root)) for path in root.rglob("*"))
     return {path for path in paths if "/config/" not in path}
 
 
 def answered(answer: Command | Later[Command | None] | None) -> int | None:
-    """The code of an answer; None while there is none."""
+    """The response code; None while the response is pending."""
     if isinstance(answer, Later):
         answer = answer.value if answer.done else None
     return None if answer is None else answer.code
@@ -242,7 +243,8 @@ def test_what_a_name_of_no_topic_is_answered(line: Any) -> None:
 
 
 def test_a_topic_of_other_rules_can_be_deleted(line: Any, tmp_path: Path) -> None:
-    """From a topics.json that RocketMQ 3 wrote, say; but not one that leads elsewhere."""
+    """RocketMQ 3 may have written such a name to topics.json; a name that leaves the folder is
+    refused."""
     from turbopump.net.wire.topics import TopicConfig
 
     for name in ("a.b", ".."):

@@ -1,4 +1,4 @@
-"""Long answers are made in steps of bounded work, byte for byte what they would be at once."""
+"""Long responses are built in bounded steps and have the same bytes as if built at once."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -24,7 +24,7 @@ ROWS_OF_STEP = 5 * PIECE_ROWS
 
 
 class Work:
-    """Counts calls, and the most of them in one step."""
+    """Counts calls, and the maximum in a single step."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         self.count = self.most = 0
@@ -38,7 +38,7 @@ class Work:
 
 
 def ask(admin: Any, work: Work, code: int, **fields: object) -> tuple[Command, int]:
-    """The answer, and in how many steps it was made."""
+    """The response, and the number of steps that it took."""
     texts = {key: str(value) for key, value in fields.items()}
     request = new_request(code, fields=texts)
     before = work.count
@@ -196,7 +196,7 @@ def test_statistics_of_a_topic_with_many_queues(
 def test_a_table_that_cannot_fit_is_not_gathered(
     admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group of 60,000 topics with 16 queues each took a gigabyte, and then was refused."""
+    """A group with 60,000 topics of 16 queues each took a gigabyte before it was refused."""
     put_topics(admin, queues=2)
     for name in admin.broker.topics.names():
         admin.broker.offsets.commit("g", name, 0, 1, admin.now_ms)
@@ -224,7 +224,7 @@ def test_a_table_that_cannot_fit_is_not_gathered(
 def test_all_offsets_are_looked_through_once_and_in_steps(
     admin: Any, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]
 ) -> None:
-    """317 looked through all for each group: with as many groups it came to no end."""
+    """Request 317 searched all groups for each group, so that it did not end with many groups."""
     for number in range(MANY):
         admin.broker.offsets.commit(f"g{number}", "U", 0, 1, admin.now_ms)
         if number % 100 == 0:

@@ -1,4 +1,4 @@
-"""Requests as long as their codes take: refused before objects are made, or handled in steps."""
+"""Requests at their maximum length: refused before objects are made, or handled in steps."""
 
 from collections.abc import Generator
 
@@ -77,7 +77,7 @@ def test_many_locks_take_many_steps(admin) -> None:
     ],
 )
 def test_a_topic_of_many_queues_takes_steps(admin, monkeypatch, code, fields) -> None:
-    """Counted: how often the store or the table is asked for a queue in one step."""
+    """Counts the queries for queues that a step makes of the store or the table."""
     world, broker = admin.world, admin.broker
     broker.topics.put(TopicConfig("Wide", 9_000, 9_000), world.now_ms)
     broker.groups.put(SubscriptionGroupConfig("g"), world.now_ms)

@@ -1,4 +1,4 @@
-"""What a peer says is not kept at any length: tables count bytes, and names have an end."""
+"""Tables limit the bytes that peers can store in them, and the length of names."""
 
 import gc
 import tracemalloc
@@ -25,12 +25,12 @@ NOW = 1_000_000
 
 
 def text(number: int, size: int = LONG) -> str:
-    """A text that no other call makes."""
+    """A text that differs from the texts of all other calls."""
     return f"{number:07d}".ljust(size, "x")
 
 
 def kept(work: Callable[[], object]) -> int:
-    """Bytes that are there after `work` and were not before."""
+    """Number of bytes that `work` allocates and keeps."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -58,7 +58,7 @@ def test_no_request_leaves_a_long_text_behind(admin: Any) -> None:
     tracemalloc.start()
     try:
         for code in sorted(admin.world.table.codes):
-            ask_all(code)  # what a code makes at its first use is no text of a peer
+            ask_all(code)  # the first use of a code allocates objects that are no texts of a peer
             before = tracemalloc.get_traced_memory()[0]
             ask_all(code, ROUNDS)
             if tracemalloc.get_traced_memory()[0] - before > 2 * LONG:
@@ -157,7 +157,7 @@ def test_locks_of_long_names_are_refused(admin: Any, member: str) -> None:
 def test_what_tables_count_is_what_they_take(
     kit: Any, monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
-    """Filled by an attacker each table stays within what it says, and counts down to nothing."""
+    """A table that an attacker fills stays within its byte limit, and its count returns to zero."""
     monkeypatch.setattr(locks, "MAX_SIZE", 1 << 20)
     monkeypatch.setattr(producers, "MAX_SIZE", 1 << 20)
     monkeypatch.setattr(consumers, "MAX_MEMBERS", 1 << 20)

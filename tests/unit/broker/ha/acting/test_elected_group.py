@@ -1,4 +1,5 @@
-"""Acting in groups with controllers: who acts, and what an elected master asks first."""
+"""Acting replicas in groups with controllers: the choice of the acting replica, and the first
+requests of an elected master."""
 
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ TEXT = (
 
 
 class Elector(Bench):
-    """A broker whose controllers are these lines."""
+    """A broker whose controllers' answers are set by the test."""
 
     def __init__(self, world: World, address: str, names: Names) -> None:
         super().__init__(world, address, names)
@@ -172,7 +173,7 @@ def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) 
 def test_an_elected_master_takes_progress_only_of_what_escaped(
     make: Callable[..., Elector], more: str
 ) -> None:
-    """A deposed broker knows of deliveries that are in no other log."""
+    """A deposed broker has deliveries that are in no other log."""
     replica, elected = make(SLAVE, 2), make(OTHER, 3, more)
     replica.world.broker.delay._kept.current = {1: QueueOffset(7)}
     elected.leads = False

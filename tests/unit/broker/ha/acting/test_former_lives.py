@@ -1,5 +1,5 @@
-"""A replica that acts may not have copied its master's last deletion: what it commits and gives out
-is of a former life of the topic or the group, and does not count at the master that is back."""
+"""An acting replica may not have copied its master's last deletion: its commits and hand-outs then
+belong to a former life of the topic or the group, and the returning master ignores them."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def remake(bench: Bench, code: int, fields: dict[str, str]) -> None:
 
 @pytest.fixture
 def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
-    """A replica that acted, and its master, which is back."""
+    """A replica that acted, and its master, which has returned."""
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.say(_1=SLAVE)
     assert slave.world.broker.role.is_acting
@@ -52,7 +52,8 @@ def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
 def test_what_a_replica_did_in_a_former_life_does_not_count(
     pair: tuple[Bench, Bench], code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1018 of the suite `acting`: the master had offsets of before its deletion again."""
+    """Seed 1018 of the simulation `acting`: the master had offsets from before its deletion
+    again."""
     _, master = pair
     remake(master, code, fields)
     master.world.pass_time(1_500)
@@ -69,7 +70,7 @@ def test_what_it_did_in_this_life_counts(pair: tuple[Bench, Bench]) -> None:
 
 
 def test_a_replica_that_does_not_say_is_believed(pair: tuple[Bench, Bench]) -> None:
-    """A broker of another version answers with its offsets."""
+    """A broker of an older version returns its offsets only."""
     _, master = pair
     remake(master, *OF_GROUP)
     answer = master.names._answer
@@ -104,7 +105,7 @@ def test_deletions_that_are_none_keep_a_master_waiting(
 def test_another_replica_in_a_former_life_is_not_followed(
     make: Callable[..., Bench],  # noqa: F811
 ) -> None:
-    """It acted, and went, before it heard of a deletion that this replica knows of."""
+    """The other replica acted and left before it learned of a deletion that this replica knows."""
     other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
     slave = make(AS_SLAVE, SLAVE)
     other.say(_2=OTHER)

@@ -27,14 +27,14 @@ def ask(bench: Bench, client_id: str, code: int = RequestCode.LOCK_BATCH_MQ) -> 
 
 
 def locks(bench: Bench, client_id: str) -> int:
-    """How many of two queues a client gets."""
+    """Number of queues, of two, that a client locks."""
     answer = ask(bench, client_id)
     assert answer.code == 0, answer.remark
     return len(json.loads(answer.body)["lockOKMQSet"])
 
 
 def together(*benches: Bench) -> None:
-    """They hear of each other."""
+    """Make the brokers known to each other."""
     brokers = [bench.world.broker for bench in benches]
     benches[0].names.members = {one.config.broker_id: one.address for one in brokers}
     for bench in benches:
@@ -43,7 +43,7 @@ def together(*benches: Bench) -> None:
 
 @pytest.fixture
 def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:
-    """A master and its replica, both up for a while."""
+    """A master and its replica, both up for some time."""
     master, slave = make(TWO[0], MASTER), make(TWO[1], SLAVE)
     slave.has_master = True
     together(master, slave)
@@ -165,7 +165,7 @@ def test_a_request_for_very_many_queues_is_refused(pair: tuple[Bench, Bench]) ->
 
 
 def test_a_group_of_one_gives_locks_at_once(make: Callable[..., Bench]) -> None:
-    """RocketMQ starts with totalReplicas=1, and such a broker has no other to ask."""
+    """RocketMQ starts with totalReplicas=1, so the broker has no other broker to ask."""
     one = make(TWO[0].replace("totalReplicas=2", "totalReplicas=1"), MASTER)
     one.names.members = {0: one.world.broker.address}
     one.world.pass_time(2_000)

@@ -1,4 +1,4 @@
-"""Which question a name server gets, and which answers count."""
+"""The request that a name server receives, and the answers that count."""
 
 import json
 
@@ -16,7 +16,7 @@ PERIOD_MS = 1_000
 
 
 class NameServer:
-    """One that answers 901, or not, and has a route of the group's topic, or not."""
+    """A name server that may answer 901, and may have a route of the group's topic."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -27,7 +27,7 @@ class NameServer:
         self.route: dict[int, str] = {}
         self.asked: list[int] = []
         self.waited_ms: list[int] = []
-        """Time-outs of the questions 901."""
+        """Timeouts of the requests 901."""
         self.members = GroupMembers("c", "b", self._call, lambda: self.now_ms)
 
     def run(self, for_ms: int) -> None:
@@ -94,7 +94,8 @@ def test_one_that_knew_901_is_asked_that_again_after_a_refusal(names: NameServer
 
 
 def test_a_route_between_two_refusals_is_no_proof(names: NameServer) -> None:
-    """It starts, and has all topics of this broker already, when it is asked for a route."""
+    """The name server starts, and has all topics of this broker by the time of the route
+    request."""
     names.route, names.is_up = dict(BOTH), False
     names.run(100)
     names.is_up = True
@@ -138,8 +139,8 @@ def test_an_old_one_that_is_replaced_is_asked_itself(names: NameServer) -> None:
 
 
 def test_what_was_said_once_before_it_was_gone_is_not_settled(names: NameServer) -> None:
-    """Seed 20 of the suite `escapes`: a master served by what a name server had said that had just
-    started, and that its replica had not registered at yet."""
+    """Seed 20 of the simulation `escapes`: a master served on the answer of a name server that had
+    just started, before its replica had registered there."""
     names.run(100)
     names.is_up = False
     names.run(10_000)
@@ -150,7 +151,8 @@ def test_what_was_said_once_before_it_was_gone_is_not_settled(names: NameServer)
 
 
 def test_an_old_one_is_waited_for_once(names: NameServer) -> None:
-    """Seed 6 of the suite `popped`: a master learned of its replica more than 12 s late."""
+    """Seed 6 of the simulation `popped`: a master learned of its replica more than 12 s too
+    late."""
     names.knows, names.route = False, dict(BOTH)
     names.run(5_000)
     assert names.members.is_old(AT)

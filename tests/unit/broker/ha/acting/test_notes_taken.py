@@ -1,4 +1,4 @@
-"""What a replica popped while it acted is its master's once that is back (RIP-32)."""
+"""A returning master takes over the pops of the replica that acted for it (RIP-32)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,8 @@ def starts(bench: Bench) -> list[int]:
 
 
 def pops(bench: Bench, *at: int) -> None:
-    """As a replica that acts; tables of all worlds have the same chance."""
+    """Add notes of an acting replica; all worlds use the same random seed, so set the
+    generation."""
     notes(bench)._generation = "abcdef0123456789"
     for start in at:
         notes(bench).add_check_point(point(start), 0, NOW_MS)
@@ -46,7 +47,7 @@ def pops(bench: Bench, *at: int) -> None:
 
 @pytest.fixture
 def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
-    """A replica that acted, and its master, which is back."""
+    """A replica that acted, and its master, which has returned."""
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.say(_1=SLAVE)
     assert slave.world.broker.role.is_acting
@@ -141,7 +142,7 @@ def test_notes_that_are_none_keep_a_master_waiting(
 
 
 def test_a_replica_of_rocketmq_has_none(pair: tuple[Bench, Bench]) -> None:
-    """It passes over what it does not know, and answers with its offsets."""
+    """RocketMQ's replica ignores the unknown request field and returns its offsets."""
     _, master = pair
     answer = master.names._answer
 

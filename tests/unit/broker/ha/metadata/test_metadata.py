@@ -106,7 +106,7 @@ def test_equal_tables_change_nothing(group: Group) -> None:
 
 
 def test_an_empty_master_wipes_nothing(group: Group) -> None:
-    """R21: all topics and groups were deleted after a failover."""
+    """R21: all topics and groups would be deleted after a failover."""
     replica = group.replica.broker
     replica.topics.put(TopicConfig("T", 7), 3)
     replica.groups.put(SubscriptionGroupConfig("G"), 3)
@@ -121,7 +121,8 @@ def test_an_empty_master_wipes_nothing(group: Group) -> None:
 def test_what_a_master_had_not_saved_when_it_was_killed_is_not_deleted(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
-    """Seed 189 of the suite `acting`: it was back before the next round, at the same version."""
+    """Seed 189 of the simulation `acting`: the killed master was back before the next round, with
+    the same version and without the offsets."""
     group.commit(50)
     group.round()
     again = make_world("brokerName=b\n", folder="again")
@@ -146,7 +147,7 @@ def test_an_empty_master_of_a_newer_reign_wipes_nothing(group: Group) -> None:
 def test_a_master_that_lost_its_files_wipes_nothing(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
-    """In the middle of a reign, at the same address."""
+    """The loss comes in the middle of a term, at the same address."""
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.master.broker.groups.put(SubscriptionGroupConfig("G"), 7)
     group.commit(50)
@@ -177,7 +178,7 @@ def test_of_two_versions_the_newer_wins(group: Group) -> None:
 
 
 def test_a_replica_counts_nothing_of_its_own(group: Group) -> None:
-    """R22: a slave never had its master's version again."""
+    """R22: otherwise a slave would never have its master's version again."""
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.round()
     replica = group.replica.broker
@@ -207,7 +208,7 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
 
 
 def test_in_one_reign_a_missing_topic_was_deleted(group: Group) -> None:
-    """Also across a restart of the replica, and without a word (a RocketMQ master)."""
+    """Also after a restart of the replica, and without a deletion list (a RocketMQ master)."""
     master, replica = group.master.broker, group.replica.broker
     group.lead.lead(3, 5)
     master.topics.put(TopicConfig("T"), 7)
@@ -274,7 +275,7 @@ def test_a_reset_is_known_after_restarts_of_both(
 
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:
-    """A RocketMQ master."""
+    """The master is RocketMQ's."""
     said = {"T@G": {"0": 100}}
 
     def java(request: Command) -> Command | str:
@@ -296,7 +297,7 @@ def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> No
 
 
 def test_a_new_master_forgets_what_its_log_does_not_hold(group: Group) -> None:
-    """R14: offsets beyond the log's end skip what is written next; the other replicas follow."""
+    """R14: an offset beyond the log's end would skip later messages; the other replicas follow."""
     master, replica = group.master, group.replica
     for _ in range(3):
         put(master)
@@ -334,7 +335,7 @@ def test_a_cut_sets_offsets_back_until_the_master_says(group: Group) -> None:
 
 
 def test_delay_progress_waits_for_the_deliveries(group: Group) -> None:
-    """A replica that believes more than its log holds would never deliver the rest."""
+    """A replica with a delivery offset beyond its log would never deliver the rest."""
     master, replica = group.master, group.replica
     for _ in range(3):
         put(master, DELAY)
@@ -353,7 +354,7 @@ def test_delay_progress_waits_for_the_deliveries(group: Group) -> None:
 
 
 def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., Any]) -> None:
-    """A master that becomes a replica: its last deliveries may be cut away."""
+    """The master becomes a replica: its last deliveries may be cut."""
     world = make_world()
     put(world, DELAY)
     world.disk.hold()
@@ -369,14 +370,15 @@ def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., 
 
 
 def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
-    """The replica's log is ahead of what it knows: records of the next life came first."""
+    """The replica's log is ahead of its tables: records of the next life came first."""
     master, replica = group.master, group.replica
     group.round()
     for number in range(6):
         if number == 4:
             master.ask_fields(215, {"topic": "T"})
         put(master)
-    replica.broker.store.on_unheard.clear()  # the log proves it, too
+    # otherwise the log's proof would apply the deletion, too
+    replica.broker.store.on_unheard.clear()
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 4
     group.round()
@@ -408,7 +410,8 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
 def test_a_deletion_that_failed_is_tried_again(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are in the way of the topic's next life, and the master does not say it twice."""
+    """The old files are in the way of the topic's next life, and the master reports a deletion
+    once."""
     master, replica = group.master, group.replica
     group.round()
     put(master)
@@ -447,7 +450,7 @@ def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:
 def test_an_operator_deletes_nothing_of_a_replica(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """mqadmin tells all brokers; the log may hold the topic's next life already."""
+    """mqadmin sends the request to all brokers; the log may hold the topic's next life already."""
     put(group.master)
     copy_log(group.master, group.replica)
     group.replica.broker.role.end(1)
@@ -460,7 +463,7 @@ def test_an_operator_deletes_nothing_of_a_replica(
 
 
 def test_a_new_master_knows_the_topics_of_its_log(group: Group) -> None:
-    """R20: a topic was lost that had been made since the last look."""
+    """R20: a topic made since the last round would be lost."""
     put(group.master)
     group.master.broker.topics.delete("T", 5)
     group.master.close()

@@ -1,4 +1,5 @@
-"""What a master answers its replica: pages, bounds, what is nonsense, and RocketMQ's own bytes."""
+"""A master's responses to its replica: pages, limits, malformed bodies, and RocketMQ's own
+bytes."""
 
 import json
 from collections.abc import Callable
@@ -184,7 +185,7 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
 
 
 def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> None:
-    """A replica that coordinates, or leads, begins with them."""
+    """A replica that coordinates or becomes master starts with these assignments."""
 
     def kept(generation: int) -> KeptShare:
         return KeptShare("G", "T", "STICKY", generation, 5, {"c": [MessageQueue("T", "a", 1)]})
@@ -196,7 +197,7 @@ def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> N
     group.round()
     told = [request.fields for request in group.link.asked if request.code == 402]
     assert [fields["assignmentsVersion"] for fields in told][-1] == theirs.version
-    mine.put(kept(9))  # it coordinated meanwhile, and knows more
+    mine.put(kept(9))  # it coordinated meanwhile, and has a newer table
     theirs.put(kept(4))
     group.round()
     assert mine.get("G", "T") == kept(9)
@@ -226,7 +227,7 @@ def test_many_offsets_are_written_by_another_thread(group: Group) -> None:
 def test_large_answers_are_read_by_another_thread(
     group: Group, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
-    """What it read of a reign that is over by then does not count."""
+    """Data read in a term that has ended meanwhile is discarded."""
     group.round()
     monkeypatch.setattr(metadata_answers, "MAX_INLINE", 0)
     group.commit(7)
@@ -255,7 +256,7 @@ FOLLOWED = (21, 43, 45, 60, 61, 201, 402)
 
 
 def exchanges(name: str) -> list[tuple[Command, Command]]:
-    """What a RocketMQ replica asked its master, and was answered."""
+    """Requests of a RocketMQ replica to its master, with the responses."""
     frames = {one.truth["frame"]: one for one in golden_frames(name)}
     found = []
     for one in frames.values():
@@ -326,7 +327,7 @@ def test_its_replica_is_answered_as_by_its_own_master(group: Group, name: str) -
 
 
 def new_topics_request() -> Command:
-    """As RocketMQ's replica asks for all topics."""
+    """The request for all topics as RocketMQ's replica sends it."""
     return next(request for request, _ in exchanges("controller-json") if request.code == 21)
 
 

@@ -1,4 +1,4 @@
-"""A replica whose log began anew asks how far the queues are of which it has no message."""
+"""A replica with a restarted log requests the counts of queues of which it has no message."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,8 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Group) -> None:
-    """Of those the log says nothing (seed 206001 of the simulation); asked until it is said."""
+    """The log has nothing about idle queues (seed 206001 of the simulation); the replica asks until
+    the master answers."""
     master, replica = group.master.broker, group.replica.broker
     told = master.store.replicated(group.master.now_ms)
     told.to_master(1, group.master.now_ms)
@@ -44,8 +45,8 @@ def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Gr
 def test_a_master_that_cannot_count_is_waited_for_if_it_is_ours(
     group: Group, is_rocketmq: bool
 ) -> None:
-    """A RocketMQ master never says how far idle queues are: its replica reports what it has. One of
-    ours that does not serve yet says it later."""
+    """A RocketMQ master never reports the counts of idle queues: its replica goes on with its own.
+    Turbopump's master reports them once it serves."""
     log = group.replica.broker.store.replicated(group.replica.now_ms)
     master = Link(group.master)
 

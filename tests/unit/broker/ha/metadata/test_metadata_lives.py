@@ -1,4 +1,4 @@
-"""Offsets of a former life of a topic or a group do not stay at a replica."""
+"""A replica drops offsets of a former life of a topic or a group."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +31,8 @@ def make_again(group: Group) -> None:
 def test_what_is_made_again_before_the_next_round_has_no_offsets(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1006 of the suite `acting`: the master has an offset of one queue by then, and the
-    replica kept that of the other queue."""
+    """Seed 1006 of the simulation `acting`: the master had an offset of the first queue by then,
+    and the replica kept that of the second queue."""
     for queue_id in (0, 1):
         group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(40), 5)
     group.round()
@@ -48,7 +48,7 @@ def test_what_is_made_again_before_the_next_round_has_no_offsets(
 def test_what_was_committed_to_a_replica_goes_with_the_life(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """The master never had it, so that it cannot be seen to have deleted it."""
+    """The master never had the topic, so no table shows its deletion."""
     group.round()
     group.commit(40, group.replica)
     assert group.master.ask_fields(code, fields).code == 0
@@ -73,7 +73,7 @@ def test_the_same_offset_in_the_next_life_is_copied(
 def test_a_topic_that_goes_twice_while_nothing_is_written_went_at_the_later_time(
     group: Group,
 ) -> None:
-    """The suite `acting` found that the replica had the first deletion's time."""
+    """The simulation `acting` found that the replica kept the time of the first deletion."""
     put(group.master)
     copy_log(group.master, group.replica)
     for _ in range(2):

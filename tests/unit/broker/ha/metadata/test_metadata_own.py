@@ -1,6 +1,5 @@
-"""What a replica has that its master never had: not deleted nor set back by it, however often the
-replica asks anew.
-"""
+"""Data of a replica that its master never had: the master neither deletes nor lowers it, however
+often the replica reads it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,8 @@ def group(make_world: Callable[..., Any]) -> Group:
 def test_an_offset_the_master_never_had_is_not_set_back_by_it(
     group: Group, restart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the last master reported; this one asks twice in the same reign (simulated groups)."""
+    """The offset came from the last master; the replica reads this master's twice in the same term
+    (simulated groups)."""
     monkeypatch.setattr(Role, "is_master", False)  # its log may have less than its offsets
     master, world = group.master.broker, group.replica
     world.broker.offsets.versions.following = False
@@ -54,8 +54,9 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -> None:
-    """Made at a master that died before it was copied, or at a replica: the present master
-    has not deleted it, also where this replica asks anew in the same reign (simulated groups)."""
+    """The topics were made at a replica, or at a master that died before they were copied. The
+    present master has not deleted them, also if this replica reads it again in the same term
+    (simulated groups)."""
     master, world = group.master.broker, group.replica
     world.broker.topics.put(TopicConfig("T", 7), 3)
     world.broker.groups.put(SubscriptionGroupConfig("G"), 3)
@@ -83,8 +84,8 @@ def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -
 
 
 def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group: Group) -> None:
-    """Who was asked in reign 2 is a replica of reign 5 by then, and has a group which the master of
-    reign 5 never had; its table says reign 5 (`make sim SUITE=group SEED=8466`)."""
+    """The master of term 2 is a replica in term 5 by then, and has a group that the master of term
+    5 never had; its table has the version of term 5 (`make sim SUITE=group SEED=8466`)."""
     master, mine = group.master.broker, group.replica.broker
     master.groups.put(SubscriptionGroupConfig("G"), 3)
     group.lead.lead(5, 5)
@@ -102,8 +103,8 @@ def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group:
 
 
 def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group) -> None:
-    """It lost its log and its groups meanwhile; who still takes it for the master of reign 2 keeps
-    what it said as such (`make sim SUITE=group SEED=135577`)."""
+    """It lost its log and its groups meanwhile; a broker that still follows it as the master of
+    term 2 keeps the tables from that term (`make sim SUITE=group SEED=135577`)."""
     master, mine = group.master.broker, group.replica.broker
     master.groups.put(SubscriptionGroupConfig("G"), 3)
     group.lead.lead(2, 5)
@@ -122,7 +123,7 @@ def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group
 
 
 def test_a_log_that_was_cut_sets_nothing_back_elsewhere(group: Group) -> None:
-    """Its owner follows the next master, and has asked that one for nothing yet."""
+    """The broker follows the next master, and has not read that master's tables yet."""
     group.lead.lead(2, 5)
     group.commit(30)
     group.follower.follow(MASTER, 2, group.replica.steady_ms)

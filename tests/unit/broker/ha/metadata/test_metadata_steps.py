@@ -1,4 +1,4 @@
-"""What may come between two steps in which a replica takes over its master's offsets."""
+"""Events between the steps in which a replica adopts its master's offsets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ GROUPS = ("a", "b", "c")
 
 
 class Pauses:
-    """Turns of the loop that come when the test says so."""
+    """Turns of the loop that end when the test calls `end`."""
 
     def __init__(self) -> None:
         self.asked: list[Later[None]] = []
@@ -25,13 +25,13 @@ class Pauses:
         return later
 
     def end(self) -> None:
-        """One step more."""
+        """Run the next step."""
         asked, self.asked = self.asked, []
         for later in asked:
             later.resolve(None)
 
     def end_all(self) -> int:
-        """The round to its end; how many steps that were."""
+        """Run the round to its end; returns the number of steps."""
         number = 0
         while self.asked:
             self.end()
@@ -40,7 +40,7 @@ class Pauses:
 
 
 class SteppedGroup(Group):
-    """A replica that takes over one offset in a step."""
+    """A group whose replica adopts one offset in each step."""
 
     def __init__(self, make_world: Callable[..., Any]) -> None:
         super().__init__(make_world)
@@ -78,7 +78,8 @@ def test_others_have_the_loop_between_two_steps(group: SteppedGroup) -> None:
 
 
 def test_a_cut_between_two_steps_begins_the_round_anew(group: SteppedGroup) -> None:
-    """It set back what was taken over in this round and in the one before; an empty log."""
+    """The cut of the whole log lowered the offsets adopted in this round and in the previous
+    round."""
     group.commit_all(5)
     group.round()
     group.pauses.end_all()

@@ -1,7 +1,5 @@
-"""A deletion that a master answered and took along: its replicas had not copied the tables yet.
-
-Before, the new master passed over all messages of the topic's new life, for good.
-"""
+"""A master answered a deletion and died before its replicas had copied the tables: the next master
+finds the deletion in the log, and delivers all messages of the topic's new life."""
 
 import errno
 from collections.abc import Callable
@@ -17,8 +15,8 @@ from turbopump.net.wire.topics import TopicConfig
 
 @pytest.fixture
 def group(make_world: Callable[..., Any]) -> Group:
-    """The replica's tables are of the former life, its log has four messages of it and two of the
-    new one."""
+    """A group whose replica's tables are of the former life, while its log has four messages of
+    that life and two of the new one."""
     group = Group(make_world)
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.commit(3)
@@ -33,7 +31,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def first_of(world: Any) -> int:
-    """Where the first message that is read lies in the log."""
+    """Log offset of the first message that consumers of T read."""
     store = world.broker.store
     record = store.record_of(store.units("T", 0, 0, 1)[0])
     assert record is not None
@@ -59,7 +57,7 @@ def test_a_new_master_serves_the_new_life(group: Group) -> None:
 
 
 def test_a_replica_applies_it_too(group: Group) -> None:
-    """A RocketMQ master never tells of it."""
+    """A RocketMQ master never reports the deletion."""
     master, replica = group.master, group.replica
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
@@ -67,7 +65,7 @@ def test_a_replica_applies_it_too(group: Group) -> None:
 
 
 def test_the_masters_word_comes_first(group: Group) -> None:
-    """It knows more exactly when and where the topic was deleted."""
+    """The master knows the exact time and log offset of the deletion."""
     master, replica = group.master, group.replica
     group.round()
     assert replica.broker.store.deletions.ends() == {}
@@ -115,7 +113,8 @@ def test_a_restart_keeps_that_only_the_log_proves_a_deletion(group: Group) -> No
 
 
 def test_offsets_that_go_with_the_former_life_are_copied_again(group: Group) -> None:
-    """The replica copied this one before its log had the new life: it goes, and comes again."""
+    """The replica copied the master's offset before its log had the new life: the deletion removes
+    the offset, and the next round copies it again."""
     group.commit(1)
     group.round()
     copy_log(group.master, group.replica)
@@ -133,7 +132,7 @@ def test_what_was_popped_of_the_former_life_does_not_count(group: Group) -> None
 
 
 def test_no_message_is_taken_before_it_is_applied(group: Group) -> None:
-    """Nothing of the former life is given out either: the table waits for the disk."""
+    """No message of the former life is handed out either: the table waits for the disk."""
     master, replica = group.master, group.replica
     replica.config_disk.hold()
     copy_log(master, replica)
@@ -176,7 +175,7 @@ def test_one_that_fails_is_tried_again(group: Group, monkeypatch: pytest.MonkeyP
 def test_offsets_that_cannot_be_saved_hold_it_up(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would be taken for the new life's after a crash."""
+    """After a crash the old offsets would count for the new life."""
     master, replica = group.master, group.replica
     group.follower.stop()
 
@@ -216,7 +215,7 @@ def test_a_topic_that_no_table_has_is_made_known(group: Group) -> None:
 def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(
     make_world: Callable[..., Any],
 ) -> None:
-    """Its lead began while the files of the former life went (R20)."""
+    """The master's term began while the files of the former life were being removed (R20)."""
     group = Group(make_world)
     master, replica = group.master, group.replica
     group.round()
@@ -224,7 +223,8 @@ def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(
     end = master.broker.store.max_log_offset
     master.ask_fields(215, {"topic": "T"})
     put(master)
-    replica.broker.store.on_unheard.clear()  # the log proves it, too
+    # otherwise the log's proof would apply the deletion, too
+    replica.broker.store.on_unheard.clear()
     copy_log(master, replica)
     replica.disk.hold()
     group.follower._deletions["T"] = end

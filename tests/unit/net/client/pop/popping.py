@@ -1,7 +1,7 @@
-"""A scripted broker that hands messages out: what was popped is hidden for a while, then back.
+"""A scripted broker with pops: popped messages are invisible for a time, then visible again.
 
-Owns the hidden times of one group and the record of what clients settled. It must never judge: the
-tests do. Real brokers are in tests/integration/client/pop.
+Owns the invisible times of a group and the record of the clients' acknowledgements and changes. It
+must never judge: the tests do. Tests with real brokers are in tests/integration/client/pop.
 """
 
 import asyncio
@@ -25,25 +25,25 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a message, and when."""
+    """An acknowledgement or a change of a message's invisible time."""
 
     at_ms: int
     place: Place
     again_ms: int | None
-    """None: it was acknowledged."""
+    """New invisible time in ms; None for an acknowledgement."""
     handle: str
 
 
 @dataclass
 class Hidden:
-    """What the group does not see."""
+    """Messages that the group does not see."""
 
     until_ms: dict[Place, int] = field(default_factory=dict)
     acked: set[Place] = field(default_factory=set)
 
 
 class PoppingBroker(ScriptedBroker):
-    """Pops of one group: any queue, the lowest offsets first."""
+    """Pops of a single group: any queue, the lowest offsets first."""
 
     def __init__(self, name: str, address: str) -> None:
         super().__init__(name, address)
@@ -52,7 +52,7 @@ class PoppingBroker(ScriptedBroker):
         self.popped: list[tuple[int, int]] = []
         """(ms, how many) of each pop that found something."""
         self.shown: dict[str, str] = {}
-        """Fields that the answers have instead of the right ones."""
+        """Response fields with values that replace the right ones."""
 
     @property
     def acked(self) -> list[int]:
@@ -61,7 +61,7 @@ class PoppingBroker(ScriptedBroker):
 
     @property
     def put_off(self) -> list[tuple[int, int, int]]:
-        """(ms, queue offset, ms until it comes again) of what was not."""
+        """(ms, queue offset, invisible ms) of each change of an invisible time."""
         return [
             (one.at_ms, one.place[2], one.again_ms)
             for one in self.settled
@@ -130,7 +130,7 @@ class PoppingBroker(ScriptedBroker):
 
 
 def add_popping(cluster: ScriptedCluster, *names: str, queues: int = 1) -> list[PoppingBroker]:
-    """Brokers that are popped from, with the topic of the tests."""
+    """Add brokers that support pops, with the topic of the tests."""
     cluster.add(*names, queues=queues)
     made = []
     for name in names:

@@ -1,4 +1,5 @@
-"""The push consumer over pop: what a handler's end means, renewals, room, places, and its close."""
+"""The push consumer over pop: the effect of a handler's end, renewals, free room, queues, and its
+close."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -59,7 +60,7 @@ def run(made: PopConsumer, seconds: float) -> None:
 
 
 class Seen:
-    """A handler that notes what it is given and ends as it is said to."""
+    """A handler that records its messages and ends with the given outcomes."""
 
     def __init__(self, *outcomes: Outcome | Exception | None, takes_s: float = 0.0) -> None:
         self.at: list[tuple[int, bytes]] = []
@@ -68,7 +69,7 @@ class Seen:
 
     @property
     def bodies(self) -> list[bytes]:
-        """In the order in which they came."""
+        """Bodies in the order of their arrival."""
         return [body for _, body in self.at]
 
     async def __call__(self, message: ReceivedMessage) -> Outcome | None:
@@ -137,7 +138,7 @@ def test_what_waited_for_a_handler_is_renewed_before_it_is_handled(broker: Poppi
 def test_what_cannot_be_renewed_is_not_handled(
     cluster: ScriptedCluster, broker: PoppingBroker
 ) -> None:
-    """It waited so long that another member may have it."""
+    """The message waited until a different member may have received it."""
     fill(broker, 2)
     cluster.fail("a", CHANGE, *[ResponseCode.MESSAGE_ILLEGAL] * 99)
     seen = Seen(takes_s=3)
@@ -235,7 +236,8 @@ def test_brokers_come_and_go_with_the_route(cluster: ScriptedCluster) -> None:
 
 
 def test_the_room_is_shared_between_brokers(cluster: ScriptedCluster) -> None:
-    """One with much may not keep all handlers from one that gets something later."""
+    """A broker with many messages may not occupy all handlers: messages of the others would
+    wait."""
     first, second = add_popping(cluster, "a", "b")
     fill(first, 50)
     seen = Seen(takes_s=5)

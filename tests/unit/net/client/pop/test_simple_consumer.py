@@ -1,4 +1,4 @@
-"""The simple consumer against scripted brokers: turns, handles, and what is raised when."""
+"""The simple consumer against scripted brokers: waiting receivers, handles, and its errors."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,7 @@ def test_a_handle_says_all_that_the_broker_must_know(broker: PoppingBroker) -> N
 
 
 def test_a_handle_of_the_broker_stays_as_it_is(broker: PoppingBroker) -> None:
-    """That of a message that came again: it lies in the group's retry topic."""
+    """The handle belongs to a redelivered message, which lies in the group's retry topic."""
     handle = f"4 {START_MS} 60000 2 1 a 6 5"
     broker.queues[TOPIC, 0][0].properties = f"1ST\x01x\x02POP_CK\x01{handle}\x02".encode()
 
@@ -95,8 +95,8 @@ def test_a_changed_time_gives_a_new_handle(broker: PoppingBroker) -> None:
 
 
 def test_messages_of_other_tags_are_acknowledged_and_not_shown(broker: PoppingBroker) -> None:
-    """The broker knows only the tags' hashes, and Aa and BB have the same (DefaultMQPushConsumer
-    acknowledges what its filter takes out): shown, a program got what it had not asked for."""
+    """The broker knows only the tags' hashes, which are equal for Aa and BB. DefaultMQPushConsumer
+    acknowledges the messages that its filter removes, too."""
     broker.queues[TOPIC, 0].clear()
     for tag in ("Aa", "BB", "Aa"):
         broker.put(tag.encode(), properties=f"TAGS\x01{tag}\x02".encode())
@@ -353,8 +353,7 @@ def test_a_consumer_that_does_not_run(cluster: ScriptedCluster, broker: PoppingB
 def test_a_receive_ends_with_its_consumer(
     cluster: ScriptedCluster, broker: PoppingBroker, is_shared: bool
 ) -> None:
-    """On an instance that others use it went on to pop, for a consumer that acknowledges nothing
-    any more."""
+    """On a shared instance the receive would otherwise go on to pop for a closed consumer."""
     broker.queues[TOPIC, 0].clear()
     cluster.fail("a", POP, *[ConnectError("gone")] * 99)
 

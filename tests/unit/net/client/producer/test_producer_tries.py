@@ -1,4 +1,4 @@
-"""A send's tries: which broker comes next, how long the pauses are, and when it gives up."""
+"""The tries of a send: the next broker, the pauses, and the end."""
 
 import asyncio
 from itertools import pairwise
@@ -87,7 +87,8 @@ def test_an_answer_that_stays_the_same_is_not_tried_again(
 
 
 def test_a_broker_that_cannot_be_reached_costs_no_try(cluster: ScriptedCluster) -> None:
-    """In a failover the time alone decides: nothing was sent that could be there twice."""
+    """During a failover only the timeout counts: no request was sent, so there can be no
+    duplicate."""
     cluster.add("a")
     address = cluster.named("a").address
     cluster.down.add(address)
@@ -105,7 +106,7 @@ def test_a_broker_that_cannot_be_reached_costs_no_try(cluster: ScriptedCluster) 
 
 
 def test_a_broker_that_may_not_serve_for_the_moment_costs_no_try(cluster: ScriptedCluster) -> None:
-    """A master whose lease ran out, on a machine that stood still, has it back in a second."""
+    """A master whose lease expired while its machine was paused has it back within a second."""
     cluster.add("a")
     cluster.fail("a", SEND, *[ResponseCode.SERVICE_NOT_AVAILABLE] * 8)
     sent(producer(retries=0, timeout_ms=10_000))
@@ -154,7 +155,7 @@ def test_a_hanging_name_server_does_not_outlast_the_send(cluster: ScriptedCluste
 
 
 def test_a_failover_is_followed_to_the_new_route(cluster: ScriptedCluster) -> None:
-    """The route is asked for anew at each failure, at most every 100 ms."""
+    """The route is requested at each failure, at most every 100 ms."""
     cluster.add("a", "b")
     old, new = cluster.named("a"), cluster.named("b")
     cluster.routes[TOPIC] = cluster.route(1, "a")

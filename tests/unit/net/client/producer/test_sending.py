@@ -1,4 +1,4 @@
-"""Messages as requests: properties, compression, headers, results, what is refused."""
+"""Messages as requests: properties, compression, headers, results, refused messages."""
 
 import zlib
 from typing import Any

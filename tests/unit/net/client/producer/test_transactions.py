@@ -1,4 +1,5 @@
-"""Transactions: half message, local transaction, end; what brokers ask, and what is not guessed."""
+"""Transactions: half message, local transaction, end; the brokers' checks, and errors without a
+guess."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -59,7 +60,7 @@ async def never_asked(_message: ReceivedMessage) -> TransactionEnd:
 
 
 def played(story: Story, check: Any = never_asked, **more: Any) -> Any:
-    """What the story gives, with a producer of group P."""
+    """The result of a story with a producer of group P."""
 
     async def main() -> Any:
         made = TransactionProducer(
@@ -77,7 +78,7 @@ def played(story: Story, check: Any = never_asked, **more: Any) -> Any:
 
 
 def sent(end: Any, **more: Any) -> TransactionResult:
-    """One message whose local transaction ends so, or raises."""
+    """Send a message whose local transaction ends with `end`, or raises it."""
 
     async def execute(message: Message, message_id: str) -> TransactionEnd:
         assert message.body == b"body" and len(message_id) == 32
@@ -162,7 +163,7 @@ def test_an_end_that_no_broker_took(one: ScriptedCluster, answer: ResponseCode |
 def test_an_id_that_names_no_place_leaves_the_end_to_the_broker(
     one: ScriptedCluster, message_id: str
 ) -> None:
-    """After the local transaction it ended in an error that its caller could not know."""
+    """An error after the local transaction would leave the caller without its end."""
     one.says("a", SEND, {**STORED, "msgId": message_id})
     result = sent(COMMIT)
     assert (result.end, result.is_told) == (COMMIT, False) and not one.made(END)
@@ -221,7 +222,7 @@ def test_a_block_is_a_local_transaction(one: ScriptedCluster) -> None:
 
 
 def asked(one: ScriptedCluster, number: int, group: str = "P") -> Silent:
-    """A broker asks how a transaction ended; where the answer goes."""
+    """Send a broker's transaction check; returns the link that receives the answer."""
     link = Silent()
     properties = f"PGROUP\x01{group}\x02UNIQ_KEY\x01ID{number}\x02TRAN_MSG\x01true\x02".encode()
     body = record_bytes((TOPIC, 0), number, Stored(b"%d" % number, properties))

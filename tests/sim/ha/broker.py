@@ -452,7 +452,7 @@ class Broker(SeenBroker):
         self._tell(sent.end, "acknowledged")
         if not self._is_of_before:
             key = (sent.topic, sent.queue_id, sent.queue_offset)
-            self._history.acked[key] = (sent.start, sent.body)
+            self._history.acknowledge(key, sent.start, sent.body)
 
     def read(self, topic: str, queue_id: int) -> None:
         """A pull from anywhere in a queue."""

@@ -122,6 +122,15 @@ class History:
         seen = self.read.setdefault(key, record)
         assert seen == record, f"broker {who}: {key} was read as another message before"
 
+    def acknowledge(self, key: Key, start: int, body: bytes) -> None:
+        """A sender got the answer that all required replicas have its message. A queue gives each
+        offset once, but in another life of its topic."""
+        before = self.acked.get(key)
+        assert before in (None, (start, body)) or key[0].endswith(DOOMED), (
+            f"{key} was acknowledged at log offset {start}, and as another message before"
+        )
+        self.acked[key] = (start, body)
+
     def forget(self, log: LogFiles, minimum: int, end: int, epoch: int) -> None:
         """An election that may lose: what its master does not have never was."""
         self.anew_in_epoch = epoch

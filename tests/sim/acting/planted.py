@@ -89,7 +89,7 @@ def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:
 def offsets_are_not_asked_for(patch: Patch) -> None:
     """A master hears its replicas, and takes nothing over."""
 
-    def nothing(self: PreOnline, name: str) -> Any:
+    def nothing(self: PreOnline, name: str, former: object) -> Any:
         yield from ()
 
     patch.setattr(PreOnline, "_offsets", nothing)

@@ -29,7 +29,7 @@ def an_elected_master_does_not_ask(patch: Patch) -> None:
 def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
     """It stops, and is not asked what it took."""
 
-    def nothing(self: ElectedPreOnline, name: str) -> Any:
+    def nothing(self: ElectedPreOnline, name: str, former: object) -> Any:
         yield from ()
 
     patch.setattr(ElectedPreOnline, "_offsets", nothing)

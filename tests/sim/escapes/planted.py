@@ -109,7 +109,7 @@ def notes_are_not_kept(patch: Patch) -> None:
 def offsets_travel_without_their_notes(patch: Patch) -> None:
     """The master takes over how far its replica popped, not what it gave out."""
 
-    def notes(self: PreOnline, name: str, return_number: int = 0) -> Iterator[None]:
+    def notes(self: PreOnline, name: str, former: object, return_number: int = 0) -> Iterator[None]:
         yield from ()
 
     patch.setattr(PreOnline, "_notes", notes)

@@ -172,7 +172,9 @@ def play_all(suite: str, first: int, end: int, jobs: int, show: Callable[[Tally]
 
 
 def trace(suite: str, seed: int) -> str:
-    """Play a seed in this process; return its counts and a hash of its random state and its disk."""
+    """Play a seed in this process; return its counts and a hash of its random state and
+    its disk.
+    """
     run = SUITES[suite](seed)
     played = run.play()
     logged.check()

@@ -198,7 +198,9 @@ def offsets(store: Store, model: Model, name: Name) -> tuple[int, int]:
 
 
 def check_units(name: Name, queue: list[Sent], minimum: int, disk: SimDisk, folder: str) -> None:
-    """Check that the files of a queue hold these units from offset `minimum`, and zeros after them."""
+    """Check that the files of a queue hold these units from offset `minimum`, and zeros
+    after them.
+    """
     units = b"".join([one.unit for one in queue])
     at = minimum * UNIT_SIZE
     for path in disk.paths(folder + "/"):

@@ -289,7 +289,9 @@ class SimDisk:
         return self._file(path).memory
 
     def visible(self, path: str) -> bytearray | None:
-        """Visible content of a file, also after the process ended; None if there is no such file."""
+        """Visible content of a file, also after the process ended; None if there is no
+        such file.
+        """
         file = self._files.get(path)
         return None if file is None else file.memory
 

@@ -153,7 +153,9 @@ class Model:
             self.required = len(self.log)
 
     def found(self, end: int) -> None:
-        """Check the end of the log of a store that was just opened, and drop the messages after it."""
+        """Check the end of the log of a store that was just opened, and drop the messages
+        after it.
+        """
         assert end >= self.required or end == self.cut_at, (
             f"the log ends at {end}, but {self.required} must be there"
         )

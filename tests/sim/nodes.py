@@ -39,7 +39,9 @@ class SimFile:
         """
 
     def resize(self, size: int) -> None:
-        """Set the size, at once durable as the `Files` protocol requires; added bytes are a hole."""
+        """Set the size, at once durable as the `Files` protocol requires; added bytes are
+        a hole.
+        """
         self.memory = self.memory[:size].ljust(size, b"\0")
         self.durable = self.durable[:size].ljust(size, b"\0")
         self.blocks &= bits(0, size)

@@ -345,7 +345,9 @@ def missing_queues_not_noticed(patch: Patch) -> None:
 
 
 def filler_forgotten(patch: Patch) -> None:
-    """A full log file lacks its filler record, which marks that records continue in the next file."""
+    """A full log file lacks its filler record, which marks that records continue in the
+    next file.
+    """
     patch.setattr(commit_log.kernel, "append_filler", lambda region, position, end: None)
 
 

@@ -23,7 +23,9 @@ class Patch:
     """Interface of a plant for its changes, which are undone with the underlying `MonkeyPatch`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, before: "Patch | None" = None) -> None:
-        """`before`: patch of an earlier planting of the same bug, whose uses and errors count, too."""
+        """`before`: patch of an earlier planting of the same bug, whose uses and errors
+        count, too.
+        """
         self._monkeypatch = monkeypatch
         self._uses: dict[str, int] = {} if before is None else before._uses
         self._errors: dict[str, Exception] = {} if before is None else before._errors

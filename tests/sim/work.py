@@ -86,7 +86,9 @@ class Stands:
     """0: it does not stand still."""
 
     def stand(self, now_ms: int) -> bool:
-        """Pause the machine for the sync time that its code spent; return whether it is paused now."""
+        """Pause the machine for the sync time that its code spent; return whether it is
+        paused now.
+        """
         spent_ms, self.disk.spent_ms = self.disk.spent_ms, 0
         if not spent_ms:
             return False

@@ -50,7 +50,9 @@ class Pipe:
         self.stalled_until_ms = 0
 
     def take(self) -> None:
-        """Move waiting bytes into the kernel while its window has room, with their present content."""
+        """Move waiting bytes into the kernel while its window has room, with their
+        present content.
+        """
         waiting = self.waiting
         while waiting and (room := self.window - len(self.kernel)) > 0:
             first = waiting[0]

@@ -1,4 +1,6 @@
-"""Draws of one seed of the replication suite: the group and the kinds of trouble that may happen."""
+"""Draws of one seed of the replication suite: the group and the kinds of trouble that may
+happen.
+"""
 
 import hashlib
 import random

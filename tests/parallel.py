@@ -1,9 +1,9 @@
-"""Which tests of a parallel run share a worker, and which begin first.
+"""Assignment of tests to the workers of a parallel run, and the order in which they begin.
 
 Owns the units that a worker is given whole and the order of their beginnings; it must never decide
 whether a test runs. xdist's own groups (`--dist loadgroup`) rest on names of tests that pytest 9.2
 does not let it change: without this each of two workers started a Spark of its own, and the last
-minutes of a run were those of one long test. Called by conftest.py.
+minutes of a run were those of one long test.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""`turbopump analyze` as its user types it: each job as a process of its own. Run by CI.
+"""`turbopump analyze` on the command line: each job as a process of its own. Run by CI.
 
-A broker is filled by the load generator; what the jobs then say of its store is held against what
-was sent. The tests of `make test` run the same jobs inside one shared Spark; only here do they
+A broker is filled by the load generator; the jobs' results for its store are compared with the sent
+messages. The tests of `make test` run the same jobs inside one shared Spark; only here do they
 start and stop their own, with its quiet JVM and its exit codes.
 """
 
@@ -37,7 +37,7 @@ def run(*arguments: str, code: int = 0, **environment: str) -> str:
 
 
 def store_of(folder: Path) -> Path:
-    """Fill a broker, stop it, and say where its store is."""
+    """Fill a broker, stop it, and return the folder of its store."""
     config = folder / "broker.conf"
     config.write_text(SMALL_FILES)
     process = subprocess.Popen(

@@ -40,14 +40,18 @@ OPTIONS = (
     "--import-mode=importlib -p no:cacheprovider --disable-plugin-autoload"
     " -p xdist -p timeout -p benchmark -p hypothesispytest"
 )
-"""Those of pyproject.toml without the plugin `turbopump`, which needs what is not built."""
+"""Options of pyproject.toml without the plugin `turbopump`, which needs modules that are not built
+here.
+"""
 
 REFERENCES = ["engine", "net", "broker"]
 """Rooms in Python that kernels are compared with; they run on the instrumented extensions."""
 
 
 def build() -> None:
-    """Instrumented extensions, and beside them what makes them importable and comparable."""
+    """Build the instrumented extensions, and link the files beside them that make them importable
+    and comparable.
+    """
     subprocess.run(
         [
             sys.executable,
@@ -77,7 +81,7 @@ def build() -> None:
 
 
 def library(name: str) -> str:
-    """Where the compiler keeps a sanitizer's run time."""
+    """Path of a sanitizer's run-time library."""
     found = subprocess.run(
         ["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True
     )
@@ -85,14 +89,16 @@ def library(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """In which Python uses what was built, and ends at the first report."""
+    """Environment in which Python uses the instrumented extensions, and ends at the first
+    report.
+    """
     return {
         **os.environ,
         "PYTHONPATH": str(BUILT),
         "PYTHONMALLOC": "malloc",
         # The C++ run time first: its exceptions must be known to the sanitizer from the start.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
-        # CPython leaks by design at exit; what the kernels own they never allocate.
+        # CPython leaks by design at exit; memory that the kernels own is never allocated by them.
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }

@@ -1,7 +1,6 @@
-"""What batches of columns hold, as Python values, and what they should hold of a record.
+"""Batches of columns as Python values, and the expected values of a record.
 
-Owns the reading of Arrow's layout by hand, so that the kernel is not judged by pyarrow. Called by
-the tests of the column decoder.
+Owns the reading of Arrow's layout by hand, so that the kernel is not judged by pyarrow.
 """
 
 import ipaddress
@@ -68,7 +67,7 @@ def rows(batch: Batch, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 def batches(
     decoder: Decoder, region: Region, position: int, end: int, log_base: int
 ) -> Iterator[Batch]:
-    """All batches of a range, up to its end or whatever stops a decode."""
+    """All batches of a range, up to its end or to a decode that stops early."""
     room = 0
     while True:
         batch = decoder.decode(region, position, end, log_base, room)

@@ -1,6 +1,6 @@
-"""docs/CONFIGURATION.md, made of the declarations of the keys.
+"""Generator of docs/CONFIGURATION.md from the declarations of the keys.
 
-`python -m tests.configuration` writes it; `tests/test_configuration.py` says when it is stale.
+`python -m tests.configuration` writes the page; `tests/test_configuration.py` fails if it is stale.
 """
 
 import textwrap
@@ -119,7 +119,7 @@ def without_effect(keys: dict[str, IdleKey]) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Text of the whole page."""
     parts = [INTRO]
     for title, keys in TABLES.items():
         table = "\n".join(rows(keys))

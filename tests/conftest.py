@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and hooks of all tests."""
 
 import gc
 from collections.abc import Generator
@@ -17,8 +17,11 @@ settings.load_profile("unhurried")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected lives as long as the run: the collector of cycles would look at all of it
-    again and again, a fifth of the time, and later at each full collection."""
+    """Switch the garbage collector off during the collection of tests.
+
+    Collected tests live as long as the run: the collector would traverse all of them again and
+    again, a fifth of the time, and later at each full collection.
+    """
     gc.disable()
     try:
         return (yield)
@@ -33,7 +36,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All workers of a parallel run have them in the same order."""
+    """Sort the tests, so that all workers of a parallel run have the same order."""
     items[:] = parallel.ordered(items)
 
 

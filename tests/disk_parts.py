@@ -1,15 +1,15 @@
-"""What parts of a node are given in place of a disk, where a test is of something else."""
+"""Stand-ins for the disk in parts of a node, for tests of other parts."""
 
 from turbopump.engine.later import Later
 
 
 def saved_at_once(_what: object) -> Later[OSError | None]:
-    """It is durable as soon as it is asked for."""
+    """A save that is durable at once."""
     return saved(None)
 
 
 def saved(error: OSError | None) -> Later[OSError | None]:
-    """How it ended."""
+    """A save with the given result."""
     later: Later[OSError | None] = Later()
     later.resolve(error)
     return later

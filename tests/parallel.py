@@ -1,9 +1,9 @@
-"""Which tests of a parallel run share a worker, and which begin first.
+"""Assignment of tests to the workers of a parallel run, and the order in which they begin.
 
 Owns the units that a worker is given whole and the order of their beginnings; it must never decide
 whether a test runs. xdist's own groups (`--dist loadgroup`) rest on names of tests that pytest 9.2
 does not let it change: without this each of two workers started a Spark of its own, and the last
-minutes of a run were those of one long test. Called by conftest.py.
+minutes of a run were those of one long test.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,9 @@ SINGLE: Final = (
     "tests/test_source.py",
     "tests/unit/sim/",
 )
-"""Each test below is a unit: its files take long, and no fixture of theirs lives longer than a
-test. Every other file is a unit: its tests share brokers and stores."""
+"""Folders and files in which each test is a unit: they take long, and their fixtures live no longer
+than a test. Every other file is a unit: its tests share brokers and stores.
+"""
 
 FIRST: Final = (
     "tests/integration/spark/",
@@ -39,12 +40,13 @@ FIRST: Final = (
     "tests/property/",
     "tests/unit/sim/",
 )
-"""Where what takes long is, the longest first: what is left for the end is short, so that workers
-end together."""
+"""Folders of slow tests, the slowest first: the tests at the end are short, so that workers end
+together.
+"""
 
 
 class Item(Protocol):
-    """What is known of a test here."""
+    """Interface of a test that this module needs."""
 
     nodeid: str
 
@@ -66,5 +68,5 @@ def place_of(nodeid: str) -> int:
 
 
 def ordered(items: Sequence[Item]) -> list[Item]:
-    """All of them, those that take long in front."""
+    """All tests, the slow ones first."""
     return sorted(items, key=lambda item: place_of(item.nodeid))

@@ -7,7 +7,7 @@ TEXT = (Path(__file__).parent.parent / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    """Code of all fenced blocks of a language; "" for those that name none."""
+    """Code of all fenced blocks of a language; "" for blocks without one."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     return [code for found, code in fenced if found == language]
 

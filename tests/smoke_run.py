@@ -15,7 +15,7 @@ STOP_TIMEOUT_S = 20.0
 
 
 async def exchange(namesrv: str) -> None:
-    """One message there and back through the public client."""
+    """Send one message and read it back through the public client."""
     import turbopump
 
     async with turbopump.Producer("smoke", namesrv=[namesrv]) as producer:

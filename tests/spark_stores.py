@@ -1,7 +1,7 @@
-"""Stores for the tests of the table, and what each of their records must look like in it.
+"""Stores for the tests of the table, and the expected row of each of their records.
 
-The model reads record by record with `pyx.record.decode`, which other tests hold against what a
-real RocketMQ wrote, and knows nothing of the decoder under test.
+The model reads record by record with `pyx.record.decode`, which other tests compare with files of a
+real RocketMQ, and does not use the decoder under test.
 """
 
 import io
@@ -54,7 +54,7 @@ def unpack_golden(folder: Path) -> dict[str, Path]:
 
 @contextmanager
 def opened(root: Path, file_size: int = FILE_SIZE) -> Iterator[Store]:
-    """A store with small files, closed in order behind the block."""
+    """A store with small files, closed cleanly after the block."""
     config = StoreConfig(
         str(root),
         mapped_file_size_commit_log=file_size,
@@ -115,7 +115,7 @@ def moment(time_ms: int) -> datetime:
 
 
 def records(root: Path) -> Iterator[kernel.Record]:
-    """Every whole record of a store that lies where it says, as far as they go on."""
+    """Every whole record of a store with the right physical offset, up to the first other one."""
     for path in sorted((root / "commitlog").iterdir()):
         base, position = int(path.name), 0
         with path.open("rb") as file:  # mapped: stores of the default sizes have files of 1 GiB

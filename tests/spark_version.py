@@ -3,9 +3,9 @@
     python -m tests.spark_version 4.2.0                 all of tests/integration/spark
     python -m tests.spark_version 4.2.0 -k recipes      with pytest's own options
 
-The release lies in build/ and comes before the environment's; nothing else of that changes. Two
-things are seen only so: that the source reads right under older releases, and the recipe for Delta,
-whose jars appear months behind each release of Spark.
+The release lies in build/ and comes before the environment's; the environment is not changed. Two
+things show only here: that the source reads right under older releases, and the recipe for Delta,
+whose jars appear months after each release of Spark.
 """
 
 import os

@@ -53,7 +53,7 @@ def text_of(tree: Any) -> str:
 
 
 def whole(text: str, limit: int) -> int:
-    """Integer.valueOf or Long.valueOf."""
+    """Parse as Integer.valueOf or Long.valueOf do."""
     if not re.fullmatch(r"[+-]?\d+", text) or not -limit <= int(text) < limit:
         raise Thrown(text)
     return int(text)
@@ -70,12 +70,12 @@ def real(text: str) -> float:
 
 
 def rank(value: float) -> tuple[bool, float, bool]:
-    """Double.compareTo."""
+    """Sort key of a number in the order of Double.compareTo."""
     return (True, 0, False) if math.isnan(value) else (False, value, math.copysign(1, value) > 0)
 
 
 def order(left: Any, right: Any) -> int:
-    """ComparisonExpression.__compare."""
+    """Result of ComparisonExpression.__compare."""
     if isinstance(left, str) and isinstance(right, bool):
         left = left.lower() == "true"
     if isinstance(left, bool) and isinstance(right, str):

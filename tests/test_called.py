@@ -1,4 +1,5 @@
-"""No function that only tests call: what the product does not use is gone, or lies with its tests.
+"""No function that only tests call: code that the product does not use is removed, or lies with its
+tests.
 
 A name counts as called where any module of the rooms, of the native sources or of the benchmarks
 reads it, so this finds no function that shares its name with one that is called.
@@ -18,7 +19,7 @@ PROTOCOLS: Final = {
     "pause_writing",
     "resume_writing",
 }
-"""What uvloop calls."""
+"""Methods that uvloop calls."""
 DATA_SOURCE: Final = {
     "partitions",
     "streamReader",
@@ -29,7 +30,7 @@ DATA_SOURCE: Final = {
     "reportLatestOffset",
     "prepareForTriggerAvailableNow",
 }
-"""What Spark calls."""
+"""Methods that Spark calls."""
 CLIENTS: Final = {
     "unsubscribe",
     "on_message",
@@ -44,7 +45,7 @@ CLIENTS: Final = {
     "recall",
     "turbopump_cluster",
 }
-"""What users call: the Python clients and the pytest fixture."""
+"""Functions that users call: of the Python clients and the pytest fixture."""
 COMMANDS: Final = "command", "callback"
 """Decorators that hand a function to the command line."""
 

@@ -21,13 +21,15 @@ CLASSES = {
     "proxy": ("ProxyConfig",),
     "container": ("NettyServerConfig", "NettyClientConfig", "BrokerContainerConfig"),
 }
-"""The classes of RocketMQ that have a node's keys; the last one that has a key counts."""
+"""Classes of RocketMQ with a node's keys; where several have a key, the last one's
+default counts.
+"""
 AT_START = {"listenPort"}
 """RocketMQ's start gives each kind of node a port of its own, whatever the class has."""
 
 
 def defaults_of(node: str) -> dict[str, str]:
-    """RocketMQ's, by key."""
+    """RocketMQ's defaults, by key."""
     lines = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
     of = {
         kind: {key: text for name, key, _, text in lines if name == kind} for kind in CLASSES[node]
@@ -66,7 +68,10 @@ def reads(tree: ast.Module) -> Iterator[str]:
 
 
 def test_every_declared_key_does_something() -> None:
-    """A key that is accepted in silence and read by nothing would promise what is not kept."""
+    """Each declared key is read:
+
+    RocketMQ's users rely on the effect of a key that is accepted without a warning.
+    """
     read = {name for _, tree in modules() for name in reads(tree)}
     for config in NODES.values():
         idle = [name for name, one in declared(config).items() if one.attribute not in read]

@@ -1,6 +1,6 @@
-"""What source, tests and documents name exists: ids, pages, their sections and anchors.
+"""References in source, tests and documents exist: ids, pages, their sections and anchors.
 
-A stranger who reads "R11" or "store.md 12" finds it inside the repository: ids in
+A reader who finds "R11" or "store.md 12" finds the target inside the repository: ids in
 docs/INVARIANTS.md, pages in docs/ and docs/reference/.
 """
 
@@ -19,12 +19,12 @@ from turbopump.namesrv.config import IDLE_KEYS as NAMESRV_KEYS
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "docs" / "INVARIANTS.md"
 PLACES = (ROOT, ROOT / "docs", ROOT / "docs" / "reference", ROOT / "docs" / "internals")
-"""Where a page that is named without its folder may lie."""
+"""Folders of pages that are named without their folder."""
 TEXTS = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md", ".txt", ".toml", ".in", ""}
 NO_PAGE = "nowhere" + ".md"
 """A planted name, in two pieces: no document has it."""
 OWN = "tests/test_documents.py"
-"""Its planted examples are wrong on purpose."""
+"""Name of this file, whose planted examples are wrong on purpose."""
 
 # Behind a quote it is data: a client's id "I0", the table "S1" of numpy.
 ID = re.compile(
@@ -59,7 +59,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 @cache
 def tails() -> frozenset[str]:
-    """Each file with each of the folders above it, as texts name them."""
+    """Each file with each of the folders above it, in the form in which texts name them."""
     parts = [Path("turbopump", name).parts for name in [OWN, *dict(files())]]
     return frozenset("/".join(one[at:]) for one in parts for at in range(len(one)))
 
@@ -163,7 +163,9 @@ def test_every_page_and_section_exists() -> None:
 
 
 def test_every_source_file_that_is_named_exists() -> None:
-    """Tests have made-up ones; a changelog tells of what was."""
+    """Every source file that a text names exists, except in tests, which have made-up names, and in
+    the changelog, which names removed files.
+    """
     wrong = [
         f"{name}: {word}"
         for name, text in files()
@@ -294,7 +296,7 @@ def test_each_refused_key_is_documented() -> None:
 
 
 def test_make_alone_prints_every_target() -> None:
-    # These tests are run by make, and a make inside another one says where it is.
+    # These tests are run by make, and a make inside another one prints its folder.
     alone = ["make", "--no-print-directory"]
     made = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""One name for one thing: public classes, and the loggers of modules."""
+"""Consistent names: those of public classes, and those of the loggers of modules."""
 
 import ast
 from collections import defaultdict
@@ -41,7 +41,7 @@ def test_a_planted_second_class_is_found() -> None:
 
 
 def loggers(tree: ast.Module) -> Iterator[str]:
-    """Names at a module's top that are bound to what `logging.getLogger` gives."""
+    """Names at a module's top that are bound to a result of `logging.getLogger`."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=targets, value=ast.Call(func=ast.Attribute(attr="getLogger"))):

@@ -36,7 +36,7 @@ def tracked(*suffixes: str) -> Iterator[Path]:
 
 @cache
 def is_inside_link(folder: Path) -> bool:
-    """Whether it, or what it lies in, is a link."""
+    """Whether a folder is a link, or lies in one."""
     return folder != ROOT and (folder.is_symlink() or is_inside_link(folder.parent))
 
 
@@ -57,7 +57,7 @@ def test_the_formatter_decides_how_lines_break() -> None:
 @pytest.mark.timeout(600)
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "-p", "turbopump")
-    # Much of these runs behind the tests only, or by hand.
+    # Most of these run after the tests only, or by hand.
     run(str(BIN / "mypy"), "--explicit-package-bases", "bench", "interop")
 
 
@@ -74,7 +74,7 @@ def test_stubs_tell_the_truth() -> None:
 def test_what_serves_needs_nothing_of_the_analytics() -> None:
     """A broker runs without the extra `spark`; of spark/ only Spark's modules need a JVM.
 
-    import-linter cannot say it: with external packages it takes the extensions for such.
+    import-linter cannot check it: with external packages it takes the extensions for such.
     """
     heavy = {"pyarrow", "pyspark", "py4j", "mmap_ninja", "numpy", "matplotlib", "pandas"}
     for path in tracked(".py"):
@@ -147,7 +147,9 @@ def test_function_sizes() -> None:
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """All of them, however deep; their expressions, which are most of a tree, hold no function."""
+    """All statements, however deep; their expressions, which are most of a tree, hold no
+    function.
+    """
     for node in body:
         yield node
         for name in ("body", "orelse", "finalbody"):
@@ -205,7 +207,7 @@ def test_every_module_has_its_docstring() -> None:
 def test_no_module_is_dead() -> None:
     """Each module of the rooms is imported by another one (entry points apart)."""
     entries = {"turbopump.cli.__main__", "turbopump.testing", "turbopump.__main__"}
-    entries.add("turbopump.pyx.traffic")  # how tests see what connections call from C
+    entries.add("turbopump.pyx.traffic")  # tests read the native entries through it
     # Replication: node.py starts the service in the next step.
     cores = ["broker.ha.service"]
     entries |= {f"turbopump.{name}" for name in cores}

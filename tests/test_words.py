@@ -1,7 +1,7 @@
 """Plain English: words and turns that documents and source do not use, each with a plain one.
 
 The subject of a sentence is a thing of the system (the broker, the loop, a client), the verb is a
-standard one, and a process is "it". The list grows; what it refuses nowhere stands any more.
+standard one, and a process is "it". The list grows; no refused word is left in the repository.
 """
 
 import io
@@ -48,7 +48,7 @@ _ANY: Final = re.compile("|".join(rf"\b{word}\b" for word in REFUSED))
 
 
 def documents() -> Iterator[Path]:
-    """What people read: pages at the top and below docs/."""
+    """Pages that people read: at the top and below docs/."""
     yield from sorted(ROOT.glob("*.md"))
     yield from sorted((ROOT / "docs").rglob("*.md"))
 

@@ -1,4 +1,4 @@
-"""The process that is killed: appends under SYNC_FLUSH and prints what was acknowledged.
+"""The process that is killed: appends under SYNC_FLUSH and prints each acknowledged message.
 
 Run as `python appender.py FOLDER SEED`. Each line: topic, queue id, queue offset, log offset, and
 the number that begins the body.
@@ -48,7 +48,7 @@ def appended(put: Callable[[int], Appended], posted: Posted) -> Appended:
 
 
 def main() -> None:
-    """Append for ever."""
+    """Append until the process is killed."""
     rng = random.Random(sys.argv[2])
     posted: Posted = queue.SimpleQueue()
     disk = DiskThreads(posted.put)

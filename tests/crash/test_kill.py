@@ -30,7 +30,7 @@ def appender() -> Any:
 
 
 def run_and_kill(folder: Path, seed: str, lines: int) -> list[list[str]]:
-    """Let the appender acknowledge so many messages, kill it, return all that it acknowledged."""
+    """Let the appender acknowledge `lines` messages, kill it, and return all acknowledged ones."""
     command = [sys.executable, str(APPENDER), str(folder), seed]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -84,7 +84,7 @@ def test_everything_acknowledged_survives(tmp_path: Path, seed: int) -> None:
 
 
 def check_equals_rebuild(root: Path, other: Path, config: Any) -> None:
-    """Queues and index are what the log alone gives."""
+    """Check that queues and index equal those built from the log alone."""
     other.mkdir()
     shutil.copytree(root / "commitlog", other / "commitlog")
     rebuilt = replace(config, root=str(other))

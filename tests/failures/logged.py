@@ -1,10 +1,10 @@
 """Counts the exceptions that nodes in this process catch and log.
 
 A node answers a request whose handler raised with code 1 and logs the traceback. No seed of the
-simulator may leave such a line: an exception is an answer by design only where nothing is logged
+simulator may leave such a line: an exception is a response by design only where no line is logged
 (BadHeader, BadBody) or one line without a traceback (a disk that fails). All catchers of the
-product log with `exc_info`, so one handler of logging sees each of them. It must never change what
-is logged. Called by tests/conftest.py and by the simulator.
+product log with `exc_info`, so one handler of logging sees each of them. It must never change the
+logged lines.
 """
 
 import logging

@@ -4,9 +4,9 @@
     python -m tests.fuzz --minutes 2 record      one target
 
 Native targets run under libFuzzer with the address and undefined-behaviour sanitizers, Python
-targets under atheris. Seeds come from the golden data; what a run learned stays in build/fuzz and
-the next one goes on from there. An input that breaks a target is kept in tests/fuzz/findings,
-where a test replays it for ever.
+targets under atheris. Seeds come from the golden data; the corpus of a run stays in build/fuzz and
+the next run continues with it. An input that breaks a target is kept in tests/fuzz/findings, where
+a test replays it in every run.
 """
 
 import argparse
@@ -40,12 +40,12 @@ INPUT_SECONDS: Final = 30
 MEMORY_MB: Final = 2048
 SUMMARY: Final = "Coverage-guided fuzzing of the parsers, native and Python."
 RESTARTS: Final = 5
-"""How often a target goes on after a finding before the rest of its time is given up."""
+"""Number of findings after which the rest of a target's time is given up."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the runs of one target came to."""
+    """Results of the runs of one target."""
 
     name: str
     executions: int = 0
@@ -87,14 +87,14 @@ def fuzz(name: str, seconds: float) -> Outcome:
         if left < 1:
             break
         run_once(command, left, [place for place in places if place.is_dir()], outcome)
-        places = [corpus, seeds]  # what was found now would end the next process at once
+        places = [corpus, seeds]  # a finding in the corpus would end the next process at once
     outcome.seconds = time.monotonic() - started
     outcome.corpus = sum(1 for _ in corpus.iterdir())
     return outcome
 
 
 def run_once(command: list[str], seconds: float, inputs: list[Path], outcome: Outcome) -> None:
-    """One process of a fuzzer: until its time is up or it finds something."""
+    """Run one process of a fuzzer until its time is up or it finds something."""
     name = outcome.name
     artifacts = BUILT / "artifacts" / name
     arguments = [
@@ -148,7 +148,7 @@ def keep(name: str, artifact: Path) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The lines of a log that say what went wrong."""
+    """Lines of a log that show the failure."""
     lines = text.splitlines()
     first = next(
         (

@@ -1,22 +1,23 @@
 """A broker under attack: its memory, and the slowest send of an honest client, for each attack.
 
-    python -m tests.fuzz.attacks --seconds 20          all of them, each so long
+    python -m tests.fuzz.attacks --seconds 20          all of them, 20 s each
     python -m tests.fuzz.attacks --seconds 60 pulls    one
     python -m tests.fuzz.attacks halves delays pops groups     backlogs (backlogs.py), due at once
     python -m tests.fuzz.attacks --share 0.1 pops      a tenth of a backlog
     python -m tests.fuzz.attacks --seconds 600 mixed   each connection its own, new seeds
     python -m tests.fuzz.attacks --sanitized mixed     the broker's kernels under the sanitizers
 
-The broker is a process of its own with plain and TLS peers on one port, and so is who attacks it:
-a number of connections that each do the same, again when they are cut; half of them speak TLS.
-Meanwhile a client sends one message after the other. A line for each attack says what was worst.
+The broker is a process of its own with plain and TLS peers on one port, and so are the attackers: a
+number of connections that each do the same, again when they are cut; half of them use TLS.
+Meanwhile a client sends one message after the other. A line for each attack shows the worst
+figures.
 
-All of them share this machine's processors, also with what else runs there. So the kernel's figures
-(schedstat) tell how long the broker and the client were ready to run and waited for a processor
+All of them share this machine's processors, also with other programs. So the kernel's figures
+(schedstat) show how long the broker and the client were ready to run and waited for a processor
 during the slowest send, and how much the broker computed during any; broker and client, which
 elsewhere have machines of their own, run at a higher priority than the attackers where that is
-permitted. Only what is over without those waits fails. How long the attackers ran tells how much of
-an attack it was.
+permitted. An attack fails only if the time without those waits is too long. The time that the
+attackers ran shows the strength of an attack.
 """
 
 import argparse
@@ -46,11 +47,11 @@ SEND_MAX_MS: Final = 100
 PEERS: Final = 50
 MIB: Final = 1 << 20
 ROUND_S: Final = 30
-"""Then the attackers begin anew, with other seeds."""
+"""Seconds after which the attackers begin again, with other seeds."""
 DELIVERED_MAX_S: Final = 300
-"""By then all of a backlog is delivered."""
+"""Time in which all of a backlog has to be delivered."""
 NICER: Final = 5
-"""By how much the broker and the client are less nice than usual, and than the attackers."""
+"""Difference of the broker's and the client's nice value to the usual one, which attackers have."""
 
 SERVER: Final = """
 import asyncio, gc, sys, uvloop
@@ -137,7 +138,7 @@ ATTACKS: Final[dict[str, Callable[[random.Random], bytes]]] = {
     "cuts": lambda chance: pipelined(chance)[: chance.randrange(1, 100_000)],
 }
 BESIDE: Final[dict[str, Callable[[random.Random], bytes]]] = {
-    # Producers of the half messages, which never say how one ends.
+    # Producers of the half messages, which never send a decision.
     "halves": lambda chance: frame(
         34,
         b'{"clientID":"c%d","producerDataSet":[{"groupName":"%b"}]}'
@@ -150,7 +151,7 @@ MIXED: Final = "mixed"
 
 
 async def attacker(address: str, name: str, seed: int) -> None:
-    """Sends what the attack sends; reads little or nothing, and may go at any moment."""
+    """Send the attack's requests; read little or nothing, and disconnect at any moment."""
     chance = random.Random(seed)
     if name == MIXED:
         name = chance.choice([one for one in ATTACKS if one != "nothing"])
@@ -187,13 +188,15 @@ class Sent:
 
     took: float
     waited: float
-    """Of it, when the broker's loop or the client could have run and had no processor."""
+    """Part of the time in which the broker's loop or the client could have run and had no
+    processor.
+    """
     computed: float
-    """By the broker's loop, for any of its peers."""
+    """Time that the broker's loop computed, for any of its peers."""
 
 
 def schedule(process: int | str) -> tuple[float, float]:
-    """For how many ms the main thread of a process ran, and waited for a processor."""
+    """Time in ms that the main thread of a process ran, and that it waited for a processor."""
     ran, waited, _ = Path(f"/proc/{process}/schedstat").read_text().split()
     return int(ran) / 1e6, int(waited) / 1e6
 
@@ -217,7 +220,7 @@ async def honest(address: str, pid: int, sends: list[Sent]) -> None:
 
 
 def memory_mb(pid: int) -> dict[str, int]:
-    """What the process has in memory: all, and what is no page of a file."""
+    """Memory of the process in MB: all, and the part that is no page of a file."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines)
     return {key: int(values[key].split()[0]) // 1024 for key in ("VmRSS", "RssAnon")}
@@ -232,7 +235,7 @@ class Attackers:
         self.until = self.ran = 0.0
 
     def go_on(self) -> None:
-        """Begin, or begin anew if it is time."""
+        """Start the attackers, or restart them if it is time."""
         if (
             (self.name in BESIDE or self.name in ATTACKS)
             and self.name != "nothing"
@@ -256,8 +259,10 @@ class Attackers:
 
 
 async def play(name: str, address: str, pid: int, options: argparse.Namespace) -> bool:
-    """One attack; whether its worst figures are within the aims. A backlog is played until all of
-    it is delivered."""
+    """Play one attack; return whether its worst figures are within the aims.
+
+    A backlog is played until all of it is delivered.
+    """
     sends: list[Sent] = []
     client = asyncio.ensure_future(honest(address, pid, sends))
     others = Attackers(name, address, options.seed)
@@ -306,7 +311,7 @@ def told(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool
 
 
 def write_conf(folder: str, more: str = "") -> Path:
-    """The file of a broker whose store is in that folder."""
+    """Write the file of a broker whose store is in that folder."""
     conf = Path(folder, "broker.conf")
     of = f"storePathRootDir={folder}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n{more}"
     conf.write_text(of)
@@ -369,7 +374,7 @@ def serve(
         code = process.wait()
     if code:
         print(f"the broker ended with {code}:\n{log.read_text()[-10_000:]}")
-    # Sanitized it is slow and large: what counts is that it lives.
+    # Sanitized the broker is slow and large: it only has to live.
     return [code == 0] if options.sanitized else [*results, code == 0]
 
 

@@ -45,7 +45,7 @@ class Backlog:
     arrive: Callable[[float], dict[str, int]] = lambda share: {}
 
     async def left(self, address: str, share: float) -> int:
-        """How many messages are not delivered yet."""
+        """Number of messages that are not delivered yet."""
         left = 0
         async with _Caller(address) as caller:
             for topic, count in self.arrive(share).items():
@@ -117,8 +117,9 @@ def _groups(count: int, share: float) -> list[str]:
 
 
 def _popped(messages: int, groups: int) -> Callable[[str, float], Coroutine[None, None, None]]:
-    """Messages of one topic that each of some groups pops and never acknowledges; the share is one
-    of the messages for one group, else one of the groups."""
+    """Messages of one topic that each group pops and never acknowledges; the share is one of the
+    messages for one group, else one of the groups.
+    """
 
     async def fill(address: str, share: float) -> None:
         async with _Caller(address) as caller:
@@ -171,4 +172,4 @@ BACKLOGS: Final[dict[str, Backlog]] = {
     "pops": Backlog(_popped(400_000, 1), due_s=90, arrive=_revived(400_000, 1)),
     "groups": Backlog(_popped(_POPPED, 1_000), due_s=90, arrive=_revived(_POPPED, 1_000)),
 }
-"""By the name of the attack."""
+"""Backlogs by the name of the attack."""

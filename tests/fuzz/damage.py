@@ -1,7 +1,7 @@
 """A small store whose files are damaged in any way, opened, read through, written to, opened again.
 
-Called by the fuzz targets. What recovery makes of the damage is judged elsewhere; here it must come
-to an end: a store that opens and serves what it has, or one that says why it does not.
+The result of a recovery is judged elsewhere; here it must come to an end: a store that opens and
+serves its messages, or an error with a reason.
 """
 
 import functools
@@ -59,7 +59,7 @@ def check_store(data: bytes) -> None:
     seen = _ends(store)
     store.close(NOW_MS + 300)
     store = _open(disk, config)
-    # What looked like units behind the end may only now be next to it.
+    # Bytes after the end that looked like units may be next to it only now.
     now = _ends(store)
     assert all(now[name] >= end for name, end in seen.items() if end)
     store.close(NOW_MS + 400)
@@ -153,7 +153,7 @@ def _template(config: StoreConfig) -> list[tuple[str, bytes]]:
 
 
 def store_seeds() -> Iterator[bytes]:
-    """One damage of each kind to each file, and none."""
+    """Seeds with one damage of each kind to each file, and without any."""
     yield from (b"\0", b"\1", b"\2", b"\3")
     for number in range(24):
         for kind in (0x1C, 0x41, 2, 3):

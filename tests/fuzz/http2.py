@@ -1,6 +1,6 @@
 """Fuzz targets of gRPC: frames and HPACK in a session, and whole connections with their calls.
 
-Where libnghttp2 is missing they do nothing. Called by targets.py.
+Where libnghttp2 is missing they do nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import DATA, H2Session
 
 ANSWER_MAX: Final = 256 << 10
-"""Bytes that a server writes in answer to some KB, beside what calls ask for."""
+"""Maximum size of a server's output for some KB of input, beside the data that calls request."""
 MESSAGE_MAX: Final = 64 << 10
 LARGE: Final = 2_000
 SENDS: Final = f"{PATH}SendMessage"
@@ -35,8 +35,9 @@ _IS_THERE: Final = why_no_grpc() is None
 
 
 def _frames(data: bytes) -> bytes:
-    """What a client sends: by the first byte any bytes behind its preface, or a header block in
-    frames of their own."""
+    """Bytes of a client: by the first byte any bytes after its preface, or a header block in frames
+    of their own.
+    """
     if not data[:1] or data[0] & 1:
         return BEGIN + data[2:]
     pieces = data[2:].split(b"\0\0\0\0")
@@ -74,20 +75,22 @@ def _heard(pieces: list[bytes]) -> list[tuple[int, int, Any]]:
                 if not taken and not events:
                     return found
     except ValueError:
-        pass  # the session is over
+        pass  # the session ended
     return found
 
 
 def grpc_calls(data: bytes) -> None:
-    """A connection keeps nothing behind its end, and says little to a peer that asks for little.
-    Sends are looked at natively, which ends the same: all of them are left to Python."""
+    """A connection keeps nothing after its end, and sends little to a peer that requests little.
+
+    A lane that leaves all sends to Python gives the same output.
+    """
     if _IS_THERE:
         lane = GrpcLane(lambda *_: None, lambda *_: None, b"", b"")
         assert _said(data, lane) == _said(data, None)
 
 
 def _said(data: bytes, lane: GrpcLane | None) -> bytes:
-    """What a server writes."""
+    """Output of a server for the client's bytes."""
     made = Bench(message_max=MESSAGE_MAX)
     made.hub.lane = lane
     echo = made.hub.methods["/S/Echo"]
@@ -134,8 +137,9 @@ def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
 
 
 def grpc_answers(data: bytes) -> None:
-    """Whatever a server says, our calls end once, each with messages or one error that can be read;
-    little is written for it, and what is held is bounded."""
+    """With any bytes from a server, our calls end once, each with messages or one readable error;
+    little is written in response, and held memory is bounded.
+    """
     if _IS_THERE:
         asyncio.run(_answered(data))
 
@@ -162,8 +166,9 @@ async def _answered(data: bytes) -> None:
 
 
 def _server_frames(data: bytes) -> bytes:
-    """By the first byte any bytes, frames behind SETTINGS, or answers of which header blocks and
-    messages are given."""
+    """Bytes of a server: by the first byte any bytes, frames after SETTINGS, or responses made of
+    the given header blocks and messages.
+    """
     kind = data[0] % 3 if data else 0
     if kind == 0:
         return data[2:]
@@ -214,7 +219,7 @@ def http2_seeds() -> Iterator[bytes]:
 
 
 def _send() -> Any:
-    """A plain one."""
+    """A plain SendMessage request."""
     system: dict[str, Any] = {"message_id": "m", "message_type": 1, "tag": "t", "keys": ["k"]}
     system["born_timestamp"] = {"seconds": 1_700_000_000}
     one = {"topic": {"name": "T"}, "body": b"b", "user_properties": {"u": "v"}}
@@ -222,7 +227,7 @@ def _send() -> Any:
 
 
 def _ack() -> Any:
-    """A plain one."""
+    """A plain AckMessage request."""
     entry = {"message_id": "m", "receipt_handle": "0 1700000000000 20000 1 0 b 3 7 3820"}
     return message_class("AckMessageRequest")(
         group={"name": "G"}, topic={"name": "T"}, entries=[entry]

@@ -1,6 +1,5 @@
-"""Small models that kernels and parsers are compared with: slow, and plain enough to be seen right.
-
-Called by the fuzz targets.
+"""Small models that kernels and parsers are compared with: slow, and plain enough to be
+seen right.
 """
 
 import struct
@@ -12,7 +11,7 @@ from turbopump.pyx.region import Region
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")
 _BORN_V6, _STORE_V6 = 0x10, 0x20
-_ROWS: Final = 3  # of one scan: few, so that a scan goes on in the next
+_ROWS: Final = 3  # rows of one scan: few, so that a scan continues in the next
 
 
 def depth_of(value: Any) -> int:

@@ -1,6 +1,6 @@
-"""Building the native fuzz targets: for libFuzzer by clang, and for a replay by the C compiler.
+"""Build of the native fuzz targets: for libFuzzer by clang, and for a replay by the C compiler.
 
-Both with the address and undefined-behaviour sanitizers. Called by the runner and the replay test.
+Both with the address and undefined-behaviour sanitizers.
 """
 
 import subprocess
@@ -10,7 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SOURCES: Final = Path(__file__).resolve().parent / "native"
 BUILD_S: Final = 1_800
-"""Of one command of the compiler: minutes on a machine with much other work."""
+"""Timeout of one command of the compiler: it takes minutes on a busy machine."""
 NAMES: Final = tuple(
     sorted(path.stem for path in SOURCES.glob("*.c") if path.stem not in ("replay",))
 )

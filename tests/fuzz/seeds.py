@@ -1,7 +1,6 @@
 """Small seeds for the fuzzers, cut from the golden frames and stores of a real RocketMQ.
 
-A seed is what a target takes: its control bytes, then a piece of golden data. Called by the runner
-and by the test that keeps the targets in step with what they are given.
+A seed is an input of a target: its control bytes, then a piece of golden data.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ SMALL: Final = 3000
 """Bytes of a seed where there is a choice: a fuzzer changes small inputs faster."""
 
 MANY: Final = 60
-"""Seeds of one kind of file."""
+"""Maximum number of seeds of one kind of file."""
 
 INDEX_SIZE: Final = (500, 1000)
 """Slots and entries of the golden stores' index files."""

@@ -1,8 +1,8 @@
-"""The Python fuzz targets: one function each that a fuzzer, or a test, calls with any bytes.
+"""The Python fuzz targets: functions that a fuzzer, or a test, calls with any bytes.
 
-A target returns for every input; what it lets through is a finding. It calls a parser, accepts the
-exceptions that the parser documents, and checks that what was parsed can be written and read again.
-`run` bounds the time and the memory of one input.
+A target returns for every input; an exception that it lets through is a finding. It calls a parser,
+accepts the exceptions that the parser documents, and checks that parsed values can be written and
+read again. `run` bounds the time and the memory of one input.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 from turbopump.pyx.index import java_hash, key_hash
 
 SECONDS_MAX: Final = 2.0
-"""CPU time of one input of a few KB, some hundred times what the slowest takes."""
+"""Maximum CPU time of one input of a few KB, some hundred times that of the slowest."""
 
 MEMORY_MAX: Final = 256 << 20
 """Bytes that one input may add to the process: inflated bodies have limits of up to 64 MiB."""
@@ -147,8 +147,8 @@ def json_dialect(data: bytes) -> None:
 def _is_stable(value: Any) -> bool:
     """Whether a value is the same once written and read.
 
-    What was too large to be put in the place of a reference may be small enough then, and numbers
-    beyond a double are null.
+    A value that was too large to replace a reference may be small enough then, and numbers beyond a
+    double are null.
     """
     text = json.dumps(value)
     return not any(word in text for word in ("Infinity", "NaN", "$ref"))
@@ -177,7 +177,7 @@ def _refuse(word: str) -> None:
 
 
 def bodies(data: bytes) -> None:
-    """A typed body; what was read is written and read again."""
+    """A typed body decodes or is refused; a decoded one is stable when written and read again."""
     read = BODIES[data[0] % len(BODIES)] if data else BODIES[0]
     try:
         value = read(data[1:])
@@ -245,7 +245,7 @@ def texts(data: bytes) -> None:
 
 
 def filters(data: bytes) -> None:
-    """A filter expression and, behind a newline, the properties of a message."""
+    """A filter expression and, after a newline, the properties of a message."""
     text, _, given = data.rpartition(b"\n")
     try:
         compiled = compile_sql(str(text, "utf-8", "replace"))
@@ -271,7 +271,7 @@ def requests(data: bytes) -> None:
 
 
 def config(data: bytes) -> None:
-    """A configuration of the broker or the name server; what it shows can be read again."""
+    """A configuration of the broker or the name server; its shown text can be read again."""
     mode = data[0] if data else 0
     text = str(data[1:], "utf-8", "replace")
     node: Any = NamesrvConfig() if mode & 1 else broker_config.BrokerConfig()
@@ -327,7 +327,7 @@ def config_files(data: bytes) -> None:
     except StoreError:
         return
     if value is None:
-        return  # there is none, so none is saved
+        return  # there is no certificate, so none is saved
     files.save("a", value)
     files.save("a", files.load("a"))
     assert fastjson.dumps(files.load("a")) == fastjson.dumps(value) or not _is_stable(value)

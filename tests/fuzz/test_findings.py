@@ -1,6 +1,6 @@
-"""Inputs that once broke something, and a few seeds, through every fuzz target: no fuzzer needed.
+"""Inputs that once broke something, and a few seeds, through every fuzz target, without a fuzzer.
 
-A file of findings/TARGET is named by the runner that found it, or after what was wrong.
+A file of findings/TARGET is named by the runner that found it, or after the fault.
 """
 
 import os

@@ -1,7 +1,7 @@
 """No request of any peer holds the loop for long: a walk over all codes of all kinds of nodes.
 
 The longest part of each request is measured in processor time of the thread, the best of three
-attempts: what a machine does meanwhile does not count. `python -m tests.fuzz.holds` prints it.
+attempts, so that other work of the machine does not count. `python -m tests.fuzz.holds` prints it.
 """
 
 import time
@@ -19,11 +19,11 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode
 
 SLACK = 2
-"""For a machine that is slower than the one LIMIT_MS is for."""
+"""Factor for a machine that is slower than the one LIMIT_MS is for."""
 HELD_MS = SLACK * LIMIT_MS
 ATTEMPTS = 3
 LEFT_OUT = {"a member of objects, 16 MiB", "brackets, 16 MiB", "escapes, 16 MiB", "zeros, 16 MiB"}
-"""Of what any code is sent: the command has them all."""
+"""Common requests that are left out here; the command sends them, too."""
 SAME = frozenset(
     {
         RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -42,8 +42,10 @@ SAME = frozenset(
 )
 """Codes that answer every request with the same table, in steps: a second of work for each."""
 FEW = {"objects, 16 MiB"}
-"""Of what any code is sent, what these are sent: the command sends them all of it. Their own large
-requests have no body."""
+"""Common requests that the codes in SAME are sent here; the command sends all.
+
+The codes' own large requests have no body.
+"""
 
 
 @pytest.fixture(params=list(WALKS))
@@ -56,7 +58,9 @@ def walk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
 
 @pytest.mark.timeout(600)
 def test_no_request_holds_the_loop(walk: tuple[str, Walk]) -> None:
-    """And each code has requests of its own that are large: a new one without is a KeyError."""
+    """No request holds the loop, and each code has large requests of its own: a new code without
+    them is a KeyError.
+    """
     _kind, node = walk
     held, waited = [], []
     for code in sorted(node.codes):
@@ -71,7 +75,7 @@ def test_no_request_holds_the_loop(walk: tuple[str, Walk]) -> None:
 
 
 def test_a_handler_that_holds_the_loop_or_waits_is_found(tmp_path: Path) -> None:
-    """A loop over what a request carries, a sync on the loop: found for one code."""
+    """A loop over a request's data and a sync on the loop are found, planted in one code."""
     walk = ControllerWalk(tmp_path, groups=10)
     code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
     handlers = walk.world.table._handlers
@@ -92,7 +96,7 @@ def test_a_handler_that_holds_the_loop_or_waits_is_found(tmp_path: Path) -> None
 
 
 def shortest(node: Walk, code: int, cases: list[Case]) -> Iterable[Hold]:
-    """Of each request of a code the shortest attempt; one is enough where that is short."""
+    """The shortest attempt of each request of a code; one attempt is enough where it is short."""
     best: dict[int, Hold] = {}
     for attempt in range(1, ATTEMPTS + 1):
         for number, case in enumerate(cases):
@@ -106,7 +110,7 @@ def shortest(node: Walk, code: int, cases: list[Case]) -> Iterable[Hold]:
 
 
 def asked(node: Walk, code: int, attempt: int = 0) -> list[Case]:
-    """Of all requests of a code those that are sent here."""
+    """Requests of a code that are sent here."""
     common, cases = {case.name for case in generic({})}, node.cases(code, attempt)
     left_out = common - FEW if code in SAME else LEFT_OUT
     return [case for case in cases if case.name not in left_out]

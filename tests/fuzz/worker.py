@@ -1,6 +1,7 @@
-"""One Python target under atheris: `python -m tests.fuzz.worker TARGET libFuzzer arguments`.
+"""One Python target under atheris:
 
-Called by the runner, in a process of its own, because libFuzzer ends its process.
+`python -m tests.fuzz.worker TARGET libFuzzer arguments`. It has a process of its own, because
+libFuzzer ends its process.
 """
 
 import logging
@@ -13,9 +14,9 @@ with atheris.instrument_imports(include=["turbopump", "json", "tests.fuzz.models
 
 
 def main() -> None:
-    """Run until libFuzzer's arguments say that it is enough, or something is found."""
+    """Run until the limits in libFuzzer's arguments, or until a finding."""
     name, *arguments = sys.argv[1:]
-    # What the parsers log about their input would hide what libFuzzer prints.
+    # Log lines of the parsers would hide libFuzzer's output.
     logging.disable(logging.CRITICAL)
     atheris.Setup([sys.argv[0], *arguments], lambda data: targets.run(name, data))
     atheris.Fuzz()

@@ -68,11 +68,11 @@ class Golden:
         return [line for line in read_lines(f"{self.name}.truth") if line["t"] == kind]
 
     def recovered(self, kind: str) -> list[dict[str, Any]]:
-        """What Java has after it opened a copy."""
+        """Objects of a kind that Java has after it opened a copy."""
         return [line for line in read_lines(f"{self.name}.recovered") if line["t"] == kind]
 
     def data(self, name: str) -> bytes:
-        """Another file of the golden folder."""
+        """Content of another file of the golden folder."""
         return (GOLDEN / name).read_bytes()
 
     def batch_topics(self) -> set[str]:
@@ -97,7 +97,7 @@ class Golden:
         )
 
     def emptied(self, folder: Path, *kept: str) -> "Golden":
-        """The same in another folder, with nothing in it but what is named."""
+        """The same store in another folder, with only the named files in it."""
         folder.mkdir()
         for name in kept:
             os.rename(self.root / name, folder / name)

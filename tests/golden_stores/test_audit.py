@@ -1,4 +1,4 @@
-"""What a real RocketMQ wrote breaks no promise: batches, IPv6, extensions, killed brokers."""
+"""Stores of a real RocketMQ pass the audit: batches, IPv6, extensions, killed brokers."""
 
 from typing import Any
 

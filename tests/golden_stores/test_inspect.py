@@ -1,4 +1,4 @@
-"""`turbopump inspect` says of RocketMQ's files what RocketMQ's own classes say."""
+"""`turbopump inspect` shows RocketMQ's files as RocketMQ's own classes read them."""
 
 import json
 from collections.abc import Callable

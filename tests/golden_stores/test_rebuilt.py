@@ -35,7 +35,7 @@ def test_rebuilt_from_the_log_alone(name: str, unpack: Any, tmp_path: Path) -> N
         assert theirs.keys() == ours.keys()
         for file_name, path in theirs.items():
             assert same_content(path, ours[file_name]), file_name
-    # Names tell when a file was begun and differ; slots, entries and headers do not.
+    # Index names are the times of their creation and differ; slots, entries and headers do not.
     theirs_index = sorted((golden.root / "index").iterdir())
     ours_index = sorted((rebuilt.root / "index").iterdir())
     assert len(theirs_index) == len(ours_index)

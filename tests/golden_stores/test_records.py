@@ -26,7 +26,7 @@ def packed_host(text: str) -> bytes:
 
 
 def decoded_records(golden: Any) -> dict[int, Any]:
-    """All records of the log files, by where they lie."""
+    """All records of the log files, by their log offsets."""
     found = {}
     size = golden.config.mapped_file_size_commit_log
     for path in sorted((golden.root / "commitlog").iterdir()):

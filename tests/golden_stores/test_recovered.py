@@ -146,7 +146,8 @@ def test_torn_log_is_cut_where_java_cuts_it(name: str, unpack: Any) -> None:
     check_times(golden, store, set())
     check_keys(golden, store, how["recordOffset"])
     store.close(0)
-    # Law 6: what was cut is gone from the disk too, good records behind the damage included.
+    # Law 6: the truncated bytes are gone from the disk too, including good records after the
+    # damage.
     data = (golden.root / "commitlog" / how["file"]).read_bytes()
     assert not any(data[how["recordOffset"] - int(how["file"]) :])
 

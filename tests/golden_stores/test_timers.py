@@ -59,7 +59,9 @@ def test_checkpoint_is_what_java_says(shapes: Golden) -> None:
 
 
 def test_metrics_are_read_and_written_as_java_has_them(shapes: Golden) -> None:
-    """All but the data version, which is the broker's."""
+    """Metrics decode and encode as Java's do, except for the data version, which is the
+    broker's.
+    """
     java = ConfigFiles(RealFiles(), f"{shapes.root}/config").load(timer_metrics.FILE_NAME)
     metrics = timer_metrics.TimerMetrics()
     metrics.take(java)
@@ -69,7 +71,7 @@ def test_metrics_are_read_and_written_as_java_has_them(shapes: Golden) -> None:
 
 @pytest.mark.parametrize("gone", ["timerwheel", "mark"])
 def test_wheel_is_rebuilt_byte_for_byte(shapes: Golden, gone: str) -> None:
-    """All slots, also those that were delivered: the checkpoint says that none was."""
+    """All slots are rebuilt, also those that were delivered: the checkpoint has no deliveries."""
     wheel = Path(shapes.root) / "timerwheel"
     java = wheel.read_bytes()
     check, _ = timer_check.load(RealFiles(), str(shapes.root), 1_000)
@@ -85,7 +87,7 @@ def test_wheel_is_rebuilt_byte_for_byte(shapes: Golden, gone: str) -> None:
 
 
 def test_log_and_wheel_are_rebuilt_from_the_queue(shapes: Golden) -> None:
-    """What Java put in, put in again at Java's times, makes Java's bytes."""
+    """Timers that are put in again at Java's times give Java's bytes."""
     root = Path(shapes.root)
     java = (root / "timerlog" / ("0" * 20)).read_bytes(), (root / "timerwheel").read_bytes()
     times = [(line["currWriteTime"], line["delayedTime"]) for line in shapes.truth("timerLog")]
@@ -111,7 +113,9 @@ def test_log_and_wheel_are_rebuilt_from_the_queue(shapes: Golden) -> None:
 
 
 def test_units_of_records_that_are_gone_go(shapes: Golden) -> None:
-    """As after a power cut: the queue has less than the log of timers."""
+    """Units whose records are missing are removed, as after a power cut: the queue ends before the
+    log of timers.
+    """
     check, _ = timer_check.load(RealFiles(), str(shapes.root), 1_000)
     behind = check._replace(queue_offset=QueueOffset(20), master_queue_offset=QueueOffset(20))
     timer_check.save(RealFiles(), str(shapes.root), behind)

@@ -30,7 +30,7 @@ from turbopump.pyx.halves import HalfMarks
 BEHIND_MS = 1_795_267_280_000
 """Some seconds after its last half message."""
 GIVEN_UP_AT = LogOffset(1_129_135)
-"""Where the message lies that it gave up, a copy of half message 12."""
+"""Log offset of the message that it gave up, a copy of half message 12."""
 
 
 _KEYS = (
@@ -44,7 +44,7 @@ _KEYS = (
     "transactionC",
     "transactionT",
 )
-"""What such a broker needs of a store's configuration."""
+"""Keys of a store's configuration that such a broker needs."""
 
 
 class Continued(World):
@@ -101,7 +101,9 @@ def test_what_is_done_is_left_alone(unpack: Callable[..., Any]) -> None:
 
 
 def test_so_it_is_when_the_progress_is_lost(unpack: Callable[..., Any]) -> None:
-    """RocketMQ writes no op message for what it renews or gives up: the index knows."""
+    """With the progress lost, the index finds renewed and given-up half messages, for which
+    RocketMQ writes no op message.
+    """
     golden = unpack("shapes-v4")
     (golden.root / "config" / "consumerOffset.json").unlink()
     (golden.root / "config" / "consumerOffset.json.bak").unlink(missing_ok=True)
@@ -117,7 +119,9 @@ def test_so_it_is_when_the_progress_is_lost(unpack: Callable[..., Any]) -> None:
 
 
 def test_what_is_open_is_asked_about_and_ends(unpack: Callable[..., Any]) -> None:
-    """As it was before RocketMQ gave the last one up, with more checks allowed."""
+    """Open half messages are checked and end. (The store is as before RocketMQ gave the last one
+    up, and more checks are allowed.)
+    """
     golden = unpack("shapes-v4")
     store = golden.open()
     store.truncate(GIVEN_UP_AT, BEHIND_MS)

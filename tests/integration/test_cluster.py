@@ -108,7 +108,9 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
 
 
 def test_what_an_operator_changed_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Without a file given: in the data folder, beside what the cluster itself sets."""
+    """Configuration changes survive a restart: without a file given, they are in the data folder,
+    beside the cluster's own settings.
+    """
     changes = {25: b"fileReservedTime=7\n", 318: b"orderMessageEnable=true\n"}
 
     async def run(*, change: bool) -> dict[int, bytes]:
@@ -159,7 +161,7 @@ def test_the_fixture_serves_synchronous_tests(turbopump_cluster: RunningCluster)
 
 
 def test_pytest_finds_the_fixture_by_itself(tmp_path: Path) -> None:
-    """By the package's entry point; here plugins are named."""
+    """pytest loads the plugin by the package's entry point; here plugins are named."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_user.py").write_text(
         "def test_it(pytestconfig):\n"
@@ -235,7 +237,9 @@ def test_a_new_data_folder_is_small(tmp_path: Path) -> None:
 
 
 def test_a_log_goes_on_with_the_files_it_has(tmp_path: Path) -> None:
-    """Also one that a copy of a group has, where another lost its own."""
+    """A log keeps the size of its files, also one that a replica has, while another lost
+    its own.
+    """
 
     async def run(properties: dict[str, str], text: bytes) -> None:
         async with Cluster(tmp_path, replicas=1, broker_properties=properties) as cluster:

@@ -17,9 +17,9 @@ ANSWER_SECONDS = 60
 ONEWAY_SECONDS = 0.02
 GET_ALL_TOPIC_LIST = 206
 GET_BROKER_RUNTIME_INFO = 28
-# A long poll of these is answered when its suspend time is over: short here.
+# A long poll of these is answered when its suspend time ends: short here.
 PULLS = {11, 361}
-# What a programmer's mistake looks like in a remark; refusals have words of their own.
+# Form of a programmer's mistake in a remark; refusals have texts of their own.
 MISTAKES = re.compile(r"(Key|Type|Attribute|Index|Assertion|Unicode\w*|Recursion|Memory|Name)Error")
 
 VALUES = [
@@ -72,7 +72,7 @@ def damaged(command: Command, chance: random.Random) -> Command:
 
 
 async def ask(address: str, request: Command) -> Command | None:
-    """The answer; None for a one-way request, whose connection stays open a moment."""
+    """The response; None for a one-way request, whose connection stays open a moment."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

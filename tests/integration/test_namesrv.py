@@ -1,4 +1,4 @@
-"""A name server on real sockets: brokers that come, go, hang up and fall silent."""
+"""A name server on real sockets: brokers that come, go, disconnect and fall silent."""
 
 import asyncio
 import json
@@ -152,7 +152,7 @@ def test_an_address_that_refuses_connections_does_not_hold_a_name(tmp_path: Path
                 return await other.brokers() == {0: node.address}
 
             await until(back)
-            # A broker that listens where it says stays, though another claims its place.
+            # A broker that listens at its address stays, though another claims its place.
             await other.register(node.address, version=version)
             await broker.register("127.0.0.1:1")
             await asyncio.sleep(0.1)

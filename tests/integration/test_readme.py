@@ -27,7 +27,7 @@ SHOWN = {
     "read_arrow(": " messages",
     "SparkSession": "tests/integration/spark/test_readme.py",
 }
-"""What is in a snippet, the first that fits, and what it prints."""
+"""Expected output by a text in a snippet; the first text that matches counts."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[RunningCluster]:
-    """What `make run` would have started there."""
+    """The cluster that `make run` would have started there."""
     with running_cluster(folder / "turbopump-data") as running:
         yield running
 

@@ -37,7 +37,7 @@ properties = st.one_of(
 
 
 def replaced(batch: bytes, size: int, at: int) -> bytes:
-    """A batch with an element that says another size."""
+    """A batch in which the element at `at` has another size field."""
     return batch[:at] + size.to_bytes(4, "big", signed=True) + batch[at + 4 :]
 
 

@@ -1,4 +1,6 @@
-"""A broker whose fast lane is driven without a loop: what is read and written are arguments."""
+"""A broker whose fast lane is driven without a loop: tests pass the received bytes and collect the
+written ones.
+"""
 
 import socket
 from collections.abc import Callable
@@ -32,9 +34,10 @@ FRAME_MAX = 1 << 20
 
 
 class Driven(FastConnection):
-    """A connection without a loop: the socket is read at once, `rest` is what its transport has.
+    """A connection without a loop: the socket is read at once, `rest` holds the bytes of its
+    transport.
 
-    `turn`: answers wait for `end_turn`, which `feed` does after each third read and at its end.
+    `turn`: responses wait for `end_turn`, which `feed` calls after each third read and at its end.
     """
 
     def __init__(self, world: World, *, turn: bool = False) -> None:
@@ -66,7 +69,7 @@ class Driven(FastConnection):
             work()
 
     def end_turn(self) -> None:
-        """As the loop at the end of its turn."""
+        """End the turn as the loop does."""
         while self.ended:
             self.ended.pop()()
         self.collect()
@@ -78,10 +81,10 @@ class Driven(FastConnection):
         return True
 
     def give_way(self) -> None:
-        """There are no others."""
+        """No-op: there are no other connections."""
 
     def took(self, size: int) -> None:
-        """As give_way."""
+        """No-op, as give_way."""
 
     def feed(self, data: bytes, cut: int) -> None:
         """Bytes as they may arrive: `cut` at a time."""
@@ -99,7 +102,7 @@ class Driven(FastConnection):
         self.end_turn()
 
     def collect(self) -> None:
-        """Take over what was written to the socket."""
+        """Collect the bytes written to the socket."""
         written = b""
         self.far.setblocking(False)
         try:
@@ -173,7 +176,7 @@ def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[b
 
 
 def note(request: Command, answers: dict[int, list[bytes]], answer: Command | None) -> None:
-    """An answer came."""
+    """Note the response to a request."""
     if answer is not None and not request.is_oneway:
         answer.opaque = request.opaque
         take(answers, b"".join(bytes(part) for part in encode(answer)))
@@ -222,7 +225,7 @@ def frame_of(step: dict[str, Any], opaque: int) -> bytes:
 
 
 def end_of(world: World, step: dict[str, Any], opaque: int) -> bytes:
-    """The end of one of the half messages that a broker has; without any, of none."""
+    """The end of one of the broker's half messages; without any, of an unknown one."""
     store, wrong = world.broker.store, step["wrong"]
     units = store.units(HALF_TOPIC, 0, 0, 100)
     unit = units[step["half"] % len(units)] if units else None

@@ -1,8 +1,7 @@
 """A machine that is slow, fails or lies, around a real process: a preloaded library, its rules.
 
 Owns `shim.c`, built once a session, and the file of rules that a process with it follows. It must
-never be part of the product. Called by integration tests that start processes, and by the command
-that measures elections beside the time of a sync.
+never be part of the product.
 """
 
 import os
@@ -34,22 +33,22 @@ def build(folder: Path) -> Path:
 
 @dataclass(slots=True)
 class Machine:
-    """What one process's disk and clock do; begins healthy."""
+    """Disk and clock of one process; healthy at first."""
 
     library: Path
     rules: Path
     """The file of rules; one for each process that is to have its own troubles."""
 
     def environment(self) -> Mapping[str, str]:
-        """What the process must be started with beside its own environment."""
+        """Additional environment variables for the process."""
         return {"LD_PRELOAD": str(self.library), "TURBOPUMP_SHIM": str(self.rules)}
 
     def slow(self, ms: int, path: str = ANY) -> None:
-        """Each sync of files whose name has the part takes that much longer."""
+        """Let each sync of files with `path` in their names take `ms` longer."""
         self._write(f"sync slow {ms} {path}")
 
     def fail(self, path: str = ANY) -> None:
-        """Each sync of them fails with EIO."""
+        """Let each sync of such files fail with EIO."""
         self._write(f"sync fail {path}")
 
     def hang(self, path: str = ANY) -> None:
@@ -62,11 +61,11 @@ class Machine:
         return self._hung.exists()
 
     def shift_clock(self, ms: int) -> None:
-        """The wall clock is that much ahead; negative: behind."""
+        """Set the wall clock ahead by `ms`; negative: back."""
         self._write(f"clock {ms}")
 
     def heal(self) -> None:
-        """No trouble any more."""
+        """End all trouble."""
         self._write("")
 
     @property

@@ -1,8 +1,9 @@
 """The search for the consistent point against logs whose every byte is known.
 
 Three replicas of one log, without any protocol: masters come and go, replicas copy any part of the
-master's log after being cut at the point the search gave, crash and lose what was not confirmed,
-forget their beginning. The search sees the epoch lists only; the bytes say whether it was right.
+master's log after a truncation to the point that the search gave, crash and lose unconfirmed bytes,
+and drop the beginning of their logs. The search sees the epoch lists only; the bytes show whether
+it was right.
 """
 
 from dataclasses import dataclass, field
@@ -41,11 +42,11 @@ class Cluster:
 
     @property
     def confirm(self) -> int:
-        """What every member of the set has."""
+        """Offset up to which every member of the set has the log."""
         return max(node.confirm for node in self.nodes)
 
     def elect(self, number: int) -> None:
-        """Only one that has all confirmed bytes: a member of the SyncStateSet."""
+        """Elect a member of the SyncStateSet: only members have all confirmed bytes."""
         if number not in self.members:
             return
         self.epoch += 1
@@ -78,7 +79,7 @@ class Cluster:
         node.confirm = min(max(node.confirm, master.confirm), stop)
 
     def acknowledge(self) -> None:
-        """The master's confirm: what all members have."""
+        """Advance the master's confirm offset to the end that all members have."""
         if len(self.members) > 1:
             least = min(self.nodes[number].end for number in self.members)
             master = self.nodes[self.master]
@@ -94,7 +95,7 @@ class Cluster:
             self.members.discard(number)
 
     def forget(self, number: int, size: int) -> None:
-        """Retention; what is not confirmed stays."""
+        """Let retention remove the beginning of a log, but no unconfirmed bytes."""
         node = self.nodes[number]
         node.start = max(node.start, min(node.start + size, node.confirm, node.end - 1, node.end))
         node.epochs = node.epochs.without_expired(LogOffset(node.start))
@@ -144,7 +145,7 @@ def test_logs_are_prefixes_of_one_another_behind_the_point(
 
 
 def rip_44(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int:
-    """EpochFileCache.findConsistentPoint of RocketMQ; entries behind an end count as absent."""
+    """EpochFileCache.findConsistentPoint of RocketMQ; entries after an end count as absent."""
     mine = [e for e in own if e.start <= own_end]
     theirs = [e for e in other if e.start <= other_end]
     their_ends = dict(zip(theirs, [*(e.start for e in theirs[1:]), other_end], strict=False))

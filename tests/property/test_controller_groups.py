@@ -1,8 +1,10 @@
-"""Brokers come, die, lose bytes and are forgotten, the lead changes, proposals fail and commit all
-the same: what the controllers agree on keeps K1-K6 after every entry (K7 is the brokers').
+"""Groups of the controller under random events: brokers come, die, lose bytes and are removed, the
+lead changes, proposals fail and commit all the same. The agreed tables keep K1-K6 after every entry
+(K7 is the brokers').
 
-K6 has one exception, "Controllers may know less than their brokers" (elections.py): while the log
-of a broker is of a later epoch than the group's, the set that is known does not say which have all.
+K6 has one exception, "Controllers may know less than their brokers" (elections.py): while a
+broker's log is of a later epoch than the group's, the known set does not show which brokers have
+all bytes.
 """
 
 from dataclasses import dataclass, replace
@@ -36,13 +38,15 @@ class Told:
 
 
 class ToldNode(Node):
-    """A node that notes what brokers said, and what was known when each entry was proposed."""
+    """A node that notes the reports of brokers, and the reports known when each entry was
+    proposed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.told: dict[int, Told] = {}
         self.told_at: dict[int, dict[int, Told]] = {}
-        """By the entry's index."""
+        """Known reports by the entry's index."""
         append = self.quorum.append
 
         def noted(body: bytes) -> Later[object]:
@@ -66,19 +70,19 @@ class ToldNode(Node):
 
 
 class Journal:
-    """What every controller applies, and what must be true of it."""
+    """Entries that every controller applies, and the invariants that they keep."""
 
     def __init__(self) -> None:
         self.tables = GroupTables()
         self.masters: dict[int, int] = {}
         self.codes: dict[int, str] = {}
         self.designated: set[int] = set()
-        """By an administrator, at any time."""
+        """Brokers that an administrator designated at any time."""
         self.marked: set[int] = set()
         """Since the master of the test looked last."""
 
     def applies(self, event: events.Event, told: dict[int, Told]) -> None:
-        """`told`: by the brokers until this was decided."""
+        """Apply and check an entry; `told` has the brokers' reports at the time of its proposal."""
         before = self.tables.groups.get(NAME)
         was = None if before is None else before.after()
         self.tables.apply(event)
@@ -114,9 +118,12 @@ class Journal:
             self._knew_less(winner, was, now, told)  # else K6
 
     def _knew_less(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
-        """From outside of the set, or unfit, only the one that has most is elected, once all are
-        here, or one that an administrator names, and only for a log of a later epoch; the new
-        epoch is beyond it."""
+        """Check an election from outside of the set, or of an unfit broker.
+
+        It is permitted only for a log of a later epoch, and only for the broker with most bytes,
+        once all brokers are here, or one that an administrator names; the new epoch is greater than
+        the log's.
+        """
         logs = {one: told[one] for one in was.replicas if one in told}
         assert any(log.leased and log.epoch > was.master_epoch for log in logs.values())
         assert now.master_epoch > max(log.epoch for log in logs.values())
@@ -186,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         slow=st.sampled_from((None, False, True)),
     )
     def beat(self, broker_id: int, late: int, size: int, leased: bool, slow: bool | None) -> None:
-        """Of the epoch that is agreed on, or of another one."""
+        """Send a heartbeat with the agreed epoch, or with an earlier one."""
         epoch = -1 if self.group is None else self.group.master_epoch - late
         later = self.node.beat_later(broker_id, epoch, size, leased=leased, slow=slow)
         later.then(lambda answer: self._alive(broker_id, epoch, answer))
@@ -209,7 +216,7 @@ class Groups(RuleBasedStateMachine):
         told.then(self._answered)
 
     def _answered(self, answer: Command) -> None:
-        """An answer that names a master names the one of that epoch."""
+        """Check that a response with a master names the master of that epoch."""
         found = read_header(headers.ElectMasterResponse, answer.fields)
         if answer.code in (0, 2011):
             assert found.master_epoch is not None
@@ -248,7 +255,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(members=st.frozensets(st.integers(1, 3)))
     def alter_as_known(self, members: frozenset[int]) -> None:
-        """A master's proposal is of what it knew when it looked."""
+        """Propose a set as a master that has the state of its last look."""
         master, master_epoch, set_epoch = self.known
         header = headers.AlterSyncStateSetRequest(NAME, master, master_epoch)
         body = SyncStateSet(members, set_epoch).encode()
@@ -290,7 +297,9 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def another_leads_for_a_while(self) -> None:
-        """What was proposed is decided by the next leader before it leads."""
+        """Let another controller lead for a while: the next leader decides pending proposals before
+        it leads.
+        """
         self.node.lead(False)
         waiting, self.node.quorum.waiting = self.node.quorum.waiting, []
         for entry, later in waiting:
@@ -317,7 +326,7 @@ class Groups(RuleBasedStateMachine):
         assert len(self.node.quorum.waiting) <= 1
 
     def teardown(self) -> None:
-        """Once nothing fails any more, a group with a member that can lead has a master."""
+        """Check that a group with a member that can lead has a master once no operation fails."""
         node = self.node
         node.quorum.sure = node.auto = True
         node.lead()

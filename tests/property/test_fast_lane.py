@@ -38,7 +38,7 @@ from turbopump.net.wire.topics import TopicConfig
 
 
 def change(world: World, step: str) -> None:
-    """What is done to a broker beside sends."""
+    """Make a change to a broker beside sends."""
     broker = world.broker
     if step == "time":
         world.now_ms += 7
@@ -76,7 +76,7 @@ def change(world: World, step: str) -> None:
 
 
 def change_replicas(replicas: Replicas, step: str) -> None:
-    """What a master's replica does, and what becomes of the reign."""
+    """Make a change of a master's replica, or of its term."""
     if step == "ack":
         replicas.ack()
     elif step == "leave":
@@ -92,7 +92,7 @@ def change_replicas(replicas: Replicas, step: str) -> None:
 
 
 def damage(world: World) -> None:
-    """A byte of the second record is another one now."""
+    """Change a byte of the second record."""
     found = world.broker.store.units("Plain", 0, 1, 1)
     if found:
         with Path(world.config.store.root, "commitlog", "0" * 20).open("r+b") as file:
@@ -162,7 +162,9 @@ def test_both_paths_do_the_same(
 def test_both_paths_keep_and_end_the_same(
     plan: list[Any], cut: int, mode: FlushMode, turn: bool
 ) -> None:
-    """Timers, half messages and their ends, among plain ones; behind what the handlers learn by."""
+    """Both paths store and end timers, half messages and plain messages alike, once the handlers
+    have allowed the fast path.
+    """
     key = "UNIQ_KEY\x017F0000010000558C00000000000000"
     first = [send_to(queue_id, f"{key}1{queue_id}\x02{HALF}") for queue_id in (0, 1)]
     first += [send_to(queue_id, f"{key}2{queue_id}\x02") for queue_id in (0, 1)]
@@ -211,10 +213,13 @@ def pull_of(queue_id: int) -> dict[str, Any]:
 @settings(max_examples=1)
 @given(st.none())
 def test_past_findings(_nothing: None) -> None:
-    """Of the property. Where a reader was in a queue that its topic lost since was forgotten with
-    the queue; the next id was another one, where too few replicas were in sync; no reign could
-    begin on a log that was damaged (the length of a topic, behind a body of two bytes); what was no
-    batch was called illegal where nothing might be written."""
+    """Past findings of this property stay mended.
+
+    A reader's position was dropped with a queue that its topic lost; the next message id differed
+    where too few replicas were in sync; no term could begin on a damaged log (the length of a
+    topic, after a body of two bytes); a wrong batch was refused as illegal where no writes were
+    permitted.
+    """
     queues, sent = [0, 0, 1, 1], {**send_to(0), "body": b"xx"}
     reads = [*map(send_to, queues), *map(pull_of, queues * 2), "narrow", pull_of(0), pull_of(0)]
     compare(reads, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
@@ -291,7 +296,9 @@ def compare(
 def check_same(
     driven: Driven, answers: dict[int, list[bytes]], plan: list[Any], folders: tuple[str, str]
 ) -> None:
-    """The same answers; a refusal names the damaged file, of folders whose names are as long."""
+    """Check that all responses are equal; a refusal names the damaged file, in folders with names
+    of the same length.
+    """
     for frames in driven.answers.values():
         frames[:] = [frame.replace(folders[0].encode(), folders[1].encode()) for frame in frames]
     both = driven.answers.keys() | answers.keys()

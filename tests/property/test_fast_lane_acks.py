@@ -1,8 +1,9 @@
-"""Acknowledgements natively against those of the handlers: the same answers, records and figures.
+"""Native acknowledgements against the handlers': the same responses, records and metrics.
 
 Two brokers pop the same messages by their handlers and get the same acknowledgements: one over a
-connection with a lane, cut into reads anywhere, the other by its handlers. Where some of a read are
-for the handlers they have records of their own, which say the same; else all bytes are the same.
+connection with a lane, cut into reads anywhere, the other by its handlers. Where the handlers serve
+some requests of a read, those have records of their own with the same content; else all bytes are
+the same.
 """
 
 import tempfile
@@ -76,7 +77,7 @@ steps = st.integers(0, 19).flatmap(
 
 
 class Acking:
-    """A broker whose messages are popped: what was popped by now, as its consumers know it."""
+    """A broker whose messages are popped, with the receipts that its consumers have."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -173,7 +174,7 @@ class Acking:
         return acked, flying
 
     def records(self) -> set[tuple[CheckPointKey, QueueOffset, str | None]]:
-        """What the log says is acknowledged, and when that is due."""
+        """Acknowledgements in the log, each with its due time."""
         store, topic = self.world.broker.store, self.world.broker.pop.log.topic
         places = [(TIMER_TOPIC, 0), *((topic, queue_id) for queue_id in range(8))]
         found = set()
@@ -246,19 +247,23 @@ def spoil(header: AckMessageRequest, wrong: str) -> None:
 def test_both_paths_acknowledge_the_same(
     plan: list[Any], cut: int, mode: FlushMode, turn: bool
 ) -> None:
-    """Behind what the lane learns by."""
+    """Any plan of acknowledgements has equal results on both paths, once the lane is allowed to
+    serve the group.
+    """
     count = compare([POP, ONE, "read", *plan], cut, mode, turn)
     event(f"natively: {min(count, 40) // 10 * 10} or more")
 
 
 def test_acknowledgements_of_a_read_are_one_record() -> None:
-    """Natively, once a handler has served one; what is behind the 32nd has the next record."""
+    """Acknowledgements of a read are stored natively in one record of at most 32, once a handler
+    has served one.
+    """
     plan = [POP, ONE, "read", {**ONE, "count": 40}]
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, same_files=True) >= 20
 
 
 def test_what_is_acknowledged_twice_counts_for_no_later_pop() -> None:
-    """Native acknowledgements were counted behind the pop that came after them."""
+    """Regression: native acknowledgements were counted after the pop that followed them."""
     again = {**ONE, "at": 0, "count": 1}
     plan = [POP, ONE, "read", again, {**again, "count": 40}, {**POP, "max": 1}]
     compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False)
@@ -286,7 +291,8 @@ def compare(
             for frame in pending:
                 handle(python.world, peer, decode(frame), answers)
             python.world.turn()
-            native.world.broker.pop.acks.flush()  # what handlers joined: the turn is over
+            # the turn ends: handlers write joined acknowledgements
+            native.world.broker.pop.acks.flush()
             pending.clear()
 
         for opaque, step in enumerate(plan):

@@ -63,7 +63,7 @@ def pieces(data: bytes, chance: random.Random) -> list[bytes]:
 
 
 def read(framer, parts: list[bytes]) -> tuple[list, str]:
-    """(frames, what was wrong with the bytes behind them)."""
+    """Frames of a stream, and the error of the bytes after them."""
     frames = []
     try:
         for part in parts:
@@ -96,7 +96,7 @@ def test_any_bytes_are_read_the_same_in_any_split(
 
 
 def test_bounds() -> None:
-    """What does not fit is refused by its header, before a byte of it is waited for."""
+    """A frame that is too large is refused by its header, before its body arrives."""
     header = Transfer(0, 1, 0, 0).header
     assert read(MasterFramer(), [header(BODY_MAX)[:8]]) == ([], "")
     for size in (-1, BODY_MAX + 1, (1 << 31) - 1):

@@ -1,10 +1,10 @@
 """Three nodes, all cores of replication together, and a controller that elects from its set.
 
 No sockets, no disk: bytes move in random pieces, connections break, masters are replaced without
-knowing it and go on for a while, answers of the controller are lost or late, retention takes the
-beginning of logs, and a broker in no set loses a part of its log or all of it. What was
-acknowledged is in every later master's log at its place (I1), and what a reader may have seen too
-(I3, I8).
+notice and go on for a while, responses of the controller are lost or late, retention removes the
+beginning of logs, and a broker in no set loses a part of its log or all of it. Each acknowledged
+message is in every later master's log at its offset (I1), and so is each message that a reader may
+have seen (I3, I8).
 """
 
 import random
@@ -28,7 +28,7 @@ STEPS = 1500
 
 @dataclass
 class Link:
-    """One connection; `down` is on its way to the replica, the other way is in its shell."""
+    """One connection; `down` is on its way to the replica, the other direction is in its shell."""
 
     number: int
     primary: PrimaryConnection
@@ -44,7 +44,7 @@ def holds(log: MemoryLog, prefix: bytes) -> bool:
 
 
 class Reign:
-    """What a master has from its election until it learns that it is none."""
+    """State of a master from its election until it is notified of its end."""
 
     def __init__(self, node: int, epoch: int, members: frozenset[int], set_epoch: int, log) -> None:
         self.node, self.epoch, self.log = node, epoch, log
@@ -84,7 +84,7 @@ class Group:
         return next(r for r in self.reigns.values() if r.epoch == self.epoch)
 
     def elect(self) -> None:
-        """Any member; the old master hears of it later."""
+        """Elect any member; the old master is notified later."""
         node = self.rng.choice(sorted(self.members))
         self.elections += 1
         self.epoch, self.set_epoch = self.epoch + 1, self.set_epoch + 1
@@ -285,7 +285,7 @@ class Group:
                 reign.release()
 
     def count_queues(self) -> None:
-        """Each replica hears how far the queues had counted of which its log has nothing."""
+        """Report to each replica the counts of queues that have no records in its log."""
         for shell in self.shells.values():
             shell.do(shell.replica.on_counted(self.now_ms), self.now_ms)
 

@@ -1,6 +1,8 @@
-"""Both machines against each other: any split of the bytes, connections that break, masters that
-come and go. After each quiet moment the logs and the lists of epochs are the same (I2), and no
-confirmed byte was cut (I12).
+"""Both machines of replication against each other: any split of the bytes, connections that break,
+masters that come and go.
+
+After each quiet moment the logs and the lists of epochs are the same (I2), and no confirmed byte
+was truncated (I12).
 """
 
 import random
@@ -64,14 +66,14 @@ class Link:
                 self.acked = action.log_offset
 
     def cut(self) -> None:
-        """The connection breaks; what was on its way is gone."""
+        """Break the connection and drop the bytes on their way."""
         self.closed = True
         self.replica.shell.do(self.replica.shell.replica.on_closed("cut", 0))
         self.replica.shell.sent.clear()
 
 
 class Group:
-    """Two nodes, one leads; what both have is confirmed."""
+    """Two nodes, one of them the master; bytes that both have are confirmed."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -80,7 +82,7 @@ class Group:
         self.lead(0)
 
     def lead(self, number: int) -> None:
-        """Either may: what is confirmed, both have."""
+        """Make either node the master: both have all confirmed bytes."""
         master, other = self.nodes[number], self.nodes[1 - number]
         assert master.log.end >= other.log.confirm
         self.epoch += 1

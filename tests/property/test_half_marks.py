@@ -1,4 +1,6 @@
-"""Marks of half messages, and those that wait for an op message, held against plain Python."""
+"""Marks of half messages, and the half messages that wait for an op message, against
+plain Python.
+"""
 
 import pytest
 from hypothesis import given

@@ -61,7 +61,7 @@ def exact(content: bytes) -> Region:
 
 
 def log_of(written: list[dict[str, Any]], start: int = 0) -> bytes:
-    """Bytes in front, then the records one behind the other."""
+    """Leading bytes, then the records one after the other."""
     sizes = [
         record.record_size(
             *(len(m[name]) for name in ("topic", "body", "properties", "born_host", "store_host")),
@@ -77,7 +77,7 @@ def log_of(written: list[dict[str, Any]], start: int = 0) -> bytes:
 
 
 def records_of(region: Region, position: int) -> list[record.Record]:
-    """Up to the first that is none or says that it lies elsewhere."""
+    """Records up to the first invalid one or the first with another physical offset."""
     found = []
     while position < region.size:
         try:

@@ -1,4 +1,4 @@
-"""Dispatch in any pieces, with any files and any repetition, gives what the model gives."""
+"""Dispatch in any pieces, with any files and any repetition, gives the model's results."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ class Store:
                 self.roll_index()
 
     def begin_anew(self, at: int, topic: bytes, queue_id: int) -> None:
-        """The queue's units so far are of a former life, and go."""
+        """Drop the units of the queue, which are of a former life."""
         slot = self.table.find(topic, queue_id)
         assert self.table.max_offset(slot) > 0
         self.files[slot] = []
@@ -200,7 +200,7 @@ def test_any_order_of_pieces_gives_every_unit_and_key_once(
     store.roll_index()
     done = 0
     for cut in [*cuts, len(messages)]:
-        # Going back repeats what was dispatched; going on never leaves out a record.
+        # A step back repeats dispatched records; a step forward never omits one.
         reach = min(cut, len(messages))
         store.run(log, base, ends[min(done, reach)], ends[reach])
         if reach < done:

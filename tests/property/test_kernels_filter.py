@@ -27,7 +27,7 @@ def constant(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def operators(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """What may be compared by order: properties, numbers, and what is negated."""
+    """Operands that may be compared by order: properties, numbers, and negations."""
     return (
         properties_of
         | constant(numbers)

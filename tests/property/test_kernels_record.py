@@ -1,7 +1,7 @@
 """Record kernel against a small Python model, and against garbage.
 
 Buffers are ctypes arrays of the exact size: a bytearray is over-allocated, and the sanitizers of
-`make asan` would not see a byte too far.
+`make asan` would not see an access one byte too far.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ messages = st.fixed_dictionaries(
 
 
 def exact(size: int, content: bytes = b"") -> Region:
-    """A region of malloc'd memory with nothing behind its end (above 16 bytes)."""
+    """A region of malloc'd memory, which ends with its last byte (above 16 bytes)."""
     array = (ctypes.c_uint8 * size)()
     ctypes.memmove(array, content, len(content))
     return Region(array)

@@ -1,4 +1,6 @@
-"""The native codec of traffic requests against net.wire: what it reads, and how much it reads."""
+"""The native codec of traffic requests against net.wire: the same values, and the same requests
+recognized.
+"""
 
 import json
 
@@ -46,7 +48,7 @@ def texts_of(kind: st.SearchStrategy[int]) -> st.SearchStrategy[str]:
 
 
 def members_of(code: int) -> dict[str, st.SearchStrategy[str]]:
-    """Each member of a request of that code and values that it may have."""
+    """Members of a request of that code, each with its possible values."""
     if code == 37:
         optional = {"fromTransactionCheck": FLAG, "transactionId": TEXT, "topic": TEXT}
         texts, int32, int64 = END_TEXTS, ("commitOrRollback",), END_INT64
@@ -110,7 +112,7 @@ def quoted(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def json_object(draw: st.DrawFn, members: list[tuple[str, str]]) -> str:
-    """A JSON object of members whose values are JSON, with space where it may be."""
+    """A JSON object of members whose values are JSON, with spaces where JSON permits them."""
     loose = draw(st.booleans())
 
     def space() -> str:
@@ -131,7 +133,7 @@ def frame_of(codec: int, header: bytes, body: bytes) -> bytes:
 
 @st.composite
 def json_members(draw: st.DrawFn) -> tuple[list[tuple[str, str]], bytes]:
-    """The members of a good JSON header and the body behind it."""
+    """The members of a valid JSON header and the body after it."""
     code = draw(st.sampled_from(traffic.CODES))
     fields = draw(fields_of(code))
     inner = [(key, draw(quoted(value))) for key, value in fields.items()]
@@ -183,7 +185,7 @@ FRAMES = json_frames() | binary_frames()
 @settings(max_examples=400)
 @given(FRAMES)
 def test_good_requests_are_plain(frame) -> None:
-    surrogate = b"\\ud83d" in frame  # the one escape that is left to Python
+    surrogate = b"\\ud83d" in frame  # the one escape that native code leaves to Python
     assert reference(frame) is not None
     assert check(frame) == (traffic.OTHER if surrogate else traffic.PLAIN)
 
@@ -206,7 +208,7 @@ def test_a_damaged_request_is_read_as_python_reads_it(frame, data) -> None:
         if len(damaged) < 9:
             break
     check(bytes(damaged))
-    # The same with a header length that holds: most damage is seen behind it only then.
+    # The same with a valid header length: only then does damage after it show.
     if frame[:8] != damaged[:8] and len(damaged) > 8:
         check(frame_of(frame[4] & 1, bytes(damaged[8:]), b"b"))
 
@@ -248,7 +250,7 @@ BITS = [
 
 @st.composite
 def strange_fields(draw: st.DrawFn) -> bytes:
-    """JSON requests whose members are missing, doubled, out of range or of another type."""
+    """JSON requests with members that are missing, doubled, out of range or of another type."""
     members, body = draw(json_members())
     code = int(dict(members)["code"])
     good = draw(fields_of(code))

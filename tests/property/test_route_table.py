@@ -1,5 +1,6 @@
-"""Brokers come, go, change name, id and cluster, hang up and fall silent in any order: the route
-table never shows what is not there, and nothing is left behind when all have gone."""
+"""Brokers come, go, change name, id and cluster, disconnect and fall silent in any order: the route
+table never shows an absent broker, and is empty when all have gone.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,9 +1,9 @@
-"""A store against a plain list: whatever is done to it, in whatever order, it holds the same.
+"""A store against a plain list: after any operations, in any order, both have the same content.
 
 The model keeps every message of every queue. Reopening cleanly keeps all; a kill keeps all too (the
-page cache survives the process), and what was acknowledged under SYNC_FLUSH in any case. A deleted
-topic counts from 0 again, and what is cut off the log never happened. Power cuts and failing disks
-are played in tests/sim.
+page cache survives the process), acknowledged messages under SYNC_FLUSH in any case. A deleted
+topic counts from 0 again, and truncated records never happened. Power cuts and failing disks are
+played in tests/sim.
 """
 
 import shutil
@@ -41,7 +41,7 @@ keys = st.integers(0, 9)
 
 
 class StoreAgainstList(RuleBasedStateMachine):
-    """Rules are what brokers do to a store; each compares with the lists."""
+    """Rules are operations of brokers on a store; each compares the store with the lists."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class StoreAgainstList(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(["A", "Bb", "%RETRY%g"]))
     def delete_topic(self, topic: str) -> None:
-        """Its records stay in the log, where keys find them."""
+        """Delete a topic, whose records stay in the log, where keys find them."""
         self.opened.delete_topic(topic)
         for queue, messages in self.model.items():
             if queue[0] == topic:
@@ -247,7 +247,7 @@ class StoreAgainstList(RuleBasedStateMachine):
                     assert record is not None and record.body == body
 
     def let_go(self) -> None:
-        """As a killed process: files as they are, the lock gone."""
+        """End the store as a kill does: its files stay, its lock is released."""
         self.opened._pool.close()
         self.opened._lock.release()
         self.store = None

@@ -50,7 +50,7 @@ def one_by_one(world: World) -> None:
 
 
 def send(world: World, topic: str, queue_id: int, properties: str, body: bytes) -> None:
-    """Through the handler."""
+    """Send a message through the handler."""
     header = SendMessageRequestV2(
         "producers", topic, "TBW102", 4, queue_id, 0, world.now_ms, 0, properties
     )
@@ -59,7 +59,7 @@ def send(world: World, topic: str, queue_id: int, properties: str, body: bytes) 
 
 
 def play(world: World, step: Any, number: int) -> None:
-    """One step of a plan."""
+    """Do one step of a plan."""
     if step == "short":
         world.pass_time(400)
     elif step == "long":
@@ -117,6 +117,6 @@ def test_many_at_once_leave_what_one_by_one_leaves(plan: list[Any], mode: FlushM
 
 
 def check_same(one: str, two: str) -> None:
-    """The names of what differs."""
+    """Check that the files of two folders are equal; a failure names the different ones."""
     ours, theirs = files_of(one), files_of(two)
     assert not [each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each)]

@@ -86,7 +86,7 @@ def test_a_damaged_frame_is_a_command_or_an_error(command, data) -> None:
 
 
 class Nobody:
-    """Holds what a receiver has."""
+    """Protocol of a receiver, which must not abort the connection."""
 
     peer = Peer("10.0.0.1:1", bytes(8), None)
 

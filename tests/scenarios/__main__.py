@@ -1,4 +1,4 @@
-"""`make transcripts`: play all transcripts anew and write down what happens; review the diff."""
+"""`make transcripts`: play all transcripts again and write their results; review the diff."""
 
 from tests.scenarios.raft_player import RAFT, play
 

@@ -42,7 +42,7 @@ RAFT = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 
 
 class TracedGroup(Group):
-    """A group that tells what it does."""
+    """A group that reports its messages and events."""
 
     def __init__(self, tell: Callable[[str], None], count: int, **options: int) -> None:
         self.tell = tell
@@ -138,7 +138,7 @@ def response_text(message: RaftMessage, asked: RaftMessage | None) -> str:
 
 
 class Player:
-    """Commands, and what came of them."""
+    """Runs commands and collects their results."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -248,7 +248,7 @@ class Player:
 
 
 def play(text: str) -> str:
-    """The transcript with what comes of its commands now."""
+    """The transcript with the present results of its commands."""
     player = Player()
     found: list[str] = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The quorum does what its transcripts tell; `make transcripts` writes them anew."""
+"""The quorum behaves as its transcripts state; `make transcripts` writes them again."""
 
 from pathlib import Path
 

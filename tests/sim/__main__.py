@@ -1,8 +1,9 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft, group, transactions, payments, reminders, timers,
-assignment, pops, acting, elected, escapes, halves, popped, poppers, ordered.
 
-A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
+Suites: store, config, ha, raft, group, transactions, payments, reminders, timers, assignment, pops,
+acting, elected, escapes, halves, popped, poppers, ordered.
+
+A failing seed prints the command that replays it. Seeds share nothing: a run depends on its seed
 alone, in whichever process and order it is played.
 """
 
@@ -44,7 +45,7 @@ from tests.sim.transactions import suite as transaction_suite
 
 
 class Played(Protocol):
-    """What a seed leaves to be counted."""
+    """Counts of a played seed."""
 
     acked: int
     ends: int
@@ -54,17 +55,17 @@ class Digest(Protocol):
     """A disk, or all disks of a group."""
 
     def digest(self) -> str:
-        """A hash of what is on it."""
+        """Hash of the disk's content."""
 
 
 class Run(Protocol):
-    """One seed of a suite."""
+    """A seed of any suite."""
 
     disk: Digest
     rng: random.Random
 
     def play(self) -> Played:
-        """All of it; raises what is a finding."""
+        """Play the whole seed; raise for a finding."""
 
 
 SUITES: dict[str, Callable[[int], Run]] = {
@@ -89,7 +90,8 @@ SUITES: dict[str, Callable[[int], Run]] = {
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20
-# So many failing seeds are kept and shown; a bug that fails every seed need not fail a million.
+# Maximum number of failing seeds that are kept and shown; a bug that fails every seed need not fail
+# a million.
 FAILURES_SHOWN = 3
 FAILURES_MAX = 1000
 # A seed leaves some hundred objects in cycles: collecting after each of them took a twentieth of
@@ -99,7 +101,7 @@ COLLECT_AFTER = 100_000
 
 @dataclass(slots=True)
 class Tally:
-    """What was played, and the first failing seeds with their tracebacks."""
+    """Counts of played seeds, and the first failing seeds with their tracebacks."""
 
     seeds: int = 0
     acked: int = 0
@@ -108,7 +110,7 @@ class Tally:
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
-        """Take in what another process played."""
+        """Add the counts of another process."""
         self.seeds += other.seeds
         self.acked += other.acked
         self.ends += other.ends
@@ -138,10 +140,13 @@ def play_chunk(task: tuple[str, int, int]) -> Tally:
 
 
 def prepare() -> None:
-    """Each process: no log lines, but exceptions that nodes catch are counted; the same time zone
-    everywhere (it names index files), and no garbage collection of what was there before the first
-    seed. SIGTERM ends it, also where the run's parent ignores that signal: a pool waits for its
-    processes for ever."""
+    """Prepare a worker process.
+
+    Log lines are off, but exceptions that nodes catch are counted. The time zone is the same
+    everywhere (it names index files), and objects from before the first seed are never
+    garbage-collected. SIGTERM ends the process, also if its parent ignores that signal: a pool
+    waits for its processes without a limit.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.disable(logging.WARNING)
     logging.getLogger("turbopump").propagate = False
@@ -167,7 +172,9 @@ def play_all(suite: str, first: int, end: int, jobs: int, show: Callable[[Tally]
 
 
 def trace(suite: str, seed: int) -> str:
-    """Play a seed here; a hash of what it drew and what it left on its disk."""
+    """Play a seed in this process; return its counts and a hash of its random state and
+    its disk.
+    """
     run = SUITES[suite](seed)
     played = run.play()
     logged.check()

@@ -1,8 +1,11 @@
-"""What must hold of a store, whatever happened before. Apart from the harness and, where possible,
-from the engine: files are compared as bytes with what the model says they must hold.
+"""Invariants of a store, whatever happened before.
 
-I1 acknowledged survives, I8 shown survives, I9 queues contiguous and unique, min <= max, I10 queues
-and index equal the log, I12 nothing behind the log's end. AssertionErrors name queue and offset.
+The checks are apart from the harness and, where possible, from the engine: files are compared as
+bytes with the expected bytes of the model.
+
+I1: acknowledged messages survive. I8: messages that were shown to readers survive. I9: queue
+offsets are contiguous and unique, min <= max. I10: queues and index equal the log. I12: no bytes
+after the log's end. AssertionErrors name queue and offset.
 """
 
 import random
@@ -25,13 +28,15 @@ ZEROS = bytes(1 << 16)
 KEYS_SAMPLED = 1
 QUEUES_SAMPLED = 2
 HITS_MAX = 64
-# csrc/dispatch.c: so many records have their units before the keys of the first one are put.
+# csrc/dispatch.c: number of records whose units are written before the keys of the first of them.
 UNITS_AHEAD_MAX = 16
 PHYSICAL_OFFSET_AT = 28
 
 
 def check_opened(store: Store, model: Model, disk: SimDisk) -> None:
-    """After recovery: what had to survive did, and all there is may be relied upon from now on."""
+    """Check a store after its recovery: everything required survived, and all that it has is
+    durable.
+    """
     model.found(store.max_log_offset)
     model.begins(store.min_log_offset)
     model.flushed(disk, store.flushed_log_offset)
@@ -41,7 +46,7 @@ def check_opened(store: Store, model: Model, disk: SimDisk) -> None:
 
 
 def check_cut(model: Model, disk: SimDisk) -> None:
-    """Nothing behind the end of the log and of the queues can come back (law 6, I12)."""
+    """Check that no bytes after the end of the log and of the queues can come back (law 6, I12)."""
     end = len(model.log)
     path = f"{model.folder}/{end - end % model.file_size:020d}"
     behind = (disk.durable(path) or b"")[end % model.file_size :]
@@ -50,7 +55,7 @@ def check_cut(model: Model, disk: SimDisk) -> None:
     for name, queue in model.queues.items():
         end = len(queue) * UNIT_SIZE
         folder = f"{model.root}/consumequeue/{name[0]}/{name[1]}"
-        # Names of a former life may come back: what they hold tells that it is former.
+        # Names of a topic's former life may come back: the records of their units show that life.
         paths = disk.paths(folder) if name[0] in deleted else disk.durable_paths(folder)
         for path in paths:
             behind = (disk.durable(path) or b"")[max(0, end - int(path[-20:])) :]
@@ -62,7 +67,7 @@ def check_cut(model: Model, disk: SimDisk) -> None:
 def check_store(
     store: Store, model: Model, config: "StoreConfig", disk: SimDisk, rng: random.Random
 ) -> None:
-    """All checks of a store, at any moment of its life."""
+    """Make all checks that hold at any moment of a store's life."""
     check_log(model, config, disk)
     check_queues(store, model, config, disk)
     check_index(store, model, rng)
@@ -74,7 +79,7 @@ def check_store(
 def check_checkpoint(
     marks: DurableMarks, store: Store, model: Model, disk: SimDisk, root: str
 ) -> None:
-    """The checkpoint that is there speaks only of what is durable (law 4)."""
+    """Check that the saved checkpoint covers only durable bytes (law 4)."""
     assert marks.log <= model.safe, f"the checkpoint has the log durable up to {marks.log}"
     assert marks.queues <= marks.log, "the checkpoint has queues ahead of the log"
     for name, queue in model.queues.items():
@@ -83,19 +88,25 @@ def check_checkpoint(
 
 
 def check_counted(store: Store, model: Model, disk: SimDisk, root: str) -> None:
-    """What age took from the log every queue had counted durably, or it would count it again."""
+    """Check that every queue kept its durable count of messages that expired from the log:
+    otherwise a start would number later ones from 0 again.
+    """
     for name, queue in model.queues.items():
         count = model.first(name, store.min_log_offset)
         paths = disk.paths(f"{root}/consumequeue/{name[0]}/{name[1]}/")
         if any(int(path[-20:]) >= count * UNIT_SIZE and disk.durable(path) for path in paths):
-            continue  # the name of a later file tells
-        # A queue that was made anew has blanks for what had expired by then: they count, too.
+            continue  # the name of a later file gives the count
+        # A rebuilt queue has blank units for messages that had expired by then: they count, too.
         check_durable_units(name, queue, count - 1, count, disk, root, blanks_too=True)
 
 
 def check_removals(model: Model, disk: SimDisk, start: int) -> int:
-    """Log files go one after the other: of two removals a power cut may take back the first alone,
-    which leaves a hole. Returns the first one that may come back; those before `start` will not."""
+    """Check the durable names of removed log files, and return the first file that a crash may
+    restore.
+
+    Log files are removed in order: if a power cut took back only the first of two removals, the log
+    would have a hole. Files before `start` cannot come back.
+    """
     coming: list[int] = []
     for base in range(start, model.min_log, model.file_size):
         path = f"{model.folder}/{base:020d}"
@@ -143,7 +154,7 @@ def check_durable_units(
 
 
 def check_log(model: Model, config: "StoreConfig", disk: SimDisk) -> None:
-    """Every byte of the log is what was appended, and nothing but zeros follows (I1, I12)."""
+    """Check that the log has exactly the appended bytes, and only zeros after them (I1, I12)."""
     size, end = model.file_size, len(model.log)
     expected = model.min_log
     for path in disk.paths(config.log_folder):
@@ -187,7 +198,9 @@ def offsets(store: Store, model: Model, name: Name) -> tuple[int, int]:
 
 
 def check_units(name: Name, queue: list[Sent], minimum: int, disk: SimDisk, folder: str) -> None:
-    """The files of a queue hold these units from `minimum` on, and zeros behind them."""
+    """Check that the files of a queue hold these units from offset `minimum`, and zeros
+    after them.
+    """
     units = b"".join([one.unit for one in queue])
     at = minimum * UNIT_SIZE
     for path in disk.paths(folder + "/"):
@@ -209,7 +222,7 @@ def check_units(name: Name, queue: list[Sent], minimum: int, disk: SimDisk, fold
 
 
 def first_difference(left: bytes | bytearray, right: bytes | bytearray) -> int:
-    """Where two buffers begin to differ."""
+    """Position of the first byte at which two buffers differ."""
     return next(
         (at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), 0
     )
@@ -227,7 +240,7 @@ def check_index(store: Store, model: Model, rng: random.Random) -> None:
 
 
 def check_key(store: Store, model: Model, sent: list[Sent], topic: str, key: str) -> None:
-    """One key finds exactly its messages, or more with the same hash."""
+    """Check that a key finds exactly its messages, or also others with the same hash."""
     result = store.query(topic, key, HITS_MAX, 0, 1 << 60)
     hits = [
         int.from_bytes(part[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]) for part in result.slices
@@ -275,6 +288,6 @@ def check_read(store: Store, model: Model, name: Name, rng: random.Random) -> No
 
 
 def check_slices(model: Model, sent: list[Sent], slices: list[memoryview]) -> None:
-    """What a reader was handed is what was appended."""
+    """Check that a reader received exactly the appended bytes."""
     expected = b"".join([model.log[one.start : one.end] for one in sent])
     assert b"".join(slices) == expected, f"{sent[0].name} {sent[0].number}: other bytes were read"

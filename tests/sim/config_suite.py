@@ -1,11 +1,10 @@
 """One seed of the config suite (R45): files of `config/` replaced, changes appended to them, torn,
 damaged, read again.
 
-A file's value is a number that grows with each save or change, and the numbers of the changes
-since a save, of which none that was appended may be missing. Whatever happened, a load gives the
-last value whose save, append or load returned, or a newer one that was on its way; after damage of
-the file itself, at least the value that its backup had. Nothing ever ends in a file that cannot be
-read.
+A file's value is a number that grows with each save or change, and the numbers of the changes since
+a save, of which no appended one may be missing. After any crash a load gives the last value whose
+save, append or load returned, or a newer one that was being written; after damage of the file
+itself, at least the value of its backup. No crash ever leaves a file that cannot be read.
 """
 
 import json
@@ -20,7 +19,7 @@ FOLDER = "/broker/config"
 NAMES = ("topics.json", "consumerOffset.json")
 LIVES = 6
 STEPS_MAX = 8
-# So many until the end: of one save, of many.
+# Ranges of operations until the end of the process: within one save, after many.
 OPERATIONS = (12, 60)
 # The others only read before they end.
 ACTIVE = 0.6
@@ -31,8 +30,9 @@ PADDINGS = (0, 10, 5000, 20_000)
 
 @dataclass(slots=True)
 class Model:
-    """`acked` saves returned; `last` is what a load gives at least, `tried` at most; `changes` were
-    appended, some of them before the last save."""
+    """Expected values: `acked` counts completed saves; a load gives at least `last` and at most
+    `tried`; `changes` were appended, some of them before the last save.
+    """
 
     acked: int = 0
     ends: int = 0
@@ -42,7 +42,7 @@ class Model:
 
 
 class Run:
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -54,7 +54,7 @@ class Run:
         """Files that were damaged and not written since."""
 
     def play(self) -> Model:
-        """All lives; AssertionError or StoreError is a finding."""
+        """Play all lives; an AssertionError or StoreError is a finding."""
         for _ in range(LIVES):
             self.disk.kill = self.rng.random() < 0.5
             try:
@@ -118,12 +118,14 @@ class Run:
             assert number == max(changes, default=saved), f"{name}: {number}, {sorted(changes)}"
             last, tried = model.last.get(name, 0), model.tried.get(name, 0)
             assert last <= number <= tried, f"{name}: {number}, not {last} to {tried}"
-            # What was read is acted upon: no power cut takes it back.
+            # A value that was read is acted upon: no power cut may take it back.
             model.changes[name] = changes
             model.last[name] = number
 
     def _damage_changes(self, name: str, path: str) -> None:
-        """What was appended is torn somewhere, or lost: so much of it counts as is before that."""
+        """Corrupt or remove the appended changes of a file: only the changes before the damage
+        count.
+        """
         disk, rng = self.disk, self.rng
         disk.settle()
         content = disk.content(path + SUFFIX)
@@ -135,14 +137,14 @@ class Run:
         disk.settle()
 
     def _number(self, path: str) -> int:
-        """What a file holds that was not damaged by us."""
+        """Number in a file that this suite did not damage."""
         try:
             return int(json.loads(self.disk.content(path))["number"])
         except ValueError as error:
             raise AssertionError(f"{path} cannot be read: {error}") from error
 
     def _damage(self) -> None:
-        """One file is not what it was: emptied, zeroed, cut, overwritten or lost."""
+        """Damage one file: empty, zero, truncate, overwrite or remove it."""
         disk, rng = self.disk, self.rng
         name = NAMES[rng.randrange(len(NAMES))]
         path = f"{FOLDER}/{name}"
@@ -172,5 +174,5 @@ class Run:
 
 
 def run_seed(seed: int) -> Model:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()

@@ -1,4 +1,4 @@
-"""What all simulations have in common."""
+"""Fixtures that all simulations share."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""Damage between two lives of a store to what can be derived from its log.
+"""Damage between two lives of a store to files that can be derived from its log.
 
-Whatever is done here the next start must repair: `check_store` then finds nothing. What no start
-can find (a flipped bit in a queue unit, which has no checksum) and damage of the log itself are
-tests of their own, in tests/unit/engine/log/test_damage.py.
+The next start must repair all of it: `check_store` then finds nothing. Damage that no start can
+find (a flipped bit in a queue unit, which has no checksum) and damage of the log itself have tests
+of their own, in tests/unit/engine/log/test_damage.py.
 """
 
 import random
@@ -28,11 +28,13 @@ class Damage:
             self._old_checkpoint = bytes(self._disk.content(CHECKPOINT))
 
     def forget(self) -> None:
-        """The log was cut: an old checkpoint would speak of what never was."""
+        """Drop the saved old checkpoint: the log was cut, and it would cover removed bytes."""
         self._old_checkpoint = b""
 
     def do(self, *, index_too: bool, queues_too: bool) -> str:
-        """Damage something, for good; returns what was done, empty if there was nothing."""
+        """Damage a file durably; return a description of the damage, empty if there was nothing to
+        damage.
+        """
         disk = self._disk
         disk.settle()
         kinds: list[Callable[[], str]] = [

@@ -1,22 +1,22 @@
-"""A simulated disk behind the engine's `Files` protocol: a file system in memory, with an image of
-what a crash would leave.
+"""A simulated disk that implements the engine's `Files` protocol: a file system in memory, with an
+image of the state that a crash would leave.
 
 Contents. A store into a mapping is visible at once and durable after a sync; a power cut keeps any
 subset of the 4 KiB pages that differ (of 512-byte sectors with `torn_pages`), and `writeback` makes
-pages durable unasked. Nothing is intercepted: kernels write freely, and memory is
-compared with the disk's image. A file's length travels with its content: what replaced a file may
-leave the old content, or anything shorter than the new one with holes of zeros in it; the length of
-a newly created file is one change.
+pages durable without a sync. Nothing is intercepted: kernels write freely, and memory is compared
+with the disk's image. A file's length travels with its content: a replaced file may have its old
+content, or any shorter part of the new content with holes of zeros in it; the length of a newly
+created file is one change.
 
 Names. Creating, renaming and removing is visible at once and durable after the folder was synced. A
 power cut keeps any subset of the changes, each whole (a rename is one change); with `ordered` it
-keeps the first so many, as a journal does. Folders are entries of their parents like files.
+keeps a prefix of them, as a journal does. Folders are entries of their parents like files.
 
-Trouble while running: a full disk, a sync that fails (its pages count as clean from then on, but
-never reached the disk, as Linux has it), a read-only remount. Syncs may take time or hang: the disk
-counts it in `spent_ms`, and the harness lets the process stand still for that long. After
-`cut_after` operations the power goes, or the process is killed, which keeps everything visible.
-What is done after that by code on its way out changes nothing.
+Trouble while running: a full disk, a sync that fails (its pages count as clean afterwards, but
+never reached the disk, as on Linux), a read-only remount. Syncs may take time or hang: the disk
+counts it in `spent_ms`, and the harness pauses the process for that long. After `cut_after`
+operations the power is cut, or the process is killed, which keeps everything visible. Operations of
+code that unwinds after that change nothing.
 """
 
 import errno
@@ -34,7 +34,7 @@ Change = tuple[tuple[Folder, str, Folder | SimFile | None], ...]
 
 
 HANGING_MS = 10**9
-"""What a sync takes that does not return."""
+"""Duration of a sync that does not return."""
 
 
 class PowerCut(BaseException):
@@ -75,10 +75,10 @@ class SimMapped:
         return [(start, self.size)]
 
     def expect_random(self, start: int = 0) -> None:
-        """Nothing is read ahead."""
+        """No-op: the simulated disk reads nothing ahead."""
 
     def expect_scans(self) -> None:
-        """Nothing is read ahead."""
+        """No-op: the simulated disk reads nothing ahead."""
 
     def touch(self, start: int, end: int) -> None:
         self._file.dirty(start, end)
@@ -113,27 +113,29 @@ class SimDisk:
         """Whether a new process finds no room either."""
         self.readonly = False
         self.fail_syncs = 0
-        """So many of the next syncs fail."""
+        """Number of the next syncs that fail."""
         self.fail_sync_of_many = 0
-        """In the so-manyth next sync of many one fails, 0: in none."""
+        """Countdown of `sync_many` calls: in the one that reaches 0 a sync fails; 0: none fails."""
         self.failed_syncs = 0
         self.failing = False
         """Whether all syncs fail, until the disk is mended: a new process mends nothing."""
         self.sync_ms = 0
-        """What each sync takes; stays so, too."""
+        """Duration of each sync; a restart keeps it, too."""
         self.hangs = False
         self._answers = 0
         """Whether no sync returns."""
         self.spent_ms = 0
-        """What syncs took, and was not waited for yet."""
+        """Time that syncs took and that the harness has not waited for yet."""
         self.returns: list[tuple[int, Callable[[], None]]] | None = None
-        """What is called as each sync of a disk's thread returns, with what was spent by then;
-        None: it is called at once."""
+        """Callbacks for the return of each sync of a disk thread, with the time spent by then;
+
+        None: syncs return at once.
+        """
         self.used = 0.5
         self.torn_pages = False
         self.ordered = False
         self.cut_after: int | None = None
-        """So many operations are left before the end, None: no end in sight."""
+        """Number of operations before the end of the process; None: no end is planned."""
         self.kill = False
         """Whether the end is that of the process, not of the power."""
         self.on_end: Callable[[], None] = lambda: None
@@ -150,7 +152,7 @@ class SimDisk:
 
     @property
     def is_last(self) -> bool:
-        """Whether the next operation is the one at which the end comes."""
+        """Whether the process ends at the next operation."""
         return self.cut_after == 0 and not self._dead
 
     def operate(self, needs_space: bool = False) -> None:
@@ -194,14 +196,16 @@ class SimDisk:
         self._locks.clear()
 
     def restart(self) -> None:
-        """The next process may use the disk; all trouble is over."""
+        """Let the next process use the disk, without the previous trouble."""
         self._dead = self.kill = self.readonly = False
         self.full = self.stays_full
         self.cut_after = None
         self.fail_syncs = self.fail_sync_of_many = 0
 
     def writeback(self) -> None:
-        """The system writes what it likes: some pages of some file, or the first name changes."""
+        """Write back as an operating system may: some pages of some file, or the first changes of
+        names.
+        """
         rng = self.rng
         if self._changes and rng.random() < 0.3:
             self._apply(self._changes[: rng.randrange(len(self._changes)) + 1])
@@ -212,7 +216,7 @@ class SimDisk:
                     file.flush(at, at + PAGE, self.now_ms)
 
     def forget_lost(self) -> None:
-        """Pages whose sync failed are read again: they are as the disk has them."""
+        """Drop pages whose sync failed: a new process reads the disk's content."""
         for file in self._files.values():
             file.forget_lost()
 
@@ -239,7 +243,7 @@ class SimDisk:
                 self._files[f"{path}/{name}"] = node
 
     def _change(self, *parts: tuple[Folder, str, Folder | SimFile | None]) -> None:
-        """A change of one name, or of two as one."""
+        """Change one name, or two in one step."""
         for folder, name, node in parts:
             if node is None:
                 folder.entries.pop(name, None)
@@ -263,7 +267,7 @@ class SimDisk:
             done = set(map(id, changes))
             self._changes = [change for change in self._changes if id(change) not in done]
 
-    # What tests look at and damage
+    # For tests: inspection and damage
 
     def paths(self, below: str = "") -> list[str]:
         """Paths of all files below a folder, sorted."""
@@ -285,12 +289,14 @@ class SimDisk:
         return self._file(path).memory
 
     def visible(self, path: str) -> bytearray | None:
-        """What a file shows, also after the end; None if there is no such file."""
+        """Visible content of a file, also after the process ended; None if there is no
+        such file.
+        """
         file = self._files.get(path)
         return None if file is None else file.memory
 
     def durable(self, path: str) -> bytearray | None:
-        """What a crash would surely leave of a file; None if not even its name."""
+        """Content of a file that survives any crash; None if not even its name does."""
         folder: Folder = self._root
         *above, name = path.split("/")[1:]
         for part in above:
@@ -325,7 +331,7 @@ class SimDisk:
             file.settle()
 
     def copy(self) -> Copy:
-        """What would be durable of it, were the power to go now: a backup."""
+        """Back up the durable content of all files."""
         found: Copy = {}
         for path in self.paths():
             content = self.durable(path)
@@ -334,7 +340,7 @@ class SimDisk:
         return found
 
     def put_back(self, copy: Copy) -> None:
-        """Between two lives: the disk is what it was when that was made, and had room for it."""
+        """Restore a backup between two lives; there is enough space for it."""
         dead, self._dead, self.cut_after = self._dead, False, None
         full, self.full = self.full, False
         for path in self.paths():

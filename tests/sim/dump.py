@@ -1,9 +1,10 @@
-"""What a simulated run leaves, for the audit: real folders of the simulated disks, and a ledger.
+"""Output of a simulated run for the audit: real folders with the files of the simulated disks, and
+a ledger.
 
-Owns what is written down while a run goes on: acknowledgements, reads, who wrote in which epoch,
-and cuts with both epoch lists as the handshake had them. It can also take the suite's own checkers
-away, so that a bug plays to its end and the audit alone has to find it. It must never look into a
-log: that is the audit's. Called by test_audit.py.
+Owns the ledger that is written while a run goes on: acknowledgements, reads, the writer of each
+epoch, and truncations with both epoch lists of the handshake. It can also disable the suite's own
+checkers, so that a bug plays to its end and only the audit can find it. It must never look into a
+log: that is the audit's work.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, Elected, Entry, 
 BLOCK_BYTES = 4096
 """Logs of a seed are some dozens of kilobytes."""
 CHECKS = ("tell", "begins", "writes", "cuts", "show")
-"""Of the suite's history: what raises a finding in the midst of a run."""
+"""Methods of the suite's `History` that raise a finding in the midst of a run."""
 
 
 def pairs(epochs: Epochs) -> tuple[tuple[int, int], ...]:
@@ -38,12 +39,12 @@ def pairs(epochs: Epochs) -> tuple[tuple[int, int], ...]:
 
 @dataclass(slots=True)
 class Watch:
-    """What a run says while it goes on."""
+    """Records the events of a run while it goes on."""
 
     claims: dict[Claim, None] = field(default_factory=dict)
     elected: list[Elected] = field(default_factory=list)
     cuts: list[tuple[Any, Cut]] = field(default_factory=list)
-    """Each with the disk of the store that was cut."""
+    """Truncations, each with the disk of the store that was truncated."""
     _met: tuple[Any, ...] = ()
 
     def answer(self, real: Callable[..., None], broker: Broker, sent: Sent) -> None:
@@ -81,7 +82,7 @@ class Watch:
         real(broker, epoch, *due)
 
     def forget(self, real: Callable[..., None], *args: Any) -> None:
-        """An election that may lose: what was claimed before is claimed no more."""
+        """Drop the recorded claims: an election that may lose data is allowed."""
         self.claims.clear()
         real(*args)
 
@@ -112,7 +113,7 @@ class Watch:
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """All that runs say meanwhile. Bugs are planted before."""
+    """Record the events of the runs inside this context. Bugs have to be planted before it."""
     watch, patch = Watch(), pytest.MonkeyPatch()
     places: list[tuple[Any, str, Callable[..., Any]]] = [
         (Broker, "_answer", watch.answer),

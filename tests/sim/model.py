@@ -1,4 +1,6 @@
-"""What a client of the store may rely on: a plain list per queue, and every byte of the log."""
+"""Model of the promises that a store makes to its clients: a list of messages per queue, and every
+byte of the log.
+"""
 
 import struct
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ class Sent:
 
     name: Name
     number: int
-    """Its queue offset, -1 if it has none (prepared)."""
+    """Offset in its queue; -1 for a prepared (half) message, which has none."""
     body: bytes
     key: str = ""
     tag: str = ""
@@ -30,15 +32,16 @@ class Sent:
     acked: bool = False
     answered: bool = False
     former: bool = False
-    """Its topic was deleted since."""
+    """True once the message's topic was deleted."""
 
 
 @dataclass(slots=True)
 class Model:
-    """`log` holds every byte that was appended and can still be there, `sent` the messages in it.
+    """Expected content of one store.
 
-    The bytes before `safe` survive a power cut: the store said so. The next start must find those
-    before `required`.
+    `log` holds every byte that was appended and can still be there, `sent` the messages in it. The
+    store reported the bytes before `safe` as durable: they survive a power cut. The next start must
+    find the bytes before `required`.
     """
 
     sync: bool
@@ -52,11 +55,13 @@ class Model:
     required: int = 0
     min_log: int = 0
     expired: int = 0
-    """Where the log began at its shortest: what lies before was given up, and may come back."""
+    """Highest minimum offset that the log has had: bytes before it expired, but a crash may restore
+    their files.
+    """
     doubtful_topic: str = ""
-    """Its deletion was under way when the process ended."""
+    """Topic whose deletion was under way when the process ended."""
     cut_at: int = -1
-    """Where the log was being cut when the process ended."""
+    """Log offset of the truncation that was under way when the process ended; -1: none."""
     acked: int = 0
     ends: int = 0
     lives: int = 0
@@ -119,7 +124,9 @@ class Model:
                 self.acked += 1
 
     def flushed(self, disk: SimDisk, position: int) -> None:
-        """The store says that all before `position` is durable: the disk has to have it."""
+        """Check that the disk holds everything before `position`, which the store reported as
+        durable.
+        """
         assert position <= len(self.log), f"flushed up to {position}, beyond the end of the log"
         at = max(self.safe, self.min_log)
         while at < position:
@@ -134,8 +141,11 @@ class Model:
         self.safe = max(self.safe, position)
 
     def ended(self, power: bool, opened: bool) -> None:
-        """The process is gone; with the power what was not durable may be gone too. Before a store
-        was `opened` in it the log's contents are unknown, but not changed for the worse."""
+        """Note the end of the process.
+
+        After a power cut only durable bytes must survive. Before a store was `opened` in this
+        process the log's contents are unknown, but not changed for the worse.
+        """
         self.ends += 1
         if power:
             self.required = self.safe
@@ -143,7 +153,9 @@ class Model:
             self.required = len(self.log)
 
     def found(self, end: int) -> None:
-        """The store was opened and its log ends there: what lies behind never happened."""
+        """Check the end of the log of a store that was just opened, and drop the messages
+        after it.
+        """
         assert end >= self.required or end == self.cut_at, (
             f"the log ends at {end}, but {self.required} must be there"
         )
@@ -154,7 +166,7 @@ class Model:
         assert end in (last, next_file), f"the log ends at {end}, inside of something"
 
     def cut(self, end: int) -> None:
-        """What lies behind `end` is gone for good."""
+        """Remove everything after `end` from the model."""
         while self.sent and self.sent[-1].end > end:
             lost = self.sent.pop()
             if lost.number >= 0 and not lost.former:
@@ -163,7 +175,7 @@ class Model:
         self.safe = min(self.safe, end)
 
     def delete(self, topic: str) -> None:
-        """A topic's messages are of a former life from here on."""
+        """Mark the messages of a topic as those of a former life."""
         for name, queue in self.queues.items():
             if name[0] == topic:
                 for one in queue:
@@ -191,8 +203,11 @@ class Model:
         return low
 
     def visible(self, name: Name, dispatched: int) -> int:
-        """How many messages of a queue readers see. (That of the record where dispatch waits for
-        room may be among them: its unit comes before its keys.)"""
+        """Number of messages of a queue that readers see.
+
+        It may include the message at which dispatch waits for room in the index, because the unit
+        of a record is written before its keys.
+        """
         queue = self.queues.get(name, [])
         count = len(queue)
         while count and queue[count - 1].end > dispatched:

@@ -1,4 +1,4 @@
-"""What a simulated disk is made of: inodes with their two contents, and folders."""
+"""Nodes of a simulated disk: inodes with their visible and durable contents, and folders."""
 
 import random
 from collections.abc import Callable
@@ -9,7 +9,7 @@ ZEROS = bytes(PAGE)
 
 
 class Folder:
-    """A folder: what is visible and what is durable."""
+    """A folder: its visible entries and its durable ones."""
 
     __slots__ = ("durable", "entries", "pending")
 
@@ -17,11 +17,11 @@ class Folder:
         self.entries: dict[str, Folder | SimFile] = {}
         self.durable: dict[str, Folder | SimFile] = {}
         self.pending = 0
-        """So many changes of its names are not durable yet."""
+        """Number of changes of its names that are not durable yet."""
 
 
 class SimFile:
-    """An inode: what memory shows and what the disk holds."""
+    """An inode: its content in memory and its content on the disk."""
 
     __slots__ = ("blocks", "durable", "lost", "memory", "modified_ms", "replaced")
 
@@ -30,14 +30,18 @@ class SimFile:
         self.durable = bytearray()
         self.modified_ms = modified_ms
         self.replaced = False
-        """Whether the content was written anew since it was last durable."""
+        """Whether the content was replaced since it was last durable."""
         self.blocks = 0
-        """A bit for each page that has a block; a store into another one needs space."""
+        """Bit mask of the pages that have a block; a store into any other page needs space."""
         self.lost: dict[int, bytes] = {}
-        """Pages whose sync failed: clean for the system as long as they look like this."""
+        """Pages whose sync failed, with their contents then: the system counts a page as clean
+        while it still has that content.
+        """
 
     def resize(self, size: int) -> None:
-        """Durably, as the protocol has it; what is new is a hole."""
+        """Set the size, at once durable as the `Files` protocol requires; added bytes are
+        a hole.
+        """
         self.memory = self.memory[:size].ljust(size, b"\0")
         self.durable = self.durable[:size].ljust(size, b"\0")
         self.blocks &= bits(0, size)
@@ -48,7 +52,9 @@ class SimFile:
             self.dirty(position, position + len(data))
 
     def extend(self, data: bytes, position: int) -> None:
-        """A write that makes the file longer; what is behind its end so far is zeros."""
+        """Write at `position` and make the file longer; a gap before `position` is filled with
+        zeros.
+        """
         end = position + len(data)
         self.memory += bytes(max(0, end - len(self.memory)))
         self.overwrite(data, position)

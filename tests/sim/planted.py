@@ -1,8 +1,7 @@
 """Bugs that stores have had, to be planted one at a time: the suites must find each.
 
-Each is one changed function of the engine (or one duty of the disk that the engine forgets), put
-back when the test is over. Some are what the simulation itself found in this engine. Used by
-tests/sim/test_planted.py.
+Each bug is one changed function of the engine (or one duty of the disk that the engine omits),
+restored when the test ends. Some are bugs that the simulation itself found in this engine.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,9 @@ from turbopump.pyx.region import Region
 
 
 def no_crc_check(patch: Patch) -> None:
-    """Recovery takes every record whose lengths agree and that lies where it says."""
+    """Recovery accepts every record with consistent lengths and the right physical offset, without
+    its CRC.
+    """
 
     def walk(region: Region, position: int, end: int, base: int, torn_pages: bool = False) -> Any:
         found = record.scan(region, position, end, check_crc=False)
@@ -71,7 +72,7 @@ def names_above_config_forgotten(patch: Patch) -> None:
 
 
 def checkpoint_before_data(patch: Patch) -> None:
-    """The checkpoint says what a round will have made durable before the round has begun."""
+    """The checkpoint includes the bytes of a flush round before that round has synced them."""
     begin, plan = Checkpointer._begin, DirtyFiles.plan
 
     def planted(self: Checkpointer, last: bool = False) -> Any:
@@ -91,7 +92,7 @@ def checkpoint_before_data(patch: Patch) -> None:
 
 
 def checkpoint_before_log(patch: Patch) -> None:
-    """The checkpoint speaks of the end of the log, not of what is durable of it."""
+    """The checkpoint holds the end of the log instead of its durable end."""
     real = checkpoints.save
 
     def planted(self: Checkpointer, *args: Any) -> Any:
@@ -113,7 +114,9 @@ def checkpoint_before_log(patch: Patch) -> None:
 
 
 def truncation_by_position(patch: Patch) -> None:
-    """The log is cut by moving its end; the bytes behind stay (RocketMQ: truncateDirtyFiles)."""
+    """A truncation only moves the end of the log; the bytes after it stay (RocketMQ:
+    truncateDirtyFiles).
+    """
 
     def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Any:
         log.stop_at(log_end)
@@ -126,7 +129,7 @@ def truncation_by_position(patch: Patch) -> None:
 
 
 def truncation_not_synced(patch: Patch) -> None:
-    """What is cut is overwritten, but the zeros are left to the system to write."""
+    """A truncation overwrites the tail with zeros, but does not sync them."""
 
     def clear_tail(mapped: Any, position: int) -> int:
         mapped.region.zero(position, mapped.size - position)
@@ -136,12 +139,12 @@ def truncation_not_synced(patch: Patch) -> None:
 
 
 def tail_not_synced(patch: Patch) -> None:
-    """What a killed process left in the page cache counts as durable (R36)."""
+    """Recovery counts bytes that a killed process left in the page cache as durable (R36)."""
     patch.setattr(recovery, "_sync_tail", lambda log, scan: None)
 
 
 def dispatch_beyond_flushed(patch: Patch) -> None:
-    """Readers are shown what no sync has made durable, also under SYNC_FLUSH (R36)."""
+    """Readers are shown messages that no sync has made durable, also under SYNC_FLUSH (R36)."""
     real = Store._appended
 
     def appended(self: Store, *args: Any) -> Any:
@@ -163,7 +166,7 @@ def acknowledged_before_sync(patch: Patch) -> None:
 
 
 def abort_file_ignored(patch: Patch) -> None:
-    """Each start trusts what it finds, as after a clean stop."""
+    """Each start trusts the files as after a clean stop."""
     real = recovery._survey
     patch.setattr(
         recovery, "_survey", lambda parts, saved, clean, *rest: real(parts, saved, True, *rest)
@@ -184,12 +187,12 @@ def unit_skipped_at_a_roll(patch: Patch) -> None:
 
 
 def index_not_rebuilt(patch: Patch) -> None:
-    """After an unclean stop the index is left as the disk has it."""
+    """Recovery after an unclean stop keeps the index as the disk has it."""
     patch.setattr(recovery, "_trim_index", lambda parts, plan, saved: plan.scan.end)
 
 
 def queues_not_rebuilt(patch: Patch) -> None:
-    """After an unclean stop the queues are trusted as far as they go (R37)."""
+    """Recovery after an unclean stop trusts all units of the queues (R37)."""
     patch.setattr(recovery, "cut_units", lambda parts, log_end, **how: iter(()))
 
 
@@ -207,7 +210,7 @@ def failed_sync_swallowed(patch: Patch) -> None:
 
 
 def failed_sync_retried(patch: Patch) -> None:
-    """A sync that failed is tried again, and counts if the system says so then."""
+    """A failed sync is repeated, and counts if the system reports success then."""
     real = GroupCommit.start
 
     def start(self: GroupCommit) -> None:
@@ -218,12 +221,12 @@ def failed_sync_retried(patch: Patch) -> None:
 
 
 def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
-    """What a failed sync left in memory counts as written for the next process."""
+    """The next process counts pages whose sync failed as written."""
     patch.setattr(SimMapped, "touch", lambda self, start, end: None)
 
 
 def failed_cut_forgotten_by_a_restart(patch: Patch) -> None:
-    """Zeros of queues whose sync failed count as written for the next process."""
+    """The next process counts zeros of queues whose sync failed as written."""
     patch.setattr(recovery, "_was_cutting", lambda parts: False)
 
 
@@ -267,7 +270,7 @@ def changes_not_synced(patch: Patch) -> None:
 
 
 def changes_behind_a_failure(patch: Patch) -> None:
-    """Changes are appended behind one whose sync failed."""
+    """Changes are appended after a change whose sync failed."""
     real = Changes.append
 
     def append(self: Changes, changes: Sequence[bytes]) -> None:
@@ -291,12 +294,12 @@ def changes_of_any_file(patch: Patch) -> None:
 
 
 def failed_changes_forgotten_by_a_restart(patch: Patch) -> None:
-    """What a failed sync left in memory beside a config file counts as durable."""
+    """Changes of a configuration file whose sync failed count as durable."""
     patch.setattr(Changes, "keep", lambda self: None)
 
 
 def deleted_files_come_back(patch: Patch) -> None:
-    """Files of a topic's former life are taken for those of its present one."""
+    """Files of a topic's former life are taken for files of its present life."""
     patch.setattr(ConsumeQueues, "_drop_former", lambda self, folder, log_end: None)
 
 
@@ -330,7 +333,7 @@ def expired_files_removed_at_once(patch: Patch) -> None:
 
 
 def queues_not_settled(patch: Patch) -> None:
-    """After a recovery the next messages get the queue offsets of messages that are there."""
+    """After a recovery new messages get queue offsets that existing messages have."""
     patch.setattr(recovery, "settle_queues", lambda parts: None)
 
 
@@ -342,7 +345,9 @@ def missing_queues_not_noticed(patch: Patch) -> None:
 
 
 def filler_forgotten(patch: Patch) -> None:
-    """A log file is left without the filler that says that records go on in the next one."""
+    """A full log file lacks its filler record, which marks that records continue in the
+    next file.
+    """
     patch.setattr(commit_log.kernel, "append_filler", lambda region, position, end: None)
 
 
@@ -420,7 +425,7 @@ STORE_BUGS: list[Plant] = [
     stores_into_holes,
     next_log_file_not_synced,
 ]
-# What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
+# Kinds of trouble to play, the first as the theme of the seed, for bugs that show in few seeds.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     no_crc_check: ("torn pages",),
     queues_not_settled: ("truncation", "full"),

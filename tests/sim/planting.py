@@ -1,9 +1,9 @@
-"""How bugs are planted: one at a time, and each has to take hold.
+"""Planting of bugs: one at a time, and each has to take effect.
 
-Owns what a plant puts in place and how often that was used since. A plant that wraps what is no
-longer called finds nothing, or lets another fault pass for its own: here it fails its test and says
-what was not used. So does one that breaks by itself, as when the arguments of what it wraps have
-changed. It must never know what a bug does. Called by `share.check_found` and the fixture `plant`.
+Owns the replacements that a plant makes, and how often each was used since. A plant that wraps a
+function without callers finds nothing, or lets another fault pass for its own: here it fails its
+test with the names of the unused replacements. So does a plant that raises, as when the arguments
+of the wrapped function have changed. It must never know the effect of a bug.
 """
 
 import functools
@@ -14,33 +14,37 @@ from typing import Any
 import pytest
 
 Plant = Callable[["Patch"], None]
-"""One bug: it puts what it changes in place with the patch that it is given."""
+"""One bug: a function that makes its changes with the given patch."""
 
 _OWN_ERRORS = (TypeError, AttributeError, NameError)
 
 
 class Patch:
-    """What a plant is given. All that it sets is undone with the `MonkeyPatch` behind it."""
+    """Interface of a plant for its changes, which are undone with the underlying `MonkeyPatch`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, before: "Patch | None" = None) -> None:
-        """`before`: the same plant was planted before, and what was used then counts, too."""
+        """`before`: patch of an earlier planting of the same bug, whose uses and errors
+        count, too.
+        """
         self._monkeypatch = monkeypatch
         self._uses: dict[str, int] = {} if before is None else before._uses
         self._errors: dict[str, Exception] = {} if before is None else before._errors
 
     def setattr(self, target: Any, name: str, value: Any, raising: bool = True) -> None:
-        """As that of pytest; a value that is no function takes the place of a property."""
+        """Replace an attribute as pytest's `setattr` does; a value that is no function replaces a
+        property.
+        """
         place = f"{target.__name__}.{name}"
         is_class = isinstance(target, type)
         self._monkeypatch.setattr(target, name, self._seen(place, value, is_class), raising)
 
     def setitem(self, target: MutableMapping[Any, Any], name: Any, value: Any) -> None:
-        """As that of pytest, for a table of functions."""
+        """Replace an entry as pytest's `setitem` does, in a table of functions."""
         self._monkeypatch.setitem(target, name, self._seen(f"[{name!r}]", value, False))
 
     @contextmanager
     def context(self) -> Iterator[pytest.MonkeyPatch]:
-        """For what is changed while a planted function runs."""
+        """Patch for changes while a planted function runs."""
         with self._monkeypatch.context() as inside:
             yield inside
 
@@ -50,7 +54,7 @@ class Patch:
         return bool(self._uses) and all(self._uses.values())
 
     def check(self) -> None:
-        """It was, and did what it is meant to do."""
+        """Fail unless the plant was used and raised no errors."""
         self.check_errors()
         if not self.was_used:
             unused = [place for place, uses in self._uses.items() if not uses] or ["nothing"]

@@ -23,7 +23,7 @@ SLOW_SUITES: Final = (
     *("acting", "escapes", "group", "payments", "poppers", "pops", "reminders"),
     *("timers", "transactions"),
 )
-"""Suites whose planted bugs take seconds each."""
+"""Suites in which a planted bug takes seconds."""
 SHOWN_BY: Final = {
     "a_broker_forgets_locks_and_votes": 34,
     "a_deposed_master_delivers": 13,
@@ -85,12 +85,14 @@ SHOWN_BY: Final = {
     "who_acts_lacks_topics": 9,
     "what_no_master_took_counts": 1,
 }
-"""A seed that showed a rare bug is played before the others. It decides nothing: once a suite tells
-other stories, the bug is looked for in all of them from the first one on."""
+"""A seed that showed a rare bug, to be played before the others.
+
+It decides nothing: if the suite's stories change, the bug is looked for in all seeds in order.
+"""
 
 
 def played(seeds: range) -> range:
-    """Those that are played without a planted bug."""
+    """Seeds that are played without a planted bug."""
     return seeds if IS_WHOLE else seeds[: -(-len(seeds) // PART)]
 
 
@@ -101,8 +103,9 @@ def is_crash_tried(operation: int, case: int) -> bool:
 
 
 def is_bug_played(nodeids: Sequence[str]) -> Iterator[bool]:
-    """Whether a run of the tests plays each of these tests of planted bugs: of those of one
-    function in a slow suite every third."""
+    """Whether a run of the tests plays each of these tests of planted bugs: in a slow suite every
+    third test of a function.
+    """
     functions: Counter[str] = Counter()
     for nodeid in nodeids:
         function = nodeid.partition("[")[0]
@@ -129,11 +132,12 @@ def check_found(
     *,
     beyond: bool = False,
 ) -> None:
-    """A planted bug is found in one of the seeds, and the same seed finds nothing without it.
+    """Check that a planted bug is found in one of the seeds, and that the same seed finds nothing
+    without it.
 
-    `beyond`: seeds may fail without it, too, as those that take the disks of two controllers of
-    three do; another seed has to tell the bug apart. A plant that is not used in any of the seeds
-    that were played is an error of the plant.
+    `beyond`: seeds may fail without the bug, too, as those that take the disks of two of three
+    controllers do; another seed has to distinguish the bug. A plant that is not used in any of the
+    played seeds is an error of the plant.
     """
     patch: Patch | None = None
     for seed in sorted(seeds, key=lambda seed: seed != SHOWN_BY.get(bug.__name__)):

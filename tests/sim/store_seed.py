@@ -1,4 +1,6 @@
-"""What a seed of the store suite draws: the store and the kinds of trouble it knows."""
+"""Draws of one seed of the store suite: the store's configuration and the kinds of trouble that may
+happen.
+"""
 
 import random
 
@@ -44,7 +46,7 @@ class StoreSeed:
         rng = self.rng = random.Random(seed)
         self.steady_ms = self.ticked_ms = 0
         self.skew_ms = START_MS
-        """Of the wall clock, which may be set."""
+        """Offset of the wall clock to the steady clock, in ms; the clock may be set."""
         self.troubles = {name for name in TROUBLES if rng.random() < 0.3}
         self.theme = rng.choice(TROUBLES) if rng.random() < THEMED else ""
         if about:
@@ -84,7 +86,7 @@ class StoreSeed:
         self.must_refuse = False
         """Whether a sender learnt that the disk failed: nothing may be written after that."""
         self.waits_ms: dict[object, int] = {}
-        """When each piece of work that a disk thread has not done was first seen by a tick."""
+        """For each piece of disk work that is still to be done: when a tick first saw it."""
         self.withdrawing = False
         """Whether waiters are answered because the log is cut or closed."""
         self.damage = Damage(self.disk, rng)
@@ -95,7 +97,7 @@ class StoreSeed:
 
     @property
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Time of the wall clock, which may be set."""
         return self.steady_ms + self.skew_ms
 
     def _note_unfinished(self) -> None:

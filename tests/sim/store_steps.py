@@ -1,4 +1,4 @@
-"""What may happen to a store in one step, work or trouble, and what must hold after each."""
+"""Single steps of a store's life, work or trouble, and the checks after each."""
 
 from tests.sim.checkers import (
     check_checkpoint,
@@ -43,7 +43,7 @@ def batch_body(bodies: list[bytes], properties: bytes) -> bytes:
 
 
 class StoreSteps(StoreSeed):
-    """Each action takes the open store."""
+    """Steps of the store suite; each takes the open store."""
 
     def _end(self) -> None:
         """The process ends here and now."""
@@ -58,7 +58,7 @@ class StoreSteps(StoreSeed):
             self._end()
 
     def _look(self, store: Store) -> None:
-        """What must hold after every step."""
+        """Check the invariants that hold after every step."""
         model = self.model
         flushed, minimum = store.flushed_log_offset, store.min_log_offset
         if flushed > model.safe:
@@ -80,7 +80,9 @@ class StoreSteps(StoreSeed):
             check_checkpoint(marks, store, model, self.disk, ROOT)
 
     def _queues_mark(self) -> int:
-        """Up to where the checkpoint that a crash leaves has the queues."""
+        """Log offset up to which the checkpoint on the disk, which a crash leaves, covers the
+        queues.
+        """
         marks = checkpoint.decode(bytes(self.disk.durable(CHECKPOINT) or b"")).marks
         return marks.queues if marks is not None else 0
 
@@ -148,7 +150,8 @@ class StoreSteps(StoreSeed):
 
         def answer(status: PutStatus) -> None:
             if self.store is not store:
-                return  # the process has died: its generators are collected, its peers hear nothing
+                # the process has died: its generators are collected, its peers receive nothing
+                return
             self._look(store)
             model.answer(sent, status)
             if status is not PutStatus.PUT_OK and self.steady_ms < due_ms and not self.withdrawing:
@@ -177,7 +180,7 @@ class StoreSteps(StoreSeed):
         self.work.close()
 
     def _rest(self, store: Store) -> None:
-        """A while without work: all becomes durable, and the checkpoint says so."""
+        """Idle for a while: everything becomes durable, and the checkpoint covers it."""
         for _ in range(3):
             self.steady_ms += self.config.flush_consume_queue_thorough_interval_ms
             self._tick(store)
@@ -279,17 +282,17 @@ class StoreSteps(StoreSeed):
         self._truncate_within(store, ends[0])
         model.cut_at = self.rng.choice([*ends, len(model.log)])
         cuts = model.cut_at < len(model.log)
-        # The checkpoint goes back, an old one would lie, and views show what the file shows.
+        # The checkpoint is reset, because an old one would be wrong; views show the changed file.
         self.marks, self.held = None, []
         self.damage.forget()
         self.withdrawing = True
         if "bad sync" in self.troubles and self.rng.random() < 0.5:
-            # The first ones are of what stays, one is that of the queues' zeros.
+            # The first syncs are of data that stays, one is of the queues' zeros.
             self.disk.fail_sync_of_many = self.rng.choice((1, 2, 2, 2, 3))
         try:
             store.truncate(LogOffset(model.cut_at), self.now_ms)
         except StoreError:
-            # What became of it shows after the next start.
+            # The next start shows whether the truncation was done.
             self.disk.kill = self.rng.random() < 0.7
             self._end()
         self.disk.fail_syncs = self.disk.fail_sync_of_many = 0

@@ -1,10 +1,10 @@
-"""One seed of the store suite: random work and random trouble, and what must hold afterwards.
+"""One seed of the store suite: random work and random trouble, and checks afterwards.
 
 Drives the real engine over the simulated disk on virtual time. A store lives several times; each
 life ends by a power cut or a kill (after a number of disk operations, also inside recovery, a roll,
-a truncation or a close, or between two steps) or by a close. Each seed draws which kinds of trouble
-it knows, so that rare ones meet each other undisturbed, and mostly one that it is about
-(store_seed.py). What may happen in a life is in store_steps.py.
+a truncation or a close, or between two steps) or by a close. Each seed draws its kinds of trouble,
+so that rare kinds meet each other undisturbed, and mostly one theme (store_seed.py). The steps of a
+life are in store_steps.py.
 """
 
 import re
@@ -24,7 +24,7 @@ STEPS_MAX = 40
 LIVES_MAX = 3
 STUMBLES_MAX = 3
 PAUSES_MS = (0, 1, 7, 100, 100, 1000, 3000)
-# What a seed is about happens so much more often.
+# Factor by which the weight of a seed's theme is raised.
 THEME_FACTOR = 4
 RETRIES_MAX = 20
 # How many seeds end with a close and one more start.
@@ -32,7 +32,7 @@ CLOSED_AT_LAST = 0.25
 
 
 class Run(StoreSteps):
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""
@@ -40,7 +40,7 @@ class Run(StoreSteps):
         self.actions = self._actions()
 
     def _actions(self) -> list[Callable[[Store], None]]:
-        """What a step may do, as often as it is likely."""
+        """Possible steps, each repeated by its weight."""
         weights = {
             self._append: 22,
             self._append_batch: 6,
@@ -72,7 +72,7 @@ class Run(StoreSteps):
         return [action for action, weight in weights.items() for _ in range(weight)]
 
     def play(self) -> Model:
-        """All lives of the store; raises AssertionError where something does not hold."""
+        """Play all lives of the store; raise AssertionError for a broken invariant."""
         for _ in range(self.rng.randrange(1, LIVES_MAX + 1)):
             try:
                 self._life()
@@ -177,7 +177,7 @@ class Run(StoreSteps):
         self.is_damaged = False
 
     def _bury(self) -> None:
-        """After a power cut or a kill."""
+        """Note the end of the process by a power cut or a kill."""
         self.model.ended(not self.disk.kill, self.store is not None)
         self._process_is_gone()
 
@@ -195,7 +195,7 @@ class Run(StoreSteps):
         self.steady_ms += 1000
 
     def _close(self, store: Store) -> None:
-        """All are answered, and a clean close loses nothing."""
+        """Close the store: every pending request is answered, and a clean close loses nothing."""
         if self.rng.random() < 0.5:
             self.disk.cut_after = None
         self.withdrawing = True
@@ -206,8 +206,11 @@ class Run(StoreSteps):
         self.model.required = len(self.model.log)
 
     def _damage(self) -> None:
-        """Between two lives. (With retention a queue may have nothing left to be rebuilt from, and
-        what went is not missed if the checkpoint that counted it goes before a start.)"""
+        """Damage files between two lives.
+
+        With retention a queue may have no records left to be rebuilt from, and the start cannot
+        miss them if the checkpoint that counted them is lost first.
+        """
         if self.is_damaged:
             return
         if self.rng.random() < 0.5:

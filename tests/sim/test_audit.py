@@ -1,7 +1,7 @@
 """The audit over simulated failovers: whole runs pass, and bugs that play to their end are found.
 
-What the suites know of a run is not used here, but what its clients received and what is on the
-disks: the checkers of the replication suite are taken away before a bug is planted.
+The audit uses only the results that clients received and the files on the disks: the checkers of
+the replication suite are disabled before a bug is planted.
 """
 
 from collections import Counter
@@ -44,11 +44,14 @@ BUGS: list[tuple[Plant, str, int]] = [
     (released_when_demoted, "acked-survives", 88),
     (joins_before_it_has_all, "replicas-equal", 387),
 ]
-"""Each with a verdict that it breaks, and the seed that is played first."""
+"""Planted bugs, each with a verdict of the audit that it breaks and the seed that is played first.
+"""
 
 
 def whole(suite: Any, seeds: range, folder: Path) -> Counter[tuple[str, str]]:
-    """Audits of runs, half of them of stores that were stopped; what was looked at in all."""
+    """Audit one run of each seed, with every second run's stores closed cleanly; return how often
+    each check was made.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for seed in seeds:
         with watching() as watch:
@@ -115,7 +118,9 @@ def played_out(seed: int, about: tuple[str, ...], folder: Path) -> Audit:
 def test_without_its_checkers_the_suite_finds_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is found above is not of taking them away."""
+    """The suite itself finds nothing once its checkers are disabled, so that every finding is the
+    audit's.
+    """
     without_checkers(monkeypatch)
     for seed in SEEDS:
         audit = played_out(seed, (), tmp_path / str(seed))

@@ -1,4 +1,4 @@
-"""The suites have teeth: each planted bug is found within so many seeds.
+"""The suites have teeth: each planted bug is found within a limited number of seeds.
 
 The seed that finds it is played again without it, and finds nothing.
 """

@@ -29,7 +29,7 @@ def opened(disk: SimDisk) -> Store:
 
 
 def fill(disk: SimDisk) -> int:
-    """A store of many log files whose process is killed; returns how many messages it has."""
+    """Make a store of many log files and kill its process; return its number of messages."""
     store = opened(disk)
     count = 0
     while store.max_log_offset < FILES * CONFIG.mapped_file_size_commit_log:
@@ -89,7 +89,9 @@ def test_a_clean_store_is_opened_without_a_walk() -> None:
 
 @pytest.mark.parametrize("after", range(15, 60, 5))
 def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
-    """Units were taken for durable because they were there; their checkpoint said so, too."""
+    """A killed recovery left units that are not durable: the next one syncs them before its
+    checkpoint covers them.
+    """
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
     for number in range(5):
@@ -110,8 +112,9 @@ def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
 
 
 def test_a_unit_whose_record_waits_for_the_index_is_not_counted() -> None:
-    """Found by seed 12408: the recovery missed the unit it had cut, trusted no queue and began one
-    whose records had all gone anew at 0."""
+    """Regression of seed 12408: the recovery missed the unit that it had cut, trusted no queue and
+    restarted a queue with expired records at offset 0.
+    """
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
 
@@ -184,8 +187,9 @@ def test_an_empty_file_of_a_deleted_topic_is_not_in_the_way() -> None:
 
 
 def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> None:
-    """Found by seed 16870: no queue was trusted, and one whose records had all expired began anew
-    at 0."""
+    """Regression of seed 16870: no queue was trusted, and a queue whose records had all expired
+    restarted at offset 0.
+    """
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
 
@@ -225,7 +229,7 @@ def one_topic_expired(new: int) -> tuple[SimDisk, Store]:
 
 
 def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
-    """Found by seed 408395: a queue whose records had all expired was cut after a kill."""
+    """Regression of seed 408395: a queue whose records had all expired was cut after a kill."""
     disk, store = one_topic_expired(new=40)
     disk.kill = True
     disk.end()
@@ -240,7 +244,9 @@ def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
 
 
 def old_and_new(old: int, new: int) -> tuple[SimDisk, Store, int]:
-    """A store with so many messages of long ago and of today, all durable; and the time now."""
+    """Make a store with `old` expired and `new` current messages, all durable; also return the time
+    now.
+    """
     late_ms = NOW_MS + 1000 * 3_600_000
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
@@ -313,7 +319,9 @@ def test_a_deletion_that_was_seen_by_a_start_stays() -> None:
 
 
 def test_a_queue_of_expired_records_keeps_its_count_when_another_one_lost_a_file() -> None:
-    """Found by seed 2050532: all queues were made anew from the log, which had nothing of it."""
+    """Regression of seed 2050532: all queues were rebuilt from the log, which had no records of the
+    expired queue.
+    """
     disk, store = one_topic_expired(new=60)
     names = disk.paths("/store/consumequeue/old/0")
     assert names and not names[0].endswith("/" + "0" * 20), "its first file has expired, too"
@@ -361,8 +369,9 @@ def test_an_empty_file_of_a_deleted_topic_does_not_say_how_far_it_had_counted() 
 
 @pytest.mark.parametrize("after", range(4, 14))
 def test_a_removed_log_file_does_not_come_back_behind_a_hole(after: int) -> None:
-    """Found by seed 5312075: a close that was killed had removed the file made ahead, not durably;
-    the start removed the one before it, and the power went."""
+    """Regression of seed 5312075: a killed close had removed the preallocated file, not durably;
+    the start removed the file before it, and the power was cut.
+    """
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         store = opened(disk)
@@ -386,7 +395,10 @@ def test_a_removed_log_file_does_not_come_back_behind_a_hole(after: int) -> None
 
 
 def test_a_filler_whose_size_is_torn_is_put_right() -> None:
-    """Found by seed 5430263: a sector ended inside of the size. All behind it is there."""
+    """Regression of seed 5430263: a sector ended inside of the filler's size.
+
+    All records after it are kept.
+    """
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     fill(disk)
     path = disk.paths("/store/commitlog")[1]
@@ -401,7 +413,9 @@ def test_a_filler_whose_size_is_torn_is_put_right() -> None:
 
 
 def test_a_file_of_expired_records_stays_if_the_one_behind_it_was_lost() -> None:
-    """Found by seed 6245233: it was taken for one that age had removed, and the count with it."""
+    """Regression of seed 6245233: a lost file was taken for an expired one, and the queue's count
+    was lost with it.
+    """
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
     for topic, count in (("old", 20), ("new", 60)):

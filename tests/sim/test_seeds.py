@@ -13,11 +13,11 @@ from tests.sim.planted import ABOUT
 from tests.sim.share import played
 
 STORE_SEEDS = range(600)
-# For each kind of trouble: so many seeds are about it.
+# Number of seeds for each kind of trouble as the theme.
 THEMED_SEEDS = range(300)
 CONFIG_SEEDS = range(600)
-# Seeds that found what is mended since; a change of the suite's steps makes other stories of them,
-# which is why each has a test of its own besides.
+# Seeds that found bugs which are mended. A change of the suite's steps changes their stories, so
+# each bug also has a test of its own.
 REGRESSIONS = {
     "the name of a queue file that a killed start made": 101199,
     "the name of a queue file that was just made for a topic created again": 101370,

@@ -1,7 +1,8 @@
-"""Disk work that waits until the seed lets it run: nothing is durable by luck of a thread.
+"""Disk work that waits until the seed lets it run, so that durability never depends on thread
+timing.
 
-What syncs take (`SimDisk.spent_ms`) a job takes itself where a disk thread made them: the loop goes
-on meanwhile, so do jobs of other threads, and the report comes behind it.
+A job on a disk thread spends the time of its syncs (`SimDisk.spent_ms`) itself: meanwhile the loop
+and the jobs of other threads go on, and the job reports afterwards.
 """
 
 import random
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS = 10
-"""As many as a store has (engine/disk/flush.py): no lane of it is behind another one."""
+"""Number of disk threads of a store (engine/disk/flush.py): no lane of a store waits for another.
+"""
 
 
 class QueuedJob:
-    """One piece of work on a QueuedDisk: it runs, and later its report reaches the loop."""
+    """One piece of work of a QueuedDisk: it runs, and later its report reaches the loop."""
 
     __slots__ = ("_disk", "_done", "_result", "_work", "free_ms", "returns")
 
@@ -31,9 +33,9 @@ class QueuedJob:
         self._done: Callable[[Any], None] | None = done
         self._result: Any = None
         self.free_ms = 0
-        """Until then its thread waits for a sync."""
+        """Time until which its thread waits for a sync."""
         self.returns: list[tuple[int, Callable[[], None]]] = []
-        """When each of its syncs returns, and what is called then."""
+        """Return time and callback of each of its syncs."""
 
     def run(self, *, on_loop: bool = False) -> None:
         """The work, as a disk thread does it; `on_loop`: the loop's thread waits for it."""
@@ -49,19 +51,19 @@ class QueuedJob:
                 self.free_ms = self._disk.spend(self._disk.spent_ms() - before_ms)
 
     def tell(self, now_ms: int) -> None:
-        """Of the syncs that have returned by now."""
+        """Report the syncs that have returned by now."""
         while self.returns and self.returns[0][0] <= now_ms:
             self.returns.pop(0)[1]()
 
     def report(self) -> None:
-        """Tell the loop; the job is over."""
+        """Report the result to the loop and end the job."""
         done, self._done = self._done, None
         if done is not None:
             self._disk.jobs.remove(self)
             done(self._result)
 
     def finish(self) -> None:
-        """What a thread that has to wait for the job does."""
+        """Run the job and report it at once, as for a thread that has to wait for it."""
         self.run(on_loop=True)
         self.report()
 
@@ -71,8 +73,9 @@ class QueuedJob:
 
 
 class Stands:
-    """A machine whose loop stands still while a sync on it is under way. Nothing more happens in
-    its process until then: it is `paused`."""
+    """A machine whose loop blocks while a sync on it is under way: until then its process is
+    `paused`.
+    """
 
     name: str
     disk: "SimDisk"
@@ -83,7 +86,9 @@ class Stands:
     """0: it does not stand still."""
 
     def stand(self, now_ms: int) -> bool:
-        """Whether it stands still from now on, for what its code waited for."""
+        """Pause the machine for the sync time that its code spent; return whether it is
+        paused now.
+        """
         spent_ms, self.disk.spent_ms = self.disk.spent_ms, 0
         if not spent_ms:
             return False
@@ -104,7 +109,7 @@ class Stands:
             job.returns = [(min(at_ms, now_ms), told) for at_ms, told in job.returns]
 
     def wakes_ms(self) -> int:
-        """When something is due in it next."""
+        """Time of the machine's next event."""
         if self.stands_until_ms:
             return self.stands_until_ms
         if hasattr(self, "work"):
@@ -130,14 +135,16 @@ class QueuedDisk:
         self._now_ms = now_ms
         self._threads = threads
         self._free_ms = 0
-        """From then on no thread waits for a sync."""
+        """Time after which no thread waits for a sync."""
 
     def spent_ms(self) -> int:
-        """What syncs took that count for the loop."""
+        """Time of syncs that counts for the loop, in ms."""
         return self._disk.spent_ms if self._disk is not None else 0
 
     def spend(self, took_ms: int) -> int:
-        """So much of that was a disk thread's; until when it waits, 0: it does not."""
+        """Move `took_ms` of sync time from the loop to a disk thread; return when the thread is
+        free, 0 if no time was spent.
+        """
         if not took_ms or self._disk is None:
             return 0
         self._disk.spent_ms -= took_ms
@@ -147,7 +154,9 @@ class QueuedDisk:
 
     @contextmanager
     def returning(self, job: QueuedJob, before_ms: int, *, at_once: bool) -> Iterator[None]:
-        """Around its work: each sync returns when its time is over, not all at the first."""
+        """Wrap a job's work, so that each of its syncs returns at its own time, not all at the
+        first.
+        """
         disk = self._disk
         if disk is None or at_once or not (disk.sync_ms or disk.hangs):
             yield
@@ -160,7 +169,7 @@ class QueuedDisk:
             disk.returns = None
 
     def ready(self) -> list[QueuedJob]:
-        """What can be done or reported now."""
+        """Jobs that can run or report now."""
         if not self._free_ms or not self.jobs:
             return self.jobs
         now_ms = self._now_ms()
@@ -191,6 +200,6 @@ class QueuedDisk:
                     job.report()
 
     def close(self) -> None:
-        """Do all work, also what it leads to."""
+        """Do all work, including follow-up work."""
         while self.jobs:
             self.jobs[0].finish()

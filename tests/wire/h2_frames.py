@@ -31,7 +31,7 @@ def length(size: int) -> bytes:
 
 
 def literal(name: bytes, value: bytes, first: int = 0) -> bytes:
-    """A header as it is; `first` 0x40: the peer is to remember it, number 62 from then on."""
+    """A header without compression; `first` 0x40: the peer adds it to its table, with number 62."""
     return bytes((first,)) + length(len(name)) + name + length(len(value)) + value
 
 
@@ -63,7 +63,7 @@ def call(stream: int, message: bytes = b"", path: bytes = b"/S/Echo") -> bytes:
 
 
 def frames(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """(kind, stream, flags, payload) of what a server wrote."""
+    """Frames that a server wrote: (kind, stream, flags, payload)."""
     while data:
         size = int.from_bytes(data[:3], "big")
         stream = int.from_bytes(data[5:9], "big")

@@ -1,9 +1,9 @@
-"""What RocketMQ's brokers and name server say to each other where a replica may act (RIP-32).
+"""Requests between RocketMQ's brokers and name server where a replica may act (RIP-32).
 
 Captured from a name server and a master of 5.5.0 beside two replicas that only listened: the master
-asks which brokers the group has (901), says that it is back (906), registers, sends heartbeats
-(904, and 322 to old name servers) and is killed; the name server notifies the replicas (905);
-mqadmin sends 908.
+requests the group's brokers (901), reports that it is back (906), registers, sends heartbeats (904,
+and 322 to old name servers) and is killed; the name server notifies the replicas (905); mqadmin
+sends 908.
 """
 
 from pathlib import Path
@@ -61,8 +61,9 @@ def of(code: int, kind: str = "") -> list[Golden]:
 
 
 def as_theirs(ours: Command, golden: Golden) -> bytes:
-    """Our command with what differs from one client to the next: number, language, fields' order
-    (RocketMQ's is that of a hash map)."""
+    """Our command with the values that differ between clients: number, language, and the order of
+    fields (RocketMQ's is that of a hash map).
+    """
     fields = {
         key: ours.fields[key] for key in golden.truth["extFields"] or {} if key in ours.fields
     }
@@ -111,7 +112,9 @@ def test_what_our_brokers_register(name: str, text: str, tmp_path: Path) -> None
 
 
 def test_bodies() -> None:
-    """Those of registrations are in test_golden_bodies.py."""
+    """Heartbeats and lists of members decode; bodies of registrations are in
+    test_golden_bodies.py.
+    """
     for golden in of(322):
         version = RegisterBrokerBody.decode(of(103)[-1].body).topics.data_version
         assert version.encode() == golden.body, "it is the registered one"
@@ -128,7 +131,7 @@ class NoLink:
 
 
 def test_our_name_server_says_the_same() -> None:
-    """To the same registrations it answers with the same members and sends the same notices."""
+    """Our name server gives the same members and notices for the same registrations."""
     notices: list[Notice] = []
     server = NameServer(
         NamesrvConfig(notify_min_broker_id_changed=True),

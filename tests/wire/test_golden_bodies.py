@@ -15,7 +15,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 
 def sorted_lists(value: Any) -> Any:
-    """Lists of texts and numbers are sets in Java: their order says nothing."""
+    """Sort lists of texts and numbers, which are sets in Java: their order has no meaning."""
     if isinstance(value, dict):
         return {key: sorted_lists(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -77,7 +77,7 @@ def test_registrations(all_frames) -> None:
     for golden in bodies_of(all_frames, "REGISTER_BROKER", True):
         fields = golden.truth["extFields"]
         assert int(fields["bodyCrc32"]) == body_crc32(golden.body), golden
-        # RocketMQ 5.5.0 says compressed=false of its compressed bodies too.
+        # RocketMQ 5.5.0 sends compressed=false with its compressed bodies, too.
         if not golden.body.startswith(b"{"):
             compressed += 1
             body = RegisterBrokerBody.decode(golden.body, compressed=True)

@@ -1,4 +1,4 @@
-"""What the client makes of answers of a real RocketMQ 5.5.0, and its sends beside Java's."""
+"""The client decodes the responses of a real RocketMQ 5.5.0, and sends like Java's client."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,7 @@
-"""Filter expressions against what RocketMQ 5.5.0's own filter classes made of them.
+"""Filter expressions against the results of RocketMQ 5.5.0's own filter classes.
 
 `tests/golden/filters` has a line for each expression: properties texts, and for each of them T, F,
-N (null) or E (the evaluation throws); no answers where the expression is refused.
+N (null) or E (the evaluation throws); no results where the expression is refused.
 """
 
 import json
@@ -15,7 +15,7 @@ from turbopump.net.wire.sql.compiler import compile_sql
 from turbopump.net.wire.sql.words import SqlError
 
 FILE = Path(__file__).parent.parent / "golden" / "filters" / "answers.jsonl.zst"
-# RocketMQ reads a whole expression and leaves unread what is behind it.
+# RocketMQ reads a whole expression and ignores the text after it.
 ENDS_EARLY = {
     "a = 5)",
     "a LIKE 'x'",

@@ -33,8 +33,9 @@ def test_decoded_as_rocketmq_does(frames) -> None:
 
 
 def test_encoded_to_the_same_bytes(frames) -> None:
-    """All but one thing: an empty extFields object is left out (RocketMQ writes it where a request
-    or response has a header class without values)."""
+    """Frames encode to the same bytes, except that an empty extFields object is omitted (RocketMQ
+    writes it where a request or response has a header class without values).
+    """
     for golden in frames:
         header_size = int.from_bytes(golden.frame[5:8], "big")
         header = golden.frame[8 : 8 + header_size]

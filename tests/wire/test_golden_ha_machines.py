@@ -25,7 +25,7 @@ FINAL_LOG = {
     "controller-mixed": "152a95b0222006ebf6022b8926471b704925df4bec2e7f2dc89742765daff062",
 }
 FOLLOWERS = [(2, 1), (1, 2), (2, 3)]
-"""Per connection: who follows, in which epoch."""
+"""Follower and epoch of each connection."""
 
 
 def bodies(run: str, connection: int) -> bytes:
@@ -38,7 +38,7 @@ def epochs_at(run: str, stage: str) -> Epochs:
 
 
 def replay(run: str, connection: int, log: MemoryLog, chance: random.Random) -> Shell:
-    """Feed a replica with all that the master said on a connection, in random pieces."""
+    """Feed a replica with all bytes that the master sent on a connection, in random pieces."""
     broker_id, epoch = FOLLOWERS[connection]
     # allAckInSyncStateSet was off: confirmOffset was the master's end and promised nothing.
     shell = Shell(Replica(ReplicaOptions(broker_id, cut_confirmed=True)), log)

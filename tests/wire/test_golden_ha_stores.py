@@ -1,5 +1,6 @@
-"""A replica of ours on a real store, fed with a real master's bytes: its files end as the real
-replica's did. The story is the one of test_golden_ha_machines."""
+"""A replica of ours on a real store, fed with a real master's bytes: its files equal the real
+replica's in the end. The story is that of test_golden_ha_machines.
+"""
 
 import hashlib
 import random
@@ -29,7 +30,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Line:
-    """The one connection of a replica; what it sends is kept."""
+    """The only connection of a replica; keeps the sent bytes."""
 
     def __init__(self) -> None:
         self.sent = bytearray()
@@ -64,7 +65,7 @@ def open_store(root: Path, mode: FlushMode) -> Store:
 
 
 def replay(run: str, connection: int, store: Store, chance: random.Random) -> Replicated:
-    """Feed a replica with all that the master said on a connection, in random pieces."""
+    """Feed a replica with all bytes that the master sent on a connection, in random pieces."""
     broker_id, epoch = FOLLOWERS[connection]
     log, line = store.replicated(NOW_MS), Line()
     durable = store.config.flush_disk_type is FlushMode.SYNC_FLUSH

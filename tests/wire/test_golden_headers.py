@@ -31,7 +31,8 @@ RESPONSES = {
     RequestCode.SEND_REPLY_MESSAGE_V2: send.SendMessageResponse,
 }
 SEND_CODES = {10, 310, 320, 324, 325}
-# Fields beside the header classes: the kind of request, and what brokers add to send answers.
+# Fields beside the header classes: the kind of request, and fields that brokers add to send
+# responses.
 BESIDE = {"ReqT", "MSG_REGION", "TRACE_ON"}
 
 

@@ -1,7 +1,7 @@
-"""What brokers, clients and mqadmin asked a real name server, asked of ours: the same answers.
+"""Requests of brokers, clients and mqadmin to a real name server, sent to ours: the same responses.
 
-Only some frames of each kind were kept, so tables differ in size; codes, remarks, members and what
-depends on nothing else must not.
+Only some frames of each kind were kept, so tables differ in size; codes, remarks, members and all
+values that do not depend on other frames must not.
 """
 
 import json
@@ -33,7 +33,7 @@ CAPTURES = [
     "controller-mixed",
 ]
 NOW_MS = 1_795_270_000_000
-COUNTS = {"wipeTopicCount", "addTopicCount"}  # how many topics there are says nothing here
+COUNTS = {"wipeTopicCount", "addTopicCount"}  # the number of topics differs here
 
 
 class NoLink:
@@ -67,7 +67,7 @@ class Replay:
         self.peers: dict[int, Peer] = {}
 
     def learn(self, golden: Any, reply: Any) -> None:
-        """A topic whose registration was not captured, from the answer that shows it."""
+        """Add a topic whose registration was not captured, from the response that shows it."""
         if golden.truth["name"] == "GET_ROUTEINFO_BY_TOPIC" and reply.truth["code"] == 0:
             topic = golden.truth["extFields"]["topic"]
             if self.routes.route(topic) is None:

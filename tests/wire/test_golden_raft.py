@@ -119,7 +119,9 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
 
 
 def test_the_later_form_of_a_push_is_read() -> None:
-    """DLedger 0.3.3 has a list of entries and what lies before them."""
+    """A push of DLedger 0.3.3, with a list of entries and the index and term before them,
+    decodes.
+    """
     body = (
         b'{"code":200,"commitIndex":3,"entries":[{"body":"YQ==","index":4,"magic":1,"pos":0,'
         b'"size":49,"term":2}],"group":"g","leaderId":"n0","preLogIndex":3,"preLogTerm":1,'

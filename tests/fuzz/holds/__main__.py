@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def longest(holds: list[Hold]) -> Hold:
-    """The one that held the loop longest."""
+    """The measurement in which the loop was held longest."""
     return max(holds, key=lambda hold: hold.ms)
 
 

@@ -27,9 +27,11 @@ from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import TopicConfig
 
 MANY: Final = 60_000
-"""Topics, groups, topics of one group, groups of one topic; queues of one topic."""
+"""Number of topics, of groups, of one group's topics, of one topic's groups, and of one topic's
+queues.
+"""
 MEMBERS: Final = 2_000
-"""Connections of one group."""
+"""Number of connections of one group."""
 STORED: Final = 1_000
 """Topics that have queues in the store."""
 BANS: Final = 20_000
@@ -40,7 +42,7 @@ _WIDE, _GROUP, _CROWD = "Wide", "wide", "crowd"
 
 
 class _World(World):
-    """Whose disks are other threads."""
+    """World whose disk work runs on other threads."""
 
     def __init__(self, folder: Path, meter: Meter) -> None:
         self.meter = meter
@@ -52,7 +54,7 @@ class _World(World):
 
 
 class BrokerWalk:
-    """One broker, all of whose codes can be asked."""
+    """One broker with requests for all of its codes."""
 
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.meter = Meter()
@@ -69,7 +71,7 @@ class BrokerWalk:
 
     @property
     def codes(self) -> frozenset[int]:
-        """All that the broker's dispatch table has."""
+        """All codes of the broker's dispatch table."""
         return self.world.table.codes
 
     def ask(self, code: int, case: Case) -> Hold:
@@ -78,14 +80,14 @@ class BrokerWalk:
             return ask(self.meter, self.world.table, self.disk, code, case, self.world.now_ms)
 
     def close(self) -> None:
-        """End the broker."""
+        """Stop the broker."""
         self.collecting.end()
         self.world.broker.store.close(self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """What is asked of a code; each attempt names things that the one before did not make.
+        """Requests of a code; each attempt names things that the one before did not make.
 
-        KeyError: a code that nothing large is known of.
+        KeyError: there is no large request for the code.
         """
         made = _LARGE[RequestCode(code)](self, f"{attempt}_{code}")
         return [*generic(fields_of(_SMALL, "scratch")), *made]
@@ -181,7 +183,7 @@ def _header(name: str, topic: str = _SMALL, group: str = _GROUP, **more: object)
 
 
 def _none(_walk: BrokerWalk, _run: str) -> list[Case]:
-    """Whose work does not depend on what it names, nor on a table."""
+    """No requests of its own: the work depends neither on the named things nor on a table."""
     return []
 
 
@@ -343,7 +345,7 @@ def _asked(**more: object) -> dict[str, object]:
 
 
 def _assignment(walk: BrokerWalk, run: str) -> list[Case]:
-    """Of a topic with 60,000 queues: for a crowd, for one, for each."""
+    """Assignments of a topic with 60,000 queues: for a crowd, for one member, for each."""
     walk.broker.consumers.register(connect(), "client 7", ConsumerData(f"one{run}"), 1)
     return [
         _json("a crowd, sticky", _asked(strategyName="STICKY")),

@@ -23,7 +23,7 @@ _NOW_MS: Final = 1_700_000_000_000
 
 
 class ContainerWalk:
-    """One whose brokers come and go at once: their files are read by a disk's thread."""
+    """A container whose brokers come and go at once: a disk's thread reads their files."""
 
     def __init__(self, _folder: Path) -> None:
         self.meter = Meter()
@@ -36,7 +36,7 @@ class ContainerWalk:
 
     @property
     def codes(self) -> frozenset[int]:
-        """All that the dispatch table has."""
+        """All codes of the dispatch table."""
         return self.table.codes
 
     def ask(self, code: int, case: Case) -> Hold:
@@ -45,11 +45,11 @@ class ContainerWalk:
             return ask(self.meter, self.table, self.disk, code, case, _NOW_MS)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """What is asked of a code."""
+        """Requests of a code."""
         return [*generic(_FIELDS), *_LARGE[code]]
 
     def close(self) -> None:
-        """Nothing runs."""
+        """No-op: nothing runs."""
 
     def _done(self, *_asked: object) -> Later[BrokerOutcome]:
         later: Later[BrokerOutcome] = Later()

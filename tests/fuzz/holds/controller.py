@@ -31,7 +31,7 @@ _FIELDS = {key: str(value) for key, value in NUMBERS.items()} | {
 
 
 class ControllerWalk:
-    """One controller that leads alone, all of whose codes can be asked."""
+    """One controller that leads alone, with requests for all of its codes."""
 
     def __init__(self, folder: Path, groups: int = GROUPS) -> None:
         self.meter = Meter()
@@ -47,7 +47,7 @@ class ControllerWalk:
 
     @property
     def codes(self) -> frozenset[int]:
-        """All that the controller's dispatch table has."""
+        """All codes of the controller's dispatch table."""
         return self.world.table.codes
 
     def ask(self, code: int, case: Case) -> Hold:
@@ -56,7 +56,7 @@ class ControllerWalk:
             return ask(self.meter, self.world.table, self.disk, code, case, self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """What is asked of a code; each attempt names things that the one before did not make."""
+        """Requests of a code; each attempt names things that the one before did not make."""
         return [*generic(_FIELDS), *_LARGE[code](self, f"{attempt}_{code}")]
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ def _new(_walk: ControllerWalk, run: str) -> list[Case]:
 def _push(walk: ControllerWalk, _run: str) -> list[Case]:
     entry = {"index": 1, "term": 1, "pos": 0, "size": 48, "magic": 1}
     many = LEDGER | {"type": "APPEND", "batchEntry": [entry] * LIST_MAX}
-    # What a leader of a later term says is believed.
+    # A follower trusts the leader of a later term.
     later = {"term": 1 << 40}
     large = base64.b64encode(bytes(11 << 20)).decode()
     one = entry | {"body": large, "size": 48 + (11 << 20)}

@@ -11,8 +11,9 @@ _LIST = b"{}," * ((_ROOM - 10) // 3)
 
 
 def generic(fields: dict[str, str]) -> list[Case]:
-    """With the fields that the headers of these codes need: bodies as large as a frame takes, those
-    that are just small, and headers as large as they may be."""
+    """Requests with the fields that the headers of these codes need: bodies as large as a frame
+    takes, just small bodies, and headers as large as permitted.
+    """
     many = {f"k{number}": "v" * 20 for number in range(3_000)}
     # Of 128 KiB; each of these characters is written as an escape of six.
     long = {key: value + "\x02" * (110_000 // 6 // len(fields)) for key, value in fields.items()}

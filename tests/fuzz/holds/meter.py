@@ -1,7 +1,7 @@
-"""What is measured of a request: the processor time of each part that runs on the loop's thread.
+"""Measurement of a request: the processor time of each part that runs on the loop's thread.
 
-Owns the clock, the peers and the disk of the measured nodes. It must never measure what a disk's
-thread does, but it counts where the loop itself would wait for a disk. Called by the walks.
+Owns the clock, the peers and the disk of the measured nodes. It must never measure the work of a
+disk's thread, but it counts calls where the loop itself would wait for a disk.
 """
 
 import itertools
@@ -21,14 +21,14 @@ from turbopump.net.wire.hosts import pack
 T = TypeVar("T")
 
 WAITS: Final = ("sync", "sync_data", "sync_folder", "sync_all")
-"""Of the files: calls that return when a disk has done its work."""
+"""Calls of the files that return when a disk has done its work."""
 
 _ports = itertools.count(20_000)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A request; `name` says what is large about it."""
+    """A request; `name` describes its large part."""
 
     name: str
     fields: dict[str, str] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Hold:
     steps: int = 0
     waits: int = 0
     code: int | None = None
-    """Of the answer."""
+    """Code of the response."""
     case: str = ""
 
 
 class Meter:
-    """Measures parts of one request after the other."""
+    """Measures the parts of requests, one after the other."""
 
     def __init__(self) -> None:
         self.hold = Hold()
@@ -95,29 +95,29 @@ class Meter:
 
 
 class OtherThread:
-    """A disk: its work is not the loop's, what is called back is."""
+    """A disk on another thread: only its callbacks run on the loop."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._jobs: list[_Job] = []
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> "_Job":
-        """As engine.flush.Disk."""
+        """Queue a job, as engine.flush.Disk does."""
         job = _Job(self._meter, work, done)
         self._jobs.append(job)
         return job
 
     def run(self) -> None:
-        """All that was submitted, and what that leads to."""
+        """Do all submitted jobs, including follow-up jobs."""
         while self._jobs:
             self._jobs.pop(0).run()
 
     def release(self) -> None:
-        """As `run`, for a world that closes."""
+        """Do all jobs, for a world that closes."""
         self.run()
 
     def close(self) -> None:
-        """As engine.flush.Disk."""
+        """Do all jobs, as engine.flush.Disk does at its end."""
         self.run()
 
 
@@ -144,7 +144,7 @@ class _Job:
 
 
 class _Link:
-    """Of a peer that reads all and answers nothing."""
+    """Link of a peer that reads everything and sends no responses."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -210,7 +210,7 @@ def ask(
 
 
 def _finished(meter: Meter, answer: Any) -> Any:
-    """What steps come to."""
+    """Final result of a handler that works in steps."""
     if not isinstance(answer, Generator):
         return answer
     steps = answer

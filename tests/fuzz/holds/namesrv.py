@@ -28,7 +28,7 @@ from turbopump.net.wire.route import QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 MANY: Final = 60_000
-"""Topics of one broker, and keys of one namespace."""
+"""Number of topics of one broker, and of keys of one namespace."""
 GROUPS: Final = 2_000
 """Broker groups, each with a common topic."""
 
@@ -49,7 +49,7 @@ _FIELDS = {
 
 
 class NamesrvWalk:
-    """One name server, all of whose codes can be asked."""
+    """One name server with requests for all of its codes."""
 
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.many, self.now_ms = many, 1_000_000
@@ -82,11 +82,11 @@ class NamesrvWalk:
 
     @property
     def codes(self) -> frozenset[int]:
-        """All that the name server's dispatch table has."""
+        """All codes of the name server's dispatch table."""
         return self.table.codes
 
     def names(self, prefix: str) -> list[str]:
-        """As many topics as a broker has."""
+        """Names of the largest number of topics that a broker has here."""
         return [f"{prefix}{number:05d}{'x' * 40}" for number in range(self.many)]
 
     def register(self, name: str, topics: list[str]) -> None:
@@ -102,7 +102,7 @@ class NamesrvWalk:
             return ask(self.meter, self.table, self.disk, code, case, self.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """What is asked of a code; each attempt names things that the one before did not make."""
+        """Requests of a code; each attempt names things that the one before did not make."""
         for name in list(self.routes.cluster_info().broker_addr_table):
             if name != "b" and not name.startswith("group"):
                 self.routes.unregister("c", name, self.routes.member_group(name)[0])

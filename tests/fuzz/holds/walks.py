@@ -1,4 +1,4 @@
-"""The walks by kind of node."""
+"""The walks over all request codes, by kind of node."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from turbopump.controller.raft.messages import RaftRequestCode as LedgerCode
 from turbopump.net.wire.codes import RequestCode
 
 LIMIT_MS: Final = 50
-"""For which one request of any peer may hold the loop."""
+"""Maximum time in ms for which one request of any peer may hold the loop."""
 
 
 class Walk(Protocol):
@@ -21,16 +21,16 @@ class Walk(Protocol):
 
     @property
     def codes(self) -> frozenset[int]:
-        """Of its dispatch table."""
+        """All codes of its dispatch table."""
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """What is asked of a code. Raises KeyError for a code without a case of its own."""
+        """Requests of a code. Raises KeyError for a code without a case of its own."""
 
     def ask(self, code: int, case: Case) -> Hold:
-        """Ask, and say what took longest."""
+        """Send a request and return its longest hold."""
 
     def close(self) -> None:
-        """End the node."""
+        """Stop the node."""
 
 
 WALKS: Final[dict[str, Callable[[Path], Walk]]] = {

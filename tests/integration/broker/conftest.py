@@ -47,14 +47,14 @@ class Caller:
     async def ask(
         self, code: int, header: object = None, body: bytes = b"", **fields: str
     ) -> Command:
-        """One request and its answer."""
+        """Send one request and return the response."""
         request = new_request(code, header, body, fields=fields)
         return await self.client.call(self.address, request, TIMEOUT_MS * 3)
 
     async def send(
         self, body: bytes, topic: str = "T", queue_id: int = 0, **properties: str
     ) -> Command:
-        """SEND_MESSAGE_V2."""
+        """Send a message by SEND_MESSAGE_V2."""
         text = encode_properties(properties).decode()
         header = SendMessageRequestV2(
             "PG", topic, "TBW102", 4, queue_id, 0, now_ms(), 0, properties=text
@@ -134,7 +134,7 @@ class BrokerProcess:
         return address
 
     def launch(self) -> None:
-        """Run it."""
+        """Start the process."""
         program = Path(__file__).with_name("broker_program.py")
         self.process = subprocess.Popen(
             [sys.executable, str(program), str(self.config)],
@@ -144,7 +144,7 @@ class BrokerProcess:
         )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -170,7 +170,9 @@ class BrokerProcess:
 
 @pytest.fixture
 def make_process(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Makes a BrokerProcess with properties, and variables, of its own; none is left behind."""
+    """Factory of BrokerProcesses with properties and variables of their own; all are killed at the
+    end.
+    """
     made: list[BrokerProcess] = []
 
     def make(properties: str = "", environment: Mapping[str, str] | None = None) -> BrokerProcess:

@@ -1,5 +1,6 @@
-"""A name server, three controllers, brokers as processes that are killed, and a client that asks
-the route at every error: what test_elected.py shares."""
+"""Fixtures of test_elected.py: a name server, three controllers, brokers as processes that are
+killed, and a client that requests the route after every error.
+"""
 
 import asyncio
 import contextlib
@@ -49,7 +50,7 @@ def wall_ms() -> int:
 
 
 class Member:
-    """One broker process; another port after each start."""
+    """One broker process; it has another port after each start."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder = folder / f"broker-{number}"
@@ -90,7 +91,7 @@ class Member:
         self._process.send_signal(number)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """It is gone."""
+        """Signal the process and wait for its end."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
@@ -102,7 +103,7 @@ class Member:
 
 
 class Elections:
-    """The whole group."""
+    """The whole group: name server, controllers, brokers and a client."""
 
     def __init__(
         self, folder: Path, nodes: list[ControllerNode], admin: Asker, namesrv: NameServerNode
@@ -114,11 +115,11 @@ class Elections:
         self.members: list[Member] = []
         self.client = Client(wall_ms)
         self.acked: dict[str, int] = {}
-        """Queue offsets of what was acknowledged, by body."""
+        """Queue offsets of acknowledged messages, by body."""
         self.errors = 0
 
     async def add(self, more: str = "", environment: Mapping[str, str] | None = None) -> Member:
-        """One more broker, on an empty disk."""
+        """Start one more broker, on an empty disk."""
         member = Member(self.folder, len(self.members) + 1)
         member.environment = environment or {}
         self.members.append(member)
@@ -127,14 +128,14 @@ class Elections:
         return member
 
     async def info(self) -> ReplicasInfo | None:
-        """How the controllers see it."""
+        """State of the group at the controllers."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
         answer = await self.admin.to_leader(code, encode_names([BROKER]))
         assert answer.code == 0, answer
         return BrokerReplicasInfo.decode(answer.body).groups.get(BROKER)
 
     async def whole(self, count: int = 3) -> ReplicasInfo:
-        """As soon as so many are in sync."""
+        """Wait until `count` brokers are in sync."""
 
         async def found() -> ReplicasInfo | None:
             info = await self.info()
@@ -145,7 +146,7 @@ class Elections:
         return result
 
     async def route(self) -> dict[int, str]:
-        """Addresses by broker id, as a name server tells them."""
+        """Addresses by broker id, from a name server."""
         header = GetBrokerMemberGroupRequest(CLUSTER, BROKER)
         request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
         answer = await self.client.call(self.namesrv.address, request, CALL_MS)
@@ -154,7 +155,7 @@ class Elections:
         return {int(key): address for key, address in group.items()}
 
     async def send(self, body: str) -> float:
-        """Until it is acknowledged; how long that took."""
+        """Send until the message is acknowledged; return the time that took."""
         began = time.monotonic()
 
         async def sent() -> bool:
@@ -165,7 +166,7 @@ class Elections:
         return time.monotonic() - began
 
     async def try_send(self, address: str, body: str) -> bool:
-        """Once; whether it was acknowledged."""
+        """Send once; return whether the message was acknowledged."""
         header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, wall_ms(), 0, properties="")
         request = new_request(RequestCode.SEND_MESSAGE_V2, header, body.encode())
         try:
@@ -202,7 +203,7 @@ class Elections:
             return -1
 
     async def committed(self, address: str) -> int:
-        """How far a broker knows the group G."""
+        """Offset of the group G at a broker."""
         header = QueryConsumerOffsetRequest("G", TOPIC, 0)
         request = new_request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         answer = await self.client.call(address, request, CALL_MS)
@@ -213,7 +214,7 @@ class Elections:
         return next(member for member in self.members if member.address == address)
 
     async def check(self) -> None:
-        """What was acknowledged is where it was said to be."""
+        """Check that each acknowledged message is at the offset of its response."""
         master = (await self.route())[0]
         found = await self.read(master)
         lost = {body: at for body, at in self.acked.items() if found.get(at) != body}
@@ -228,7 +229,10 @@ class Elections:
 async def elections(
     folder: Path, brokers: int = 3, more: str = "", *, acting: bool = False
 ) -> AsyncIterator[Elections]:
-    """With so many brokers, all of them in sync. `acting`: name servers show who acts as master."""
+    """A group in which all brokers are in sync.
+
+    `acting`: name servers show the acting replica as master.
+    """
     config = NamesrvConfig(
         bind_address="127.0.0.1",
         listen_port=0,

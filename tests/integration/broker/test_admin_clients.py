@@ -45,7 +45,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Member:
-    """A client that keeps and answers what the broker asks it."""
+    """A client that keeps and answers the broker's requests."""
 
     def __init__(self, address: str) -> None:
         self.address = address

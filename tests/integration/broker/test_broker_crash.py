@@ -1,4 +1,6 @@
-"""kill -9 in a storm of sends under SYNC_FLUSH: what was acknowledged is there, and only once."""
+"""kill -9 in a storm of sends under SYNC_FLUSH: each acknowledged message is stored, and
+only once.
+"""
 
 import asyncio
 import contextlib
@@ -19,7 +21,7 @@ ROUNDS = 3
 
 
 async def storm(address: str, broker: Any, connect: Any, round_number: int) -> dict[Any, bytes]:
-    """Senders on connections of their own until the broker is killed; what was acknowledged."""
+    """Send on several connections until the broker is killed; return the acknowledged messages."""
     acknowledged: dict[Any, bytes] = {}
 
     async def send(number: int) -> None:

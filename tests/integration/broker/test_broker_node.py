@@ -246,7 +246,7 @@ def test_port_in_use_is_one_sentence_and_nothing_stays(tmp_path: Path) -> None:
 
 
 class SlowFiles(RealFiles):
-    """A store whose lock is taken only when a test says so."""
+    """A store whose lock is taken only when a test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ def test_start_that_is_cancelled_leaves_nothing_locked(tmp_path: Path) -> None:
 
 
 class SlowCheckpoint(RealFiles):
-    """The second checkpoint of a start is written only when a test says so."""
+    """Files in which the second checkpoint of a start is written only when a test permits it."""
 
     def __init__(self) -> None:
         super().__init__()

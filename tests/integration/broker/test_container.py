@@ -1,4 +1,4 @@
-"""Several brokers in one process: none of them takes another one down (RIP-31)."""
+"""Several brokers in one process: the failure of one does not affect the others (RIP-31)."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ TIMEOUT_S = 60
 
 
 class Container:
-    """A container in this process; the disk of each broker is what a test says."""
+    """A container in this process; a test may choose the disk of each broker."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Container:
         return BrokerNode(config, files=files, neighbours=neighbours)
 
     async def until(self, *names: str) -> None:
-        """These have started, or failed."""
+        """Wait until a broker of these names has started, or failed."""
         async with asyncio.timeout(TIMEOUT_S):
             while {one.name for one in self.events}.isdisjoint(names):
                 await asyncio.sleep(0.02)
@@ -200,7 +200,7 @@ def test_a_disk_that_fails_is_one_brokers(tmp_path: Path) -> None:
             bad.fail_sync = False
             async with asyncio.timeout(TIMEOUT_S):
                 while True:
-                    with contextlib.suppress(Exception):  # it opens its store anew
+                    with contextlib.suppress(Exception):  # it opens its store again
                         if await container.send("bad", b"4") == 0:
                             break
                     await asyncio.sleep(0.05)
@@ -215,7 +215,7 @@ def test_a_disk_that_fails_is_one_brokers(tmp_path: Path) -> None:
 
 
 class HangingFiles(RealFiles):
-    """A disk that answers no sync any more from some time on."""
+    """A disk that answers no sync after a test switches it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,9 @@ class HangingFiles(RealFiles):
 
 
 def test_a_disk_that_hangs_holds_up_no_other_broker(tmp_path: Path) -> None:
-    """Its removal is given up in time, although syncs of the others return meanwhile."""
+    """The removal of a broker on a hanging disk is given up in time, although syncs of the others
+    return meanwhile.
+    """
 
     async def story() -> None:
         container = Container(tmp_path)
@@ -351,7 +353,10 @@ def test_what_a_replica_has_due_goes_to_a_master_of_its_process(tmp_path: Path) 
 def test_an_elected_master_that_is_removed_gives_the_lead_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has no id in its file; a request means the one that it has now. The others serve on."""
+    """A removed master hands over its lead first, and the others go on.
+
+    It has no id in its file; a request means its present one.
+    """
 
     caplog.set_level("INFO")
 

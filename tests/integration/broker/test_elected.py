@@ -1,4 +1,4 @@
-"""Brokers whose master is elected, all of it real: processes that are killed and come back."""
+"""Brokers whose master is elected, all of it real: processes that are killed and restarted."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ SHORT = "controllerHeartBeatTimeoutMills=3000\nbrokerHeartbeatInterval=300\n"
 
 
 async def master(group: Elections) -> str:
-    """Its address, as soon as the name server tells one."""
+    """Address of the master, as soon as the name server has one."""
     found = await group.until("there is a master", lambda: at_zero(group))
     assert found is not None
     return found
@@ -55,7 +55,7 @@ def test_masters_are_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
 
 
 def test_a_joiner_is_never_shown_as_master(tmp_path: Path) -> None:
-    """R32."""
+    """The name server never shows a joining broker as master (R32)."""
 
     async def run() -> None:
         async with elections(tmp_path, brokers=1) as group:
@@ -88,7 +88,7 @@ def test_all_go_and_come_back(tmp_path: Path) -> None:
 
 
 def test_without_controllers_the_master_stops_and_with_them_it_goes_on(tmp_path: Path) -> None:
-    """R27."""
+    """A master refuses sends without controllers, and goes on with them (R27)."""
 
     async def run() -> None:
         async with elections(tmp_path, more=SHORT) as group:
@@ -107,7 +107,9 @@ def test_without_controllers_the_master_stops_and_with_them_it_goes_on(tmp_path:
 
 
 def test_a_master_that_stood_still_acknowledges_nothing(tmp_path: Path) -> None:
-    """F12: it wakes up behind its lease, and another one reigns."""
+    """A master that was suspended past its lease acknowledges nothing after another was elected
+    (F12).
+    """
 
     async def run() -> None:
         async with elections(tmp_path, more=SHORT) as group:
@@ -171,7 +173,9 @@ def test_master_and_leading_controller_die_together(tmp_path: Path) -> None:
 
 
 def test_a_replica_acts_while_no_master_can_be_elected(tmp_path: Path) -> None:
-    """Controllers and the master are gone; what is committed to the replica the next master has."""
+    """Without controllers and master a replica acts; the next master has the offsets that were
+    committed to it.
+    """
     more = f"{SHORT}enableSlaveActingMaster=true\n"
 
     async def run() -> None:

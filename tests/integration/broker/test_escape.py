@@ -1,4 +1,4 @@
-"""A master dies: its replica sends what is due to the master of another group (RIP-32)."""
+"""A master dies: its replica forwards due messages to the master of another group (RIP-32)."""
 
 import asyncio
 import json

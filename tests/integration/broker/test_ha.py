@@ -83,7 +83,7 @@ class Node:
         self.disk.close()
 
     def send(self, body: bytes) -> "asyncio.Future[PutStatus]":
-        """As a sender does it: again, while the next log file is being made."""
+        """Send as a producer does: again, while the next log file is being made."""
         future: asyncio.Future[PutStatus] = self.loop.create_future()
         self._put(body, future)
         return future
@@ -134,7 +134,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def led(node: Node, epoch: int, members: frozenset[int]) -> None:
-    """It is the master of that epoch: a disk's thread has written that down."""
+    """Make a node the master of an epoch, and wait until the epoch is saved."""
     node.service.to_master(epoch, members, epoch)
     await until(lambda: node.service.is_master)
 
@@ -227,7 +227,7 @@ def test_a_plain_pair(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_reads_nothing_holds_back_nobody(tmp_path: Path) -> None:
-    """A socket that says it is a replica, and then is not read."""
+    """A socket that joins as a replica and then is not read holds back no other replica."""
 
     async def scenario() -> None:
         mode = FlushMode.ASYNC_FLUSH
@@ -283,7 +283,7 @@ def test_junk_costs_the_one_who_sends_it(tmp_path: Path) -> None:
 
 
 class Events:
-    """Writes down what connections tell."""
+    """Records the events of connections."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
@@ -343,7 +343,7 @@ def test_a_connection_that_takes_no_more_says_when_it_does() -> None:
 
 
 class Program:
-    """ha_program.py as a process; `promised` is what it printed."""
+    """ha_program.py as a process; `promised` holds its printed lines."""
 
     def __init__(self, folder: Path, number: int, port: int, group: Path) -> None:
         program = Path(__file__).with_name("ha_program.py")
@@ -361,7 +361,7 @@ class Program:
             self.promised += (line.strip() for line in lines if line.endswith("\n"))
 
     def end(self, number: int) -> list[str]:
-        """Signal it, and what it promised in all."""
+        """Signal the process and return all that it printed as promised."""
         self.process.send_signal(number)
         try:
             self.process.wait(TIMEOUT_S)
@@ -373,7 +373,9 @@ class Program:
 
 
 def test_a_master_that_is_killed_took_back_nothing(tmp_path: Path) -> None:
-    """Three processes, kill -9 of each master in turn: what was promised is in every log."""
+    """With three processes and kill -9 of each master in turn, every promised message is in every
+    log.
+    """
     ports = free_ports(3)
     group = tmp_path / "group.json"
     brokers = {str(number): f"{HOST}:{port}" for number, port in enumerate(ports, 1)}

@@ -1,4 +1,4 @@
-"""A broker on a machine whose clock is wrong, or whose disk stands still: a preloaded library."""
+"""A broker on a machine whose clock is wrong, or whose disk hangs: a preloaded library."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 BODY = bytes(1 << 20)
 WRONG_S = 0.4
 ANSWER_S = 20
-"""Of a broker whose disk hangs meanwhile, for as long as the test lasts."""
+"""Time in which a broker has to respond while its disk hangs, for the whole test."""
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_broker_whose_disk_hangs_ends_all_the_same(
 def test_a_broker_that_recovers_on_a_disk_that_hangs_ends_all_the_same(
     make_process: Any, connect: Any, machine: Machine
 ) -> None:
-    """Its start waited for the recovery, and that for the disk, for ever."""
+    """Regression: a start waited for the recovery, and that for the hanging disk, without end."""
     broker = make_process(STOP, environment=machine.environment())
 
     async def run() -> None:
@@ -149,7 +149,7 @@ def test_a_broker_that_recovers_on_a_disk_that_hangs_ends_all_the_same(
         assert (await caller.send(b"before")).code == 0
         await caller.close()
         broker.kill()
-        machine.hang("commitlog")  # what recovery reads is made durable first
+        machine.hang("commitlog")  # recovery syncs the data that it reads first
         broker.launch()
         begin = time.monotonic()
         while not machine.hangs:

@@ -1,4 +1,6 @@
-"""Two brokers of a group on real sockets: the replica has its master's tables, across switches."""
+"""Two brokers of a group on real sockets: the replica has its master's tables, across
+role changes.
+"""
 
 import asyncio
 import json

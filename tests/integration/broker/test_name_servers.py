@@ -92,7 +92,9 @@ def test_a_name_server_that_was_killed_has_routes_when_it_returns(
 def test_a_lost_connection_to_a_living_name_server_costs_no_routes(
     serve: Callable[..., Any], tmp_path: Path, connect: Any
 ) -> None:
-    """It forgets a broker whose connection is closed, by either side."""
+    """Routes survive a lost connection, though a name server drops a broker whose connection is
+    closed by either side.
+    """
 
     async def run() -> None:
         config = NamesrvConfig(

@@ -1,4 +1,6 @@
-"""A broker alone whose disk fails for a while: it refuses, says why, and opens its store again."""
+"""A broker alone whose disk fails for a while: it refuses sends with the reason, and opens its
+store again.
+"""
 
 import asyncio
 import contextlib
@@ -49,7 +51,7 @@ async def told(caller: Any) -> dict[str, str]:
 
 
 async def taken(caller: Any, body: bytes) -> None:
-    """Until it is acknowledged."""
+    """Send until the message is acknowledged."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             with contextlib.suppress(RemotingError):  # it is being opened
@@ -91,7 +93,7 @@ def test_writes_are_refused_while_the_disk_fails_and_taken_again_behind(
 
 @pytest.mark.parametrize("healed", [False, True])
 def test_a_stop_meanwhile(tmp_path: Path, connect: Any, healed: bool) -> None:
-    """Before the store is opened again, and while it is."""
+    """A stop works before the store is opened again, and while it is being opened."""
 
     async def run() -> None:
         files = TroubledFiles()

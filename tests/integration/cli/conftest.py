@@ -24,7 +24,7 @@ SMALL_FILES = (
 
 @dataclass
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -103,7 +103,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def launch() -> Iterator[Callable[..., Up]]:
-    """Start a command that says when it is ready; killed at the end if it still runs."""
+    """Factory of commands that print when they are ready; killed at the end if they still run."""
     with contextlib.ExitStack() as stack:
 
         def start(*arguments: str) -> Up:

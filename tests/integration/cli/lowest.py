@@ -55,7 +55,7 @@ with Live("x", console=console):
 
 
 def lowest() -> list[str]:
-    """Each dependency at its lower bound, as pip takes it."""
+    """Each dependency at its lower bound, in pip's form."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = []
     for text in project["dependencies"]:

@@ -1,4 +1,4 @@
-"""Every admin command against a running broker: what it changes, its columns and its JSON."""
+"""Every admin command against a running broker: its changes, its columns and its JSON."""
 
 import asyncio
 import json

@@ -22,7 +22,7 @@ WHOLE_TIMEOUT_S = 120
 
 @pytest.fixture(scope="module")
 def elected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Three brokers whose master three controllers elect."""
+    """Three brokers, with a master that three controllers elect."""
     folder = tmp_path_factory.mktemp("elected")
     with running_cluster(folder, brokers=3, controllers=3) as running:
         yield running
@@ -64,7 +64,7 @@ def whole(admin: Ask) -> dict[str, Any]:
 
 
 def led(admin: Ask) -> dict[str, Any]:
-    """What the controllers tell of themselves, as soon as they have a leader."""
+    """The controllers' metadata, as soon as they have a leader."""
     return until(
         lambda found: bool(found["leader_address"]),
         lambda: admin("getControllerMetaData", "--json").json[0],

@@ -1,4 +1,4 @@
-"""`turbopump bench` against a real node: what it counts is what is there."""
+"""`turbopump bench` against a real node: its counts equal the stored messages."""
 
 import contextlib
 import json
@@ -178,8 +178,9 @@ def test_a_refusal_is_counted_by_its_code(cli: Cli, cluster: RunningCluster) -> 
 
 @contextmanager
 def proxy(target: str, answers: int, connections: int) -> Iterator[str]:
-    """A broker behind a relay that cuts every connection after some answers: all of them together,
-    or the first that is made anew could send what is left before the last one is cut."""
+    """A relay to a broker that cuts every connection after some responses: all of them together, or
+    the first new connection could send the rest before the last one is cut.
+    """
     host, _, port = target.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
     served = threading.Barrier(connections)
@@ -236,7 +237,7 @@ def test_lost_connections_end_it_with_a_sentence(
 def test_lost_connections_are_made_anew(
     cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To where the route says the broker is by then; the count goes on."""
+    """Lost connections are opened again to the broker's present address, and the count goes on."""
     bench(cli, cluster, "producer", "-t", "Anew", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 Command = Callable[..., Any]
 QUEUES = 8
-"""Of the topic at each broker."""
+"""Number of the topic's queues at each broker."""
 STOP_S = 20
 
 
@@ -31,7 +31,7 @@ def ready(container: Any, count: int) -> dict[str, str]:
 
 
 class Load:
-    """Producers, and what was acknowledged to them by which broker."""
+    """Producers, with each acknowledged message and the broker that took it."""
 
     def __init__(self, namesrv: str) -> None:
         self.namesrv = namesrv
@@ -56,7 +56,7 @@ class Load:
                 await asyncio.sleep(0.002)
 
     async def more(self, broker: str, count: int) -> None:
-        """Until that broker has acknowledged so many more."""
+        """Wait until that broker has acknowledged `count` more messages."""
         wanted = Counter(self.acknowledged.values())[broker] + count
         while Counter(self.acknowledged.values())[broker] < wanted:
             await asyncio.sleep(0.05)

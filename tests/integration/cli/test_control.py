@@ -1,4 +1,6 @@
-"""`turbopump node` asks `turbopump up`: questions, refusals, and what is no question."""
+"""`turbopump node` sends requests to `turbopump up`: responses, refusals, and malformed
+requests.
+"""
 
 import asyncio
 import json
@@ -21,7 +23,7 @@ async def echo(question: dict[str, Any]) -> Any:
 
 
 def served(data: Path, work: Callable[[], Any]) -> Any:
-    """What `work` gives in a thread of its own while questions are answered."""
+    """Result of `work` in a thread of its own while requests are answered."""
 
     async def main() -> Any:
         control = Control(data, echo)

@@ -1,4 +1,4 @@
-"""How commands end when what they were given cannot be, or what they write to goes away."""
+"""Ends of commands with unusable arguments, or whose output is closed."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_away_ends_consume_quietly_and_nothing_unread_is_ackn
 ) -> None:
     at = "-n", cluster.namesrv, "-t", "Gone", "-g", "gone"
     assert cli("send", *at[:4], "-p", "x" * 100_000, "--count", "3").code == 0
-    # Unbuffered, Python itself drops what a write to a closing pipe did not take.
+    # Unbuffered, Python itself drops bytes that a write to a closing pipe did not take.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
         [*program, "consume", *at],

@@ -1,4 +1,4 @@
-"""Ports that nodes keep: free, in a row, and none of those that outgoing connections get."""
+"""Ports that nodes keep: free, in a row, and outside of the range of outgoing connections."""
 
 import socket
 from pathlib import Path

@@ -42,12 +42,12 @@ class Group:
         return self.start("broker", name, own + properties)
 
     def master(self) -> str:
-        """Run the master."""
+        """Start the master."""
         waits = f"inSyncReplicas=2\nslaveTimeout={SLAVE_TIMEOUT_MS}\n"
         return self.broker("master", f"brokerRole=SYNC_MASTER\n{waits}")
 
     def replica(self) -> str:
-        """Run the replica."""
+        """Start the replica."""
         return self.broker("replica", "brokerRole=SLAVE\nbrokerId=1\n")
 
     def log(self, name: str) -> bytes:

@@ -40,7 +40,7 @@ class Pair:
         self.addresses = [self._start(1), self._start(2)]
 
     def elect(self, epoch: int, master: int) -> None:
-        """Write who the master is."""
+        """Write the group file with the master of an epoch."""
         brokers = {str(n): f"127.0.0.1:{port}" for n, port in enumerate(self.ha_ports, 1)}
         text = json.dumps({"epoch": epoch, "master": master, "brokers": brokers})
         (self._folder / "group.tmp").write_text(text)
@@ -67,7 +67,7 @@ class Pair:
         return found
 
     def status(self, address: str) -> Any:
-        """haStatus of one broker."""
+        """Output of haStatus for one broker."""
         return self.ask("admin", "haStatus", "-b", address)[0]
 
     def metrics(self, number: int) -> dict[str, float]:
@@ -81,7 +81,7 @@ class Pair:
 
 @pytest.fixture
 def pair(launch: Launch, cli: Command, tmp_path: Path) -> Pair:
-    """After a message under each of two masters, 1 and then 2: both have everything."""
+    """A pair after a message under each of two masters, 1 and then 2: both have everything."""
     pair = Pair(launch, cli, tmp_path)
     for epoch, master in enumerate(pair.addresses, 1):
         pair.elect(epoch, epoch)
@@ -100,7 +100,7 @@ def test_a_pair_that_switched(pair: Pair) -> None:
     assert followed["master_address"] == f"127.0.0.1:{pair.ha_ports[1]}"
     assert followed["log_end"] == shown["log_end"] and followed["last_read_ms"] > 0
 
-    # A replica that was the master is in the route again once it registered as what it is.
+    # A former master is in the route again once it registered as a replica.
     epochs = ("admin", "getBrokerEpoch", "-b", "broker-a")
     until(lambda: sorted(e["address"] for e in pair.ask(*epochs)) == sorted(pair.addresses))
     of_master, of_replica = sorted(pair.ask(*epochs), key=lambda told: told["broker_id"])

@@ -1,4 +1,4 @@
-"""A group that speaks nothing but TLS, and the commands that reach it all the same."""
+"""A group that accepts only TLS, and the commands that reach it all the same."""
 
 import os
 import time
@@ -19,7 +19,7 @@ RENEWED_S = 30
 
 
 def renew(folder: Path) -> None:
-    """Another certificate and key, each in one step."""
+    """Replace the certificate and the key, each in one step."""
     for name, content in zip(("cert.pem", "key.pem"), _make_self_signed(), strict=True):
         (folder / f"{name}.new").write_bytes(content)
         os.replace(folder / f"{name}.new", folder / name)

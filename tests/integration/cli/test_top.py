@@ -39,7 +39,9 @@ def test_a_look_at_a_group_without_controllers(
 
 
 def test_what_waits_for_a_time_or_an_end(cli: Callable[..., Any], cluster: RunningCluster) -> None:
-    """Half messages that a command left open, and a timer; consumers get what was committed."""
+    """`top` counts half messages that a command left open, and a timer; consumers get the committed
+    ones.
+    """
     for body, *words in (
         ("later", "--delay", "1h"),
         ("open", "--transaction", "unknown"),

@@ -1,4 +1,4 @@
-"""`turbopump up` as a process: ready, used, stopped, and what it says when it cannot start."""
+"""`turbopump up` as a process: ready, used, stopped, and its errors when it cannot start."""
 
 import asyncio
 import json
@@ -253,8 +253,9 @@ def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path, up_once: Com
 def test_a_full_disk_is_named(
     tmp_path: Path, program: list[str], size: str, more: tuple[str, ...]
 ) -> None:
-    """On a file system of one page, of less than a log file, and of little more: mounted where only
-    the test sees it."""
+    """A full disk is named in the error: a file system of one page, of less than a log file, or of
+    little more, mounted only for the test.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
     inner = [
@@ -322,7 +323,7 @@ def test_bad_arguments_end_with_2(tmp_path: Path, up_once: Command, command: Com
     "arguments", [["--help"], ["up", "--help"], ["admin", "--help"], ["inspect", "log", "--help"]]
 )
 def test_help_imports_no_node(arguments: list[str]) -> None:
-    """What makes help answer at once; how long it takes is a benchmark."""
+    """Help does not import modules of nodes, so that it is fast; a benchmark measures the time."""
     code = (
         "import atexit, sys; "
         "heavy = {'asyncio', 'uvloop', 'ssl', 'turbopump.cluster', 'turbopump.engine.store', "

@@ -93,7 +93,7 @@ def test_a_replica_that_acts_inside_a_program(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_acts_beside_controllers(tmp_path: Path) -> None:
-    """They are gone, and so is the master: a consumer goes on at a replica."""
+    """Without controllers and master a consumer continues at a replica."""
 
     async def run() -> None:
         properties = {**SMALL_FILES, "controllerHeartBeatTimeoutMills": "3000"}

@@ -1,4 +1,4 @@
-"""A group whose nodes are processes: broken and mended by `turbopump node`, ended as one."""
+"""A group whose nodes are processes: broken and repaired by `turbopump node`, ended as one."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Command = Callable[..., Any]
 
 
 class Group:
-    """`turbopump up --json` with two brokers and a controller, and the events it tells."""
+    """`turbopump up --json` with two brokers and a controller, and its events."""
 
     def __init__(self, program: list[str], folder: Path, properties: str = "") -> None:
         self.data = folder / "data"
@@ -87,7 +87,7 @@ class Group:
             raise AssertionError(f"nothing happened in time behind {passed}: {logs}") from None
 
     def end(self) -> str:
-        """Kill it; what it wrote to its stderr."""
+        """Kill it; return its stderr."""
         self.process.kill()
         self._reader.join()
         return self.process.communicate()[1]
@@ -133,12 +133,12 @@ class Bench:
         self._command, self._namesrv = command, namesrv
 
     def stored(self) -> int:
-        """Messages that are in the topic; 0 while no broker can say."""
+        """Number of messages in the topic; 0 while no broker reports it."""
         done = self._command("admin", "topicStatus", "-n", self._namesrv, "-t", "Load", "--json")
         return sum(each["max_queue_offset"] for each in done.json[0]["queues"]) if done.out else 0
 
     def wait_for(self, stored: int) -> int:
-        """Until more than so many messages are in the topic."""
+        """Wait until more than `stored` messages are in the topic."""
         until_s = time.monotonic() + EVENT_S
         while (found := self.stored()) <= stored:
             assert self.process.poll() is None, self.process.communicate()
@@ -146,7 +146,7 @@ class Bench:
         return found
 
     def end(self) -> dict[str, Any]:
-        """Ctrl-C; what it found."""
+        """Interrupt it with SIGINT; return its result."""
         self.process.send_signal(signal.SIGINT)
         out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, err
@@ -163,8 +163,10 @@ def bench(group: Group, program: list[str], command: Command) -> Iterator[Bench]
 
 
 def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench: Bench) -> None:
-    """One command breaks the group, another mends it; the files and logs of each node are there. A
-    load goes on, and tells what it cost."""
+    """One command kills a node, another restarts it; the files and logs of each node are there.
+
+    A load goes on, and reports the interruption.
+    """
     data = "--data", str(group.data)
     nodes = {node["node"]: node for node in group.ready["nodes"]}
     assert list(nodes) == ["namesrv", "controller-n0", "broker-a", "broker-a-2"]
@@ -223,7 +225,7 @@ def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench
 def test_a_load_goes_on_while_the_master_stands_still(
     group: Group, command: Command, bench: Bench
 ) -> None:
-    """Nothing tells the load generator: no connection closes, no answer comes."""
+    """The load generator copes with a suspended master: no connection closes, no response comes."""
     bench.wait_for(100)
     master = group.ready["brokers"][0]["node"]
     pid = group.pids()[master]
@@ -248,7 +250,9 @@ def test_the_files_that_up_wrote_run_each_node_alone(
     monkeypatch: pytest.MonkeyPatch,
     launch: Callable[..., Any],
 ) -> None:
-    """As on machines of their own; with TLS, which all of them speak to each other."""
+    """The written files start each node alone, as on machines of their own; with TLS between all of
+    them.
+    """
     for name, content in zip(("cert.pem", "key.pem"), _make_self_signed(), strict=True):
         (tmp_path / name).write_bytes(content)
     group = Group(

@@ -1,4 +1,4 @@
-"""What the client tests share: a running broker, names of their own, waiting with a bound.
+"""Fixtures of the client tests: a running broker, unique names, waiting with a bound.
 
 With TURBOPUMP_TEST_NAMESRV=host:port the tests run against that cluster (a real RocketMQ with
 `messageDelayLevel=1s 1s 1s 1s 1s 1s`) instead of one of ours.

@@ -1,4 +1,4 @@
-"""A name server and broker whose every answer a test decides.
+"""A name server and broker whose every response a test decides.
 
 Owns a real server of net/transport with handlers that note requests. It must never behave like a
 broker on its own: the other tests have real ones for that.
@@ -32,9 +32,11 @@ def now_ms() -> int:
 
 
 class ScriptedBroker:
-    """Answers SUCCESS unless `answers` has a script for the code; `requests` is what came.
+    """Answers SUCCESS unless `answers` has a script for the code;
 
-    Long polls without a script are held for ever; a consumer list names every client seen.
+    `requests` holds the received requests.
+
+    Long polls without a script are held until the end; a consumer list names every client seen.
     """
 
     def __init__(self, name: str = "broker-a", queues: int = 1) -> None:

@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 class WallClock:
-    """Epoch milliseconds, wrong by what a test says."""
+    """Clock in epoch milliseconds, wrong by the test's amount."""
 
     def __init__(self) -> None:
         self.wrong_by_ms = 0

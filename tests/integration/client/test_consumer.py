@@ -1,4 +1,6 @@
-"""The push consumer against a running broker: what is delivered, when, and to which member."""
+"""The push consumer against a running broker: delivered messages, their times, and their
+receivers.
+"""
 
 import asyncio
 import itertools
@@ -29,7 +31,7 @@ async def send(namesrv: str, topic: str, *bodies: str, tags: str = "", key: str 
 
 
 class Receiver:
-    """A consumer with a handler that notes what came."""
+    """A consumer with a handler that notes the messages."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ def test_tags_choose_messages(namesrv: str, topic: str, name: str, until: Until)
 
 def test_tags_of_one_hash_are_told_apart(namesrv: str, topic: str, name: str, until: Until) -> None:
     async def scenario() -> None:
-        # "Aa" and "BB" have one Java hash: only the client's look at the text tells them apart.
+        # "Aa" and "BB" have one Java hash: only the client compares their texts.
         async with Receiver(namesrv, name, topic, expression="Aa || end") as receiver:
             for text in ("Aa", "BB", "end"):
                 await send(namesrv, topic, text, tags=text, key="one queue")

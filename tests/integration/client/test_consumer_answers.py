@@ -1,4 +1,4 @@
-"""How a consumer reacts to every answer a broker may give, and to what a broker asks it."""
+"""Reactions of a consumer to every response of a broker, and to every request of a broker."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 
 class Consuming:
-    """A consumer of topic T with a handler that does what the test says."""
+    """A consumer of topic T with a handler that has the test's outcome."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def test_a_pull_consumer_with_a_condition(namesrv: str, topic: str, name: str) -
 
 
 def test_the_trace_of_a_message(namesrv: str, topic: str, name: str, until: Until) -> None:
-    """As a Java client writes it; interop has the client itself."""
+    """A trace in a Java client's form is found by both keys; interop has the client itself."""
 
     async def scenario() -> None:
         fields = ("Pub", "17", "R", "PG", "T", name, "", "key", "h", "5", "3", "0", "O", "true")

@@ -1,4 +1,6 @@
-"""What a program's message handler may be, and what becomes of what it raises and returns."""
+"""Kinds of message handlers that a program may have, and the effects of their errors and
+results.
+"""
 
 import asyncio
 import functools
@@ -51,7 +53,7 @@ class Called:
 
 @pytest.mark.parametrize("after_start", [False, True])
 def test_a_plain_function_runs_in_a_thread(until: Until, after_start: bool) -> None:
-    """Once for each message: it is not awaited, not retried, and does not stop the loop."""
+    """A plain function is called once for each message, without a retry, while the loop goes on."""
     seen: list[tuple[bytes, bool]] = []
     both = threading.Barrier(2, timeout=60)
 

@@ -1,4 +1,4 @@
-"""Which of several name servers is asked, and when the next one."""
+"""Choice among several name servers, and the change to the next one."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
                     route = await instance.route(topic)
                     assert route is not None
                     assert route.publish
-            # It is not asked first any more.
+            # The silent name server is no longer the first.
             assert [len(one.of(ROUTE)) for one in (silent, other)] == [1, 2]
             await instance.release()
             assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -1,4 +1,4 @@
-"""The producer against a running broker: every way of sending, checked by what was stored."""
+"""The producer against a running broker: every way of sending, checked by the stored messages."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How a producer reacts to every answer a broker may give, healthy or not."""
+"""Reactions of a producer to every response of a broker, healthy or not."""
 
 import asyncio
 

@@ -71,7 +71,7 @@ def test_seek(namesrv: str, topic: str, name: str) -> None:
             await consumer.seek_to_end(queue)
             assert await consumer.poll(50) == []
             assert consumer.position(queue) == 10
-            # Beyond the end: the broker says where the queue ends.
+            # Beyond the end: the broker reports the end of the queue.
             await consumer.seek(queue, QueueOffset(1000))
             await fill(namesrv, topic, 1)
             assert await poll(consumer, 1) == [0]

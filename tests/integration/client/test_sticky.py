@@ -1,4 +1,6 @@
-"""STICKY as a strategy of members: balanced, and what can stay stays, over any broker."""
+"""STICKY as a strategy of members: balanced, with as few moved queues as possible, over
+any broker.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

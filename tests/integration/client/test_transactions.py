@@ -19,7 +19,7 @@ SOON = {"transactionTimeOut": "500", "transactionCheckInterval": "500"}
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[str]:
-    """The name server of a cluster whose broker asks soon."""
+    """Name server of a cluster whose broker checks half messages soon."""
     with running_cluster(broker_properties=SOON) as cluster:
         yield cluster.namesrv
 

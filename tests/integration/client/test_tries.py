@@ -1,4 +1,4 @@
-"""How often, how long and at which queue a producer tries to send one message."""
+"""Number, duration and queues of a producer's tries to send one message."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ def test_a_fixed_queue_is_tried_once_unless_told_otherwise() -> None:
                 await producer.send(KEYED)
             sent = broker.of(SEND)
             assert len(sent) == 5
-            # The same message, as far as its reader can tell, and the same queue each time.
+            # The same message by its content, and the same queue each time.
             assert len({request.fields["i"] for request in sent[1:]}) == 1
             assert len({request.fields[QUEUE_ID] for request in sent}) == 1
 
@@ -93,7 +93,9 @@ def test_a_broker_that_hangs_costs_one_try() -> None:
 def test_a_fixed_queue_of_a_dead_broker_is_not_tried_in_a_hot_loop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Another broker of the route is of no use to it, and so no reason to try at once."""
+    """The living broker of the route does not cause immediate retries at the fixed queue of the
+    dead one.
+    """
 
     async def scenario() -> None:
         async with ScriptedBroker("broker-b") as living:

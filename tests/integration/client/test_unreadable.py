@@ -1,4 +1,4 @@
-"""Messages whose body cannot be read: those behind them are consumed all the same."""
+"""Messages whose body cannot be read: the messages after them are consumed all the same."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,13 +25,13 @@ BODY_AT = 88
 
 
 def broken(queue_offset: int) -> bytes:
-    """A record whose compression is unknown."""
+    """A record with an unknown compression."""
     properties = b"UNIQ_KEY\x01U%d\x02" % queue_offset
     return record_bytes("T", queue_offset, b"x", 0, properties, UNKNOWN_COMPRESSION)
 
 
 def changed(queue_offset: int) -> bytes:
-    """A record whose body is not what its CRC says."""
+    """A record whose body does not have its CRC."""
     record = bytearray(record_bytes("T", queue_offset, b"body"))
     record[BODY_AT] ^= 1
     return bytes(record)
@@ -42,7 +42,7 @@ def plain(queue_offset: int) -> bytes:
 
 
 class Queue:
-    """Answers pulls of T with records of a queue; `hold` is for what lies behind."""
+    """Answers pulls of T with records of a queue; `hold` is for offsets after them."""
 
     def __init__(self, broker: ScriptedBroker, code: int, *records: bytes) -> None:
         self._records = records
@@ -64,7 +64,7 @@ class Queue:
 async def consume(
     broker: ScriptedBroker, until: Until, count: int, options: ConsumerOptions | None = None
 ) -> list[str]:
-    """What a consumer's handler gets, once it got `count`."""
+    """Messages that a consumer's handler received, once it has `count`."""
     messages: list[ReceivedMessage] = []
 
     async def handle(message: ReceivedMessage) -> None:

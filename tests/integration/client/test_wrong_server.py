@@ -1,4 +1,4 @@
-"""A client at the wrong server, or that speaks the wrong way, gets an error that says so."""
+"""A client at the wrong server, or with the wrong protocol, gets an error that names the cause."""
 
 import asyncio
 from collections.abc import Iterator
@@ -133,7 +133,7 @@ def test_a_certificate_that_is_not_trusted_is_the_reason(tmp_path: Path) -> None
 
 
 def test_a_server_that_was_heard_before_is_not_suspected() -> None:
-    """It answered in plain: that it closes now has another reason."""
+    """A server that answered in plain text before and closes now is not taken for a TLS server."""
 
     async def scenario() -> None:
         cluster = Cluster(broker_properties=SMALL_FILES)

@@ -1,4 +1,4 @@
-"""Three controllers on loopback, and their clients: what the tests of this folder share."""
+"""Three controllers on loopback, and their clients, for the tests of this folder."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def now_ms() -> int:
 
 
 async def until(what: str, holds: Callable[[], Awaitable[T]]) -> T:
-    """What `holds` gives as soon as that is true."""
+    """Wait until the result of `holds` is true, and return it."""
     deadline = time.monotonic() + UNTIL_S
     while True:
         found = await holds()
@@ -45,10 +45,10 @@ class Asker:
         self.addresses = list(addresses)
         self.client = Client(now_ms)
         self.ports: dict[int, int] = {}
-        """Of brokers that listen, by id; a made-up one for the others."""
+        """Ports of brokers that listen, by id; the others have a made-up one."""
 
     async def ask(self, address: str, code: int, body: bytes = b"", **fields: Any) -> Command:
-        """One answer; raises RemotingError."""
+        """Send a request and return the response; raises RemotingError."""
         texts = {key: str(value) for key, value in fields.items()}
         request = new_request(code, body=body, fields=texts)
         return await self.client.call(address, request, TIMEOUT_MS)
@@ -73,7 +73,7 @@ class Asker:
         return await until("the controllers agree on a leader", agreed)
 
     async def to_leader(self, code: int, body: bytes = b"", **fields: Any) -> Command:
-        """The leader's answer, once a controller leads and says so."""
+        """Send a request until a controller answers as the leader."""
         answers: list[Command] = []
 
         async def answered() -> bool:
@@ -87,7 +87,7 @@ class Asker:
         return answers[-1]
 
     def broker_address(self, broker_id: int) -> str:
-        """Where that broker says that it listens."""
+        """Address at which that broker registers."""
         return f"127.0.0.1:{self.ports.get(broker_id, 30_000 + broker_id)}"
 
     async def register(self, broker_id: int, name: str = GROUP) -> Command:
@@ -132,7 +132,7 @@ class Asker:
                 continue
 
     async def elect(self, broker_id: int, name: str = GROUP) -> Command:
-        """By the broker itself."""
+        """Request an election by the broker itself."""
         return await self.to_leader(
             RequestCode.CONTROLLER_ELECT_MASTER,
             clusterName=CLUSTER,
@@ -141,14 +141,14 @@ class Asker:
         )
 
     async def replicas(self, name: str = GROUP) -> tuple[Command, SyncStateSet]:
-        """1004."""
+        """Request CONTROLLER_GET_REPLICA_INFO (1004)."""
         answer = await self.to_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=name)
         assert answer.code == 0, answer.remark
         return answer, SyncStateSet.decode(answer.body)
 
 
 def config(folder: Path, number: int, peers: str = "", **more: Any) -> ControllerConfig:
-    """Of one of them."""
+    """Configuration of one controller."""
     return ControllerConfig(
         bind_address="127.0.0.1",
         listen_port=0,
@@ -162,7 +162,7 @@ def config(folder: Path, number: int, peers: str = "", **more: Any) -> Controlle
 
 @asynccontextmanager
 async def controllers(folder: Path, count: int = 3) -> AsyncIterator[list[ControllerNode]]:
-    """That many, in this process; those that still run are stopped."""
+    """Start `count` controllers in this process; those that still run are stopped at the end."""
     configs = [config(folder, number) for number in range(count)]
     nodes = [ControllerNode(one, seed=number) for number, one in enumerate(configs)]
     peers = {f"n{number}": f"127.0.0.1:{await node.listen()}" for number, node in enumerate(nodes)}
@@ -178,7 +178,7 @@ async def controllers(folder: Path, count: int = 3) -> AsyncIterator[list[Contro
 
 @asynccontextmanager
 async def asker(addresses: Sequence[str]) -> AsyncIterator[Asker]:
-    """One, closed at the end."""
+    """Open an asker, closed at the end."""
     made = Asker(addresses)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Controllers on real sockets and files: elections, what they agree on, DLedger's clients."""
+"""Controllers on real sockets and files: elections, agreed state, DLedger's clients."""
 
 import asyncio
 import base64
@@ -246,7 +246,7 @@ def test_who_cannot_write_says_nothing_until_it_can_again(tmp_path: Path) -> Non
 
 
 class LedgerClient:
-    """What DLedgerClient sends: a body, and no fields."""
+    """A client like DLedgerClient: its requests have a body, and no fields."""
 
     def __init__(self, broker: Asker, address: str, member: str) -> None:
         self._broker = broker
@@ -299,7 +299,7 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
             assert at_follower["code"] == NOT_LEADER
             stranger, _ = await LedgerClient(broker, leader, "n9").append(EVENT)
             assert stranger["code"] == UNKNOWN_MEMBER
-            # It was applied: the next id of that group is another one.
+            # The entry was applied: the next id of that group has changed.
             answer = await broker.to_leader(
                 RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
                 clusterName="C",

@@ -35,7 +35,7 @@ class Member:
             "bindAddress=127.0.0.1\n"
         )
         self.environment: Mapping[str, str] = {}
-        """Besides the own."""
+        """Variables beside the test's own environment."""
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class Member:
         assert '"ready"' in self.process.stdout.readline()
 
     def end(self, number: signal.Signals) -> int:
-        """Its exit code."""
+        """Signal the process and return its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         try:
@@ -138,7 +138,7 @@ def test_one_that_was_away_catches_up_and_can_lead(tmp_path: Path) -> None:
             members[away].start()
             broker.addresses.append(away)
             await broker.register(6)
-            # One of those that were there all the time goes: what is decided now needs the others.
+            # Another member is killed: decisions need the ones that were away before.
             members[other].end(signal.SIGKILL)
             broker.addresses.remove(other)
             await broker.register(7)
@@ -176,7 +176,7 @@ def test_a_name_server_with_a_controller_in_it(tmp_path: Path) -> None:
             at_namesrv = f"127.0.0.1:{namesrv}"
             shown = await broker.ask(at_namesrv, RequestCode.GET_NAMESRV_CONFIG)
             assert b"enableControllerInNamesrv=true" in bytes(shown.body)  # type: ignore[arg-type]
-            # Either changes the file, and keeps what the other has there.
+            # Either process changes the file, and keeps the other's keys.
             change = b"enableElectUncleanMaster=true\n"
             at_controller = f"127.0.0.1:{own}"
             assert (

@@ -1,6 +1,7 @@
-"""Controllers as processes on disks whose syncs take 100 ms and 1 s: who leads, how soon another.
+"""Controllers as processes on disks whose syncs take 100 ms and 1 s: the leader, and the time of an
+election.
 
-A preloaded library makes each sync slow (tests/machine/shim.py). The simulator asks the same of
+A preloaded library makes each sync slow (tests/machine/shim.py). The simulator checks the same for
 any syncs (tests/sim/raft/slow.py); here are real files, sockets and clocks.
 """
 
@@ -45,7 +46,7 @@ async def leads_on(broker: Asker, leader: str) -> None:
 
 @pytest.mark.parametrize(("sync_ms", "bound_s"), [(100, 2.0), (1000, 10.0)])
 def test_a_leader_on_slow_disks(tmp_path: Path, sync_ms: int, bound_s: float) -> None:
-    """The time is from the kill of the leader to another that says it leads and has a quorum."""
+    """Another leader with a quorum is there within the bound after the kill of the leader."""
     library = shim.build(tmp_path)
     ports = free_ports(3)
     members = {}

@@ -1,8 +1,8 @@
-"""Machines of one host: network namespaces on a bridge of their own, cut off from one another, or
-answered resets by one that has another's address.
+"""Machines on one host: network namespaces on a bridge of their own, separated from one another, or
+answered with resets by an impostor at another's address.
 
-Owns what it makes, and leaves nothing behind: all of it is in namespaces, which are removed as
-wholes. It must never touch an interface outside of them. Called by test_cut_off.py.
+Owns its namespaces, which hold everything that it makes and are removed as a whole. It must never
+touch an interface outside of them.
 """
 
 import ctypes
@@ -16,18 +16,20 @@ from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 NOBODY = "02:00:00:00:00:fe"
-"""A hardware address that no machine has: what is sent there arrives nowhere."""
+"""A hardware address that no machine has: packets for it arrive nowhere."""
 FOLDER = "/var/run/netns"
 PREFIX = "turbopump"
 IMPOSTOR = "impostor"
-"""A machine without a process, which takes another one's address: its kernel answers resets."""
+"""Name of a machine without a process, which takes another one's address: its kernel answers with
+resets.
+"""
 RUN_S = 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = count()
 
 
 class NotPermittedError(Exception):
-    """Namespaces cannot be made here; the text says why."""
+    """Namespaces cannot be made here; the text has the reason."""
 
 
 def _run(*words: str) -> None:
@@ -37,7 +39,7 @@ def _run(*words: str) -> None:
 
 
 class Machines:
-    """One namespace each, 10.91.0.0/24 among them."""
+    """One namespace for each machine, with 10.91.0.0/24 among them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -102,7 +104,7 @@ class Machines:
         self._made.append(space)
 
     def remove(self) -> None:
-        """All of it, with what is in it."""
+        """Remove all namespaces, with their content."""
         while self._made:
             _run("ip", "netns", "delete", self._made.pop())
 
@@ -111,16 +113,16 @@ class Machines:
         return f"{self._prefix}-{name}"
 
     def address(self, name: str) -> str:
-        """Of a machine."""
+        """Address of a machine."""
         return f"10.91.0.{self.names.index(name) + 1}"
 
     def command(self, name: str, words: Sequence[str]) -> list[str]:
-        """What runs a program there, as the same process."""
+        """Command that runs a program in the namespace, as the same process."""
         return ["ip", "netns", "exec", self.space(name), *words]
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """What this thread opens meanwhile it opens there."""
+        """Context in which this thread opens its sockets in the namespace."""
         path = f"{FOLDER}/{self.space(name)}"
         with open("/proc/thread-self/ns/net") as home, open(path) as there:
             _enter(there.fileno())
@@ -132,12 +134,12 @@ class Machines:
     # Cables
 
     def unplug(self, name: str) -> None:
-        """It reaches no member, and no member reaches it."""
+        """Disconnect a machine from all others."""
         self._unplugged.add(name)
         _run("ip", "-n", self._hub, "link", "set", name, "down")
 
     def cut(self, name: str, others: Iterable[str]) -> None:
-        """What it and these send each other is lost, in both directions."""
+        """Lose all packets between a machine and these others, in both directions."""
         for other in others:
             for one, to in ((name, other), (other, name)):
                 _run(
@@ -157,8 +159,9 @@ class Machines:
                 self._cut.add((one, to))
 
     def reset(self, name: str, others: Iterable[str]) -> None:
-        """What these send it is answered with resets, as a filter of its host may do; it hears
-        nothing of them. For one machine at a time."""
+        """Answer the packets of these others with resets, as a filter of the host may do; the
+        machine receives none of them. For one machine at a time.
+        """
         impostor = self.space(IMPOSTOR)
         _run("ip", "-n", impostor, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
         for other in others:
@@ -193,7 +196,7 @@ class Machines:
             self._cut.add((other, name))
 
     def heal(self) -> None:
-        """All that was unplugged, cut, or answered by another."""
+        """Undo all disconnections, cuts and resets."""
         while self._unplugged:
             _run("ip", "-n", self._hub, "link", "set", self._unplugged.pop(), "up")
         _run("ip", "-n", self.space(IMPOSTOR), "address", "flush", "dev", "eth0")
@@ -205,7 +208,7 @@ class Machines:
 
 
 def _remove_left() -> None:
-    """What a test left that was killed: its name has the id of a process that is no more."""
+    """Remove namespaces of killed tests: their names have the id of a process that has ended."""
     for path in Path(FOLDER).glob(f"{PREFIX}-*-*-*"):
         if not Path("/proc", path.name.split("-")[1]).exists():
             _run("ip", "netns", "delete", path.name)

@@ -1,11 +1,11 @@
-"""What slow, failing and hanging disks do to a group: a table, ours and RocketMQ's.
+"""Effects of slow, failing and hanging disks on a group: a table, ours and RocketMQ's.
 
     python -m tests.integration.failover.table [--rows NAME ..] [--who turbopump rocketmq] [--write]
 
 A row is one trouble in a new group of processes (troubles.py), some 40 s each, at most a few
-minutes; `--list` names them. `--write` puts the table into docs/TESTING.md, the rows that were not
-measured now as they were last (bench/.out/disks.json). Exit code 1 if ours lost something or missed
-an aim.
+minutes; `--list` names them. `--write` puts the table into docs/TESTING.md, with the last results
+(bench/.out/disks.json) of rows that were not measured now. Exit code 1 if our group lost a message
+or missed an aim.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SAFEST: Final = {
     "inSyncReplicas": "2",
     "totalReplicas": "3",
 }
-"""What RocketMQ 5.5.0 accepts for the least loss."""
+"""Settings that RocketMQ 5.5.0 accepts for the least loss."""
 NONE: Final[Mapping[str, str]] = {}
 JAVA_ROWS: Final = (
     "25-the-master",
@@ -44,7 +44,7 @@ JAVA_ROWS: Final = (
     "300-all-controllers",
     "fail-the-master",
 )
-"""Of RocketMQ's, unless rows are named."""
+"""Rows that are measured with RocketMQ, unless rows are named."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def with_kept(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """These rows and those of earlier runs, in the order of the cases; all are kept."""
+    """These rows and those of earlier runs, in the order of the cases; all are saved."""
     known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     known |= found
     KEPT.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def with_kept(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def key_of(who: str, trouble: Trouble) -> str:
-    """Under which a row is kept."""
+    """Key of a saved row."""
     return f"{who} {trouble.name}"
 
 
@@ -103,7 +103,7 @@ def cells_of(key: str, row: dict[str, Any]) -> list[str]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """What goes between the markers."""
+    """Text between the markers of the page."""
     loads = [row["load"] for row in rows.values()]
     lines = [
         "`python -m tests.integration.failover.table`: SYNC_FLUSH, all limits as they are by"
@@ -123,20 +123,20 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def write(text: str) -> None:
-    """Between the markers of the page; what a person wrote around them stays."""
+    """Write the table between the markers of the page, and keep the text around them."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def is_good(who: str, trouble: Trouble, seen: Seen) -> bool:
-    """Of RocketMQ's nothing is asked."""
+    """Whether a row meets our aims; there are none for RocketMQ."""
     is_late = trouble.aim_s is not None and (seen.gap_s is None or seen.gap_s > trouble.aim_s)
     return who != OURS or not (is_late or seen.lost or seen.ended)
 
 
 def measure(who: str, trouble: Trouble, say: Callable[[str], None]) -> dict[str, Any]:
-    """One row."""
+    """Measure one row."""
     case = CASES[who]
     base = Path(tempfile.mkdtemp(prefix="disks-"))
     try:
@@ -147,7 +147,7 @@ def measure(who: str, trouble: Trouble, say: Callable[[str], None]) -> dict[str,
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the table."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.integration.failover.table",
         description=__doc__,

@@ -1,11 +1,11 @@
-"""A master that is cut off by the network, from all or from some, under load on both sides.
+"""A master that is separated by the network, from all or from some, under load on both sides.
 
     python -m pytest -s tests/integration/failover/test_cut_off.py
 
-prints how long it takes; TURBOPUMP_CUTS=5 cuts five times each. Three controllers, three brokers, a
-name server, each in a network namespace of its own, the same ones for all kinds of cuts: a group
-that has switched is cut as well as a new one, and seven processes start once. One sender goes on at
-the old master, from its own side of the cut, whatever the name server says.
+prints the times; TURBOPUMP_CUTS=5 cuts five times each. Three controllers, three brokers, a name
+server, each in a network namespace of its own, the same ones for all kinds of cuts: a group that
+has switched is cut as well as a new one, and seven processes start once. One sender stays at the
+old master, on its side of the cut, whatever route the name server has.
 """
 
 import json
@@ -55,7 +55,10 @@ UNDER_LOAD_S = 2.0
 LEASE_MS = 7200
 """0.8 of controllerHeartBeatTimeoutMills, which is 9 s; counted from a heartbeat before the cut."""
 LATE_MS = 1000
-"""For an answer that is read late. No other is elected before 9 s without a heartbeat."""
+"""Margin for a response that is read late.
+
+No other master is elected before 9 s without a heartbeat.
+"""
 RESETS, CONTROLLERS_RESETS = "all by resets", "the controllers by resets"
 TIMES = int(os.environ.get("TURBOPUMP_CUTS", "1"))
 
@@ -64,12 +67,12 @@ class Watched(Ledger):
     """Knows also when acknowledgements came, on either side."""
 
     old_ms: float = 0.0
-    """When the last one came on the old master's side."""
+    """Time of the last acknowledgement on the old master's side."""
     acks_ms: list[float]
-    """Of the clients' side, since `begin`."""
+    """Times of acknowledgements on the clients' side, since `begin`."""
 
     def begin(self) -> None:
-        """Of a cut."""
+        """Begin a cut: forget earlier acknowledgements."""
         self.acks_ms = []
 
     def outage(self) -> tuple[float, float]:
@@ -78,7 +81,7 @@ class Watched(Ledger):
         return max(pairs, key=lambda pair: pair[1] - pair[0], default=(0.0, 0.0))
 
     def add(self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int) -> None:
-        """One more."""
+        """Record one more acknowledgement."""
         super().add(begun_ms, acked_ms, place, number)
         if number >= OLD_SIDE:
             self.old_ms = acked_ms
@@ -107,7 +110,7 @@ class AtOne:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """From now on."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -145,7 +148,7 @@ class Group:
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(OLD_SIDE, 2 * OLD_SIDE)))
 
     def address(self, name: str) -> str:
-        """Where it serves."""
+        """Address of a node."""
         port = BROKER_PORT if name in BROKERS else CONTROLLER_PORT
         return f"{self.machines.address(name)}:{port if name != CLIENTS else NAMESRV_PORT}"
 
@@ -194,7 +197,7 @@ class Group:
         self.processes[name] = Process(command, words, folder)
 
     def kill(self) -> None:
-        """All of them."""
+        """Kill all processes."""
         for process in self.processes.values():
             if process.running:
                 process.kill()
@@ -207,23 +210,23 @@ class Group:
                 if holds():
                     return time.monotonic() - begun
             except (OSError, struct.error, ValueError, KeyError):
-                pass  # who does not answer says no
+                pass  # a controller that does not respond has no say
             dead = [one.tail() for one in self.processes.values() if not one.running]
             assert not dead, "\n".join(dead)
             assert time.monotonic() - begun < timeout_s, f"{what}: {self.says()}"
             time.sleep(LOOK_S)
 
-    # What is said of it; to be asked on the clients' side
+    # Queries, from the clients' side
 
     def ask(
         self, name: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """One request."""
+        """Send one request."""
         with connected(self.address(name)) as connection:
             return connection.call(code, fields or {}, body)
 
     def says(self) -> dict[str, Any]:
-        """What the leading controller says of the brokers; empty while there is none."""
+        """State of the group at the leading controller; empty while there is none."""
         for one in CONTROLLERS:
             try:
                 if self.ask(one, METADATA_INFO).fields.get("isLeader") != "true":
@@ -241,13 +244,14 @@ class Group:
         return [one["brokerAddress"] for one in self.says().get("inSyncReplicas") or []]
 
     def master(self) -> str:
-        """The broker that the controllers call so; empty if there is none."""
+        """Master of the controllers; empty if there is none."""
         found = self.says().get("masterAddress")
         return next((one for one in BROKERS if self.address(one) == found), "")
 
     def known_master(self) -> str:
-        """The same, once a controller that leads has answered: on a busy machine a question is not
-        answered within its second, which says nothing of the group."""
+        """Master, once a leading controller has answered: on a busy machine a request may time out
+        after its second without any fault of the group.
+        """
         found: list[str] = []
 
         def asked() -> str:
@@ -258,13 +262,13 @@ class Group:
         return found[-1]
 
     def ends(self) -> set[int]:
-        """Where the logs end."""
+        """Ends of the brokers' logs."""
         answers = [self.ask(one, RUNTIME_INFO) for one in BROKERS]
         return {int(json.loads(one.body)["table"]["commitLogMaxOffset"]) for one in answers}
 
 
 class Groups:
-    """One group after the other: a story that failed leaves none to the next."""
+    """Groups, one after the other: the next story never gets the group of a failed one."""
 
     def __init__(self, machines: Machines, make_folder: Callable[[], Path]) -> None:
         self._machines, self._make_folder = machines, make_folder
@@ -321,12 +325,16 @@ def from_replicas(group: Group, master: str) -> None:
 
 
 def resets_to_all(group: Group, master: str) -> None:
-    """Its host answers resets while its process lives: it is taken for dead at once."""
+    """Answer connections to the master with resets while its process lives: it is taken for dead at
+    once.
+    """
     group.machines.reset(master, [one for one in group.machines.names if one != master])
 
 
 def resets_to_controllers(group: Group, master: str) -> None:
-    """And replicas, clients and the name server reach it."""
+    """Answer connections of controllers with resets, while replicas, clients and the name server
+    reach the master.
+    """
     group.machines.reset(master, CONTROLLERS)
 
 
@@ -340,7 +348,7 @@ CUTS = {
 
 
 def play(group: Group, kind: str, ledger: Watched) -> str:
-    """One cut, and its end."""
+    """Play one cut and its end."""
     group.until("all are in sync", lambda: len(group.in_sync()) == len(BROKERS))
     master = group.known_master()
     old_side = AtOne(group, master, ledger)
@@ -363,7 +371,8 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
             assert group.known_master() == master
         else:
             late_ms = ledger.old_ms - from_ms
-            # Where clients reach the old master to its end, their longest wait may be another one.
+            # Where clients reach the old master to its end, their longest wait may be for another
+            # reason.
             is_apart = kind != CONTROLLERS_RESETS
             assert not is_apart or late_ms <= 0, f"two masters acknowledge for {late_ms:.0f} ms"
             stopped_ms = ledger.old_ms - cut_ms

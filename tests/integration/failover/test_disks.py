@@ -1,6 +1,5 @@
-"""Disks of real brokers fail and hang: another one leads at once, and the broker comes back itself.
-
-Each broker has a preloaded library between itself and the syncs of its log (tests/machine/shim.py).
+"""Disks of real brokers fail and hang: another one leads at once, and the broker recovers by
+itself. Each broker has a preloaded library that wraps the syncs of its log (tests/machine/shim.py).
 """
 
 import asyncio
@@ -24,7 +23,7 @@ PATIENT = f"flushDiskType=SYNC_FLUSH\nhaMaxTimeSendsWait={WAIT_MS}\n"
 """A sync does not hang within the time of the test: the replica leaves for the pending sends."""
 SENDERS = 4
 BUSY_S = 2.0
-"""What a machine that has other work adds to a gap; alone it is below 0.5 s."""
+"""Margin of a gap on a busy machine; on an idle one the gap is below 0.5 s."""
 
 
 class Load:
@@ -46,7 +45,7 @@ class Load:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def goes_on(self, count: int) -> None:
-        """So many more messages are acknowledged."""
+        """Wait until `count` more messages are acknowledged."""
         wanted = len(self.acked_at) + count
 
         async def there() -> bool:
@@ -121,12 +120,12 @@ TROUBLES = {
     "hangs for long": (lambda machine: machine.hang(LOG), PATIENT, WAIT_MS / 1_000),
     "is slow": (lambda machine: machine.slow(2 * WAIT_MS, LOG), PATIENT, WAIT_MS / 1_000),
 }
-"""What is done to the disk, with which settings, and what of a gap is meant to be."""
+"""Troubles of a disk, each with its settings and the intended part of a gap."""
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_disk_of_a_replica(tmp_path: Path, trouble: str) -> None:
-    """It leaves the set, and comes back by itself."""
+    """A replica with a bad disk leaves the set, and comes back by itself."""
     begin, more, allowed_s = TROUBLES[trouble]
 
     async def run() -> None:

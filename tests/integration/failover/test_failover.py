@@ -23,15 +23,15 @@ from turbopump.spark.audit.verdicts import PromiseOutcome
 
 pytestmark = pytest.mark.integration
 SOON_S = 60.0
-"""For what must come to pass, on a machine that has other work."""
+"""Time limit of waits, on a busy machine."""
 LOOK_S = 0.01
 PROGRESS = 100
-"""Messages that are acknowledged before and behind each trouble."""
+"""Number of messages that are acknowledged before and after each trouble."""
 TROUBLES = (("master",), ("leader",), ("master", "leader"), ("master",))
 
 
 class Route:
-    """Where the name server says the master is."""
+    """Address of the master at the name server."""
 
     def __init__(self, group: Controlled) -> None:
         self._group = group
@@ -49,7 +49,7 @@ class Route:
 
 
 async def progress(load: Load, count: int = PROGRESS) -> None:
-    """So many more messages are acknowledged."""
+    """Wait until `count` more messages are acknowledged."""
     wanted, deadline = load.acked + count, time.monotonic() + SOON_S
     while load.acked < wanted:
         load.check()
@@ -58,7 +58,7 @@ async def progress(load: Load, count: int = PROGRESS) -> None:
 
 
 def note_master(group: Controlled, told: Told) -> None:
-    """Who reigns now."""
+    """Record the present master in the ledger."""
     found = group.sync()
     assert found is not None
     master = next(one for one in group.brokers if one.address == found.master)
@@ -66,7 +66,7 @@ def note_master(group: Controlled, told: Told) -> None:
 
 
 async def play(group: Controlled, told: Told) -> None:
-    """Each trouble in turn, under load."""
+    """Make each trouble in turn, under load."""
     route = Route(group)
     addresses = [one.address for one in group.brokers]
     load = Load(random.Random(1), addresses, lambda: route.address, told)
@@ -98,7 +98,7 @@ async def play(group: Controlled, told: Told) -> None:
 
 
 async def compare(group: Controlled, load: Load) -> None:
-    """The master's queues are what senders and readers were answered."""
+    """Check that the master's queues equal the responses to senders and readers."""
     master = group.master
     assert master is not None
     for queue in range(QUEUES):
@@ -107,7 +107,7 @@ async def compare(group: Controlled, load: Load) -> None:
 
 
 def check_audit(group: Controlled, told: Told) -> None:
-    """Of the brokers as they run, and as they were stopped."""
+    """Audit the brokers' stores while they run, and after they were stopped."""
     for one in group.brokers:
         told.cuts(one.name, sorted(one.folder.glob("*.err")) + sorted(one.folder.glob("*.out")))
     stores = {one.name: one.store for one in group.brokers}

@@ -1,5 +1,5 @@
 """Five controllers and two brokers as processes: a quorum that loses its leaders one after another
-until it is none, and comes back.
+until no majority is left, and comes back.
 """
 
 import asyncio
@@ -19,7 +19,10 @@ TIMEOUT_MS = 3000
 """controllerHeartBeatTimeoutMills: a master's lease is 0.8 of that."""
 LEASE_S = 0.8 * TIMEOUT_MS / 1000
 LATE_S = 3.0
-"""For a last heartbeat's answer, and a busy machine. No other can be elected meanwhile."""
+"""Margin for the last heartbeat's response, and a busy machine.
+
+No other master can be elected meanwhile.
+"""
 STILL_S = 4.0
 
 
@@ -40,7 +43,7 @@ async def leader_dies(group: Controlled) -> Member:
 
 
 async def still(load: Load) -> None:
-    """Nothing is acknowledged any more: from the end of the lease on."""
+    """Check that no message is acknowledged after the end of the lease."""
     killed = time.monotonic()
     await asyncio.sleep(LEASE_S + LATE_S)
     count = load.acked
@@ -50,7 +53,7 @@ async def still(load: Load) -> None:
 
 
 async def play(group: Controlled) -> None:
-    """One after the other."""
+    """Kill the leaders one after the other, and bring them back."""
     route = Route(group)
     load = Load(random.Random(1), [one.address for one in group.brokers], lambda: route.address)
     load.start()

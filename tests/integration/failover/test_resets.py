@@ -21,16 +21,18 @@ pytestmark = pytest.mark.integration
 
 TOPIC = "Resets"
 HOST, BEHIND = "127.0.0.2", "127.0.0.1"
-"""Where all know the controllers, and where these listen."""
+"""Public host of the controllers' links, and host at which the controllers listen."""
 SENDERS = 4
 ROUNDS = 6
 BACK_S = 3
 ROUND_S = 0.7
-"""An election takes 0.3 s at most, behind the last probe of a host that does not answer 0.5 s."""
+"""Time limit of a round: an election takes at most 0.3 s, after a last probe of 0.5 s to a host
+that does not answer.
+"""
 
 
 class Links:
-    """One before each controller, on a loop and a thread of their own."""
+    """One link before each controller, on a loop and a thread of their own."""
 
     def __init__(self, ports: list[int]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -38,25 +40,27 @@ class Links:
         self.before = {port: Link(port, HOST, port) for port in ports}
 
     def start(self) -> None:
-        """Open their ports."""
+        """Open the ports of all links."""
         self._thread.start()
         for link in self.before.values():
             asyncio.run_coroutine_threadsafe(link.start(), self._loop).result(10)
 
     def reset(self, port: int) -> int:
-        """All connections to one controller; how many there had been so far."""
+        """Reset all connections to one controller; return how many there had been before."""
         self._loop.call_soon_threadsafe(self.before[port].reset)
         return self.before[port].connections
 
     def wait_for_more(self, port: int, had: int) -> None:
-        """Until a node has connected again: each does with its next heartbeat, once a second."""
+        """Wait until a node has connected again: each does with its next heartbeat, once
+        a second.
+        """
         until = time.monotonic() + BACK_S
         while self.before[port].connections <= had:
             assert time.monotonic() < until, "no node came back"
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Close everything."""
+        """Close all links and the loop."""
         for link in self.before.values():
             asyncio.run_coroutine_threadsafe(link.stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -66,7 +70,7 @@ class Links:
 
 @contextmanager
 def linked_group(folder: Path) -> Iterator[tuple[Controlled, Links]]:
-    """In sync."""
+    """A group in sync, with its links."""
     ours = Turbopump()
     group = Controlled(folder, ours, [ours] * 3, [ours] * 3)
     ports = [one.port for one in group.controllers]

@@ -29,13 +29,13 @@ from turbopump.net.transport.errors import RemotingError
 pytestmark = pytest.mark.integration
 
 TOPIC = "Chaos"
-"""As load.py reads it."""
+"""Topic that load.py reads."""
 SENDERS = 4
 PATIENT = ProducerOptions(timeout_ms=30_000, retries=100)
 """A client that tries again, as often as it takes."""
 GAP_S = 0.5
 BUSY_S = 2.0
-"""What a machine that has other work adds to a gap."""
+"""Margin of a gap on a busy machine."""
 AGAIN_S = 0.002
 
 
@@ -67,7 +67,7 @@ class Sending:
         self._thread.join()
 
     def progress(self, count: int = 100) -> None:
-        """So many more messages are acknowledged."""
+        """Wait until `count` more messages are acknowledged."""
         wanted, ends = len(self.acked_at) + count, time.monotonic() + 60
         while len(self.acked_at) < wanted:
             assert time.monotonic() < ends, self.failed
@@ -103,7 +103,7 @@ class Sending:
 
 
 def epoch_of(group: Controlled) -> int:
-    """The master's, as soon as a controller says so."""
+    """Epoch of the master, as soon as a controller has one."""
     found: list[int] = []
 
     def told() -> bool:
@@ -117,7 +117,7 @@ def epoch_of(group: Controlled) -> int:
 
 
 def restart(group: Controlled, member: Member) -> None:
-    """As an operator does; returns when it serves, and the group is whole again."""
+    """Restart a member as an operator does; return when it serves, and the group is whole again."""
     member.stop()
     member.start()
     if member in group.controllers:
@@ -134,7 +134,7 @@ def knows_leader(controller: Member) -> bool:
 
 
 def restarted(group: Controlled, sending: Sending, members: Sequence[Member]) -> None:
-    """One after the other; each is judged by itself."""
+    """Restart members one after the other, and check the gap of each."""
     began = time.monotonic()
     for member in members:
         before, was_master = epoch_of(group), member is group.master
@@ -169,12 +169,12 @@ def test_seven_nodes_are_restarted_one_by_one(tmp_path: Path) -> None:
 
 
 def said(member: Member) -> str:
-    """All that its lives logged."""
+    """All log lines of a member's lives."""
     return "".join(one.read_text() for one in sorted(member.folder.glob("*.err")))
 
 
 def check(group: Controlled, sending: Sending) -> None:
-    """What was acknowledged is where it was said to be."""
+    """Check that each acknowledged message is at the offset of its response."""
     master = group.master
     assert master is not None
     there: dict[int, list[bytes]] = {}

@@ -14,8 +14,11 @@ from interop.support.groups import Turbopump
 pytestmark = pytest.mark.integration
 STOPPED_S, RUNS_S = 1.1, 0.15
 REPLACED_S = 40.0
-"""With every stop credited to all it took 80 s. The heartbeat's timeout is 10 s, and on a machine
-that does nothing else it takes 11 s; one that does more may take its time."""
+"""Time limit for another master.
+
+With every pause credited to all brokers it took 80 s. The heartbeat's timeout is 10 s, and an idle
+machine needs 11 s; a busy one may take longer.
+"""
 LOOK_S = 0.05
 
 
@@ -27,7 +30,7 @@ def send(member: Member, number: signal.Signals) -> None:
 
 @contextmanager
 def stuttering(member: Member) -> Iterator[None]:
-    """Its process is stopped for 1.1 s of each 1.25 s."""
+    """Suspend a member's process for 1.1 s of each 1.25 s."""
     over = threading.Event()
 
     def stutter() -> None:
@@ -69,7 +72,7 @@ def test_a_leader_that_stutters_misses_a_silent_master(tmp_path: Path) -> None:
 
 
 def replaced_after(group: Controlled, epoch: int, since_s: float) -> float:
-    """So long until a later epoch has a master."""
+    """Time until a later epoch has a master."""
     while True:
         took_s = time.monotonic() - since_s
         found = group.sync()

@@ -1,4 +1,4 @@
-"""`turbopump top` beside a group of processes: it tells each trouble as it happens, and goes on."""
+"""`turbopump top` beside a group of processes: it shows each trouble as it happens, and goes on."""
 
 import json
 import signal
@@ -15,14 +15,14 @@ from interop.support.groups import BROKER_NAME, TURBOPUMP, Turbopump
 
 pytestmark = pytest.mark.integration
 SOON_S = 120.0
-"""For what must come to pass, on a machine that has other work."""
+"""Time limit of waits, on a busy machine."""
 TIMED_OUT = "did not answer request 28 in time"
 
 Sample = dict[str, Any]
 
 
 class Watch:
-    """A running `top --json`, and what it has printed so far."""
+    """A running `top --json`, and its output."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -65,7 +65,7 @@ def watching(group: Controlled) -> Iterator[Watch]:
 
 
 def is_whole(sample: Sample) -> bool:
-    """Three in sync, nothing behind, and all answer."""
+    """Whether three brokers are in sync without a lag, and all nodes answer."""
     groups = sample["groups"]
     if sample["errors"] or not groups or groups[0]["sync_state_set"] != [1, 2, 3]:
         return False

@@ -1,10 +1,10 @@
-"""Groups of real processes on disks that are slow, fail or hang, and what a client sees of it.
+"""Groups of real processes on disks that are slow, fail or hang, and the effects on a client.
 
-Owns one measurement: a new group under load, its trouble, kills while it lasts, its end, and what
-came of it. It must never know how that is shown. Called by table.py.
+Owns one measurement: a new group under load, its trouble, kills while it lasts, its end, and the
+result. It must never know how the result is shown.
 
-Three controllers, three brokers and a name server, each with a preloaded library between itself and
-its syncs (tests/machine). Brokers sync each message (SYNC_FLUSH); all limits are the defaults.
+Three controllers, three brokers and a name server, each with a preloaded library that wraps its
+syncs (tests/machine). Brokers sync each message (SYNC_FLUSH); all limits are the defaults.
 """
 
 import time
@@ -27,13 +27,13 @@ TOPIC = "Disks"
 MEMBERS = 3
 SENDERS = 4
 SEND_S = 15.0
-"""A send on a disk whose syncs take 3 s has its answer behind 6 s."""
+"""Timeout of a send: on a disk whose syncs take 3 s the response comes after 6 s."""
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
 HEALED_S = 4.0
-"""Behind the end of what fails or hangs."""
+"""Time after the end of a failing or hanging disk."""
 LOOK_S = 0.1
 FIRST_S, LEADS_S, WHOLE_S = 40.0, 60.0, 120.0
-"""How long a first success, a leading controller and all in sync are waited for."""
+"""Time limits for a first success, for a leading controller, and for all brokers in sync."""
 NEVER = float("inf")
 MASTER, REPLICA, REPLICAS = "the master", "one replica", "all replicas"
 LEADER, CONTROLLERS = "the leading controller", "all controllers"
@@ -42,10 +42,10 @@ PLACES: Final = (MASTER, REPLICA, REPLICAS, LEADER, CONTROLLERS)
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is done to which disks, and for how long."""
+    """A trouble of some disks, with its duration."""
 
     name: str
-    """On the command line."""
+    """Name on the command line."""
     what: str
     where: str
     begin: Callable[[Machine], None]
@@ -59,7 +59,7 @@ class Trouble:
 
 
 def slow(sync_ms: int, where: str) -> Trouble:
-    """Each sync takes so long."""
+    """Trouble in which each sync takes `sync_ms`."""
     return Trouble(
         f"{sync_ms}-{where.replace(' ', '-')}",
         f"syncs take {sync_ms} ms",
@@ -104,24 +104,26 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
 
 @dataclass
 class Seen:
-    """What came of one trouble; times in seconds, None where nothing was measured."""
+    """Results of one trouble; times in seconds, None where no time was measured."""
 
     gap_s: float | None = None
     """The longest time without an acknowledgement, of any sender, while it lasted."""
     first_s: float | None = None
-    """From a kill of the master to the first acknowledged send that began behind it; NEVER: none
-    came while the trouble lasted, the set had been the master alone."""
+    """Time from a kill of the master to the first acknowledged send that began after it;
+
+    NEVER: there was none during the trouble, because the set had been the master alone.
+    """
     leads_s: float | None = None
-    """From a kill of the leading controller to another that leads."""
+    """Time from a kill of the leading controller to another leader."""
     elections: int = 0
-    """Epochs that began without a reason: the master lived, and its disk took what it was given."""
+    """Number of epochs without a reason: the master lived, and its disk took its writes."""
     leads_lost: int = 0
-    """Leading controllers that another one took the place of while all ran."""
+    """Number of leading controllers that were replaced while all ran."""
     acked: int = 0
     lost: int = 0
     """Acknowledged, and not there at the end."""
     ended: str = ""
-    """Why it ended early."""
+    """Reason for an early end."""
 
 
 class Timed(Ledger):
@@ -130,7 +132,7 @@ class Timed(Ledger):
     acks_ms: list[float]
 
     def add(self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int) -> None:
-        """One more."""
+        """Record one more acknowledgement."""
         super().add(begun_ms, acked_ms, place, number)
         self.acks_ms.append(acked_ms)
 
@@ -143,7 +145,7 @@ class Timed(Ledger):
 
 @dataclass
 class Troubled:
-    """A group each of whose members has a machine of its own."""
+    """A group in which each member has a machine of its own."""
 
     group: Controlled
     machines: Mapping[str, Machine]
@@ -167,12 +169,12 @@ class Troubled:
         return [self.machines[one.name] for one in found[where]]
 
     def epoch(self) -> int:
-        """Of the master."""
+        """Epoch of the master."""
         found = self.group.sync()
         return found.master_epoch if found is not None else -1
 
     def play(self, trouble: Trouble) -> None:
-        """All of it; raises NotReadyError where something is waited for in vain."""
+        """Play the whole trouble; raises NotReadyError after a wait in vain."""
         began_epoch, seen = self.epoch(), self.seen
         machines = self.at(trouble.where)
         began_ms = now_ms()
@@ -278,8 +280,9 @@ def measured(
     settings: Mapping[str, str],
     say: Callable[[str], None],
 ) -> Seen:
-    """A new group in that folder, which is to be empty, and all that follows; says why where it
-    ends early."""
+    """Measure a trouble in a new group in that folder, which has to be empty; log the reason of an
+    early end.
+    """
     with ExitStack() as stack:
         troubled = started(folder, kind, settings, stack)
         group, ledger, seen = troubled.group, troubled.ledger, troubled.seen

@@ -48,7 +48,7 @@ class Client:
         return next(self._stream)
 
     def receive(self, topic: str, group: str, **changed: Any) -> list[Any]:
-        """The messages of one receive."""
+        """Messages of one ReceiveMessage call."""
         call = self._channel.unary_stream(
             f"/{SERVICE}/ReceiveMessage",
             message_class("ReceiveMessageRequest").SerializeToString,

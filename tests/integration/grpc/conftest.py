@@ -1,4 +1,4 @@
-"""A gRPC server on a loop of its own thread, and the ways by which a client comes to it."""
+"""A gRPC server on a loop of its own thread, and the ways in which a client reaches it."""
 
 import asyncio
 import ssl
@@ -63,7 +63,7 @@ class Served:
         shown = ssl.get_server_certificate(("127.0.0.1", self.port))
         trust = grpc.ssl_channel_credentials(shown.encode())
         name = [("grpc.ssl_target_name_override", "turbopump test")]
-        name.append(("grpc.default_authority", "broker"))  # that name is none
+        name.append(("grpc.default_authority", "broker"))  # that name is invalid
         return grpc.secure_channel(f"127.0.0.1:{self.port}", trust, PLAIN + name)
 
     def run(self, work: Any) -> Any:

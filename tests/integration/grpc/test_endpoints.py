@@ -52,7 +52,7 @@ def made(topic: str, body: bytes) -> Message:
 
 
 async def go_round(endpoints: str, topic: str, options: ClientOptions | None = None) -> None:
-    """What is sent is received, by tags, once."""
+    """Send messages and receive each once, by tags."""
     group = f"G{topic}"
     async with (
         Producer(endpoints=endpoints, client_options=options) as producer,

@@ -1,4 +1,4 @@
-"""One port: plain and TLS, gRPC and remoting, distinguished by the first bytes."""
+"""One port for plain and TLS, gRPC and remoting, distinguished by the first bytes."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ def trusting_all(*protocols: str) -> ssl.SSLContext:
 
 @contextmanager
 def talk(served: Served, way: str = "", *protocols: str) -> Iterator[socket.socket]:
-    """A socket whose reads wait ten seconds at most."""
+    """A socket whose reads wait at most ten seconds."""
     with socket.create_connection(("127.0.0.1", served.port), 10) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if "secure" not in way:
@@ -49,7 +49,7 @@ def talk(served: Served, way: str = "", *protocols: str) -> Iterator[socket.sock
 
 
 def is_closed(one: socket.socket) -> bool:
-    """Whether the other side ends the connection, having said nothing."""
+    """Whether the other side closes the connection without a byte."""
     try:
         return one.recv(1) == b""
     except (ConnectionResetError, ssl.SSLError):
@@ -144,7 +144,7 @@ def test_what_only_begins_like_tls_or_http2_is_closed(serve: Serve, way: str) ->
         with talk(served) as one:
             one.sendall(first)
             for _ in range(100):
-                if is_closed(one):  # SETTINGS may have been said before
+                if is_closed(one):  # SETTINGS may have been sent before
                     break
     until(lambda: served.server.open == 0)
     assert not served.remoting.peers

@@ -1,4 +1,4 @@
-"""A proxy, as the command runs it, with grpcio's client and a broker behind it."""
+"""A proxy, as the command runs it, with grpcio's client before it and a broker after it."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class Proxy:
         self.address: str = ready["address"]
 
     def stop(self) -> int:
-        """Its exit code after a SIGTERM."""
+        """Stop it with SIGTERM and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.communicate(timeout=STOP_S)

@@ -21,7 +21,7 @@ SYNC_FLUSH = "flushDiskType=SYNC_FLUSH\n"
 
 
 async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
-    """One group's story; raises Finding."""
+    """Play one group's story; raises Finding."""
     group = Group(folder, seed, f"slaveReadEnable=true\n{more}")
     try:
         return await play_of(group, rounds)
@@ -31,7 +31,7 @@ async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
 
 
 async def play_of(group: Group, rounds: int) -> Told:
-    """Its start, its story, its end."""
+    """Start a group, play its story, and stop it."""
     try:
         await group.start()
         return await Story(group).play(rounds)

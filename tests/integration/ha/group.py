@@ -1,9 +1,9 @@
 """The group under test: its processes and links, and the part that names the masters.
 
-It names honestly: a master is only taken of `safe`, the brokers that surely have all that was
-acknowledged. A new file narrows it to the members that were safe before; it becomes all of the
-file's members once the master itself says that their set is in force and that it confirmed a byte
-of its own reign, which all members have.
+It names honestly: a master is only taken from `safe`, the brokers that surely have every
+acknowledged message. A new file narrows it to the members that were safe before; it becomes all of
+the file's members once the master reports that their set is in force and that it confirmed a byte
+of its own term, which all members have.
 """
 
 import asyncio
@@ -21,16 +21,17 @@ from tests.integration.ha.told import Told
 
 NUMBERS = (1, 2, 3)
 LOOK_S = 0.05
-"""Between two looks at whether something came to pass."""
+"""Pause between two checks of a wait."""
 WATCH_S = 0.15
-"""Between two questions to a broker how it stands."""
+"""Pause between two requests for a broker's state."""
 SOON_S = 40.0
-"""For what must come to pass; a look at the group file is 1 s, a heartbeat 5 s, a restart 1 s, all
-on a machine that has other work."""
+"""Time limit of waits; a look at the group file takes 1 s, a heartbeat 5 s, a restart 1 s, all on a
+busy machine.
+"""
 
 
 class Group:
-    """See the module."""
+    """Group of processes (see the module)."""
 
     def __init__(self, folder: Path, seed: int, more: str = "") -> None:
         self.rng = random.Random(seed)
@@ -51,9 +52,9 @@ class Group:
         self.story: list[str] = []
         self.seen: dict[int, Seen] = {}
         self.starts: dict[int, int] = {}
-        """Where the log of an epoch began."""
+        """Log offset at which each epoch began."""
         self._confirmed_in: dict[int, int] = {}
-        """By epoch, the greatest confirmOffset that a broker in it reported."""
+        """Greatest confirmOffset that a broker reported in each epoch."""
         self._masters_of: dict[int, int] = {}
         self._lives: dict[int, tuple[int, int]] = {}
         self._watchers: list[asyncio.Task[None]] = []
@@ -61,7 +62,7 @@ class Group:
     # Life
 
     async def start(self) -> None:
-        """All processes, one master, load."""
+        """Start all processes, one master, and the load."""
         address = await self._namesrv.start()
         ports, ha_ports = self._ports
         for number, port, ha_port in zip(NUMBERS, ports, ha_ports, strict=True):
@@ -80,8 +81,9 @@ class Group:
         self._watchers = [asyncio.ensure_future(self._watch(n)) for n in NUMBERS]
 
     async def stop(self) -> None:
-        """All that may run, each of it whatever becomes of the others: a loop of uvloop waits for
-        its child processes before it closes, for ever. Raises nothing of the load."""
+        """Stop every process, even if some stops fail: a loop of uvloop waits for its child
+        processes before it closes, without a limit. Raises no findings of the load.
+        """
         async with AsyncExitStack() as ends:
             ends.callback(self.ledger.close)
             ends.push_async_callback(self._namesrv.end)
@@ -110,7 +112,7 @@ class Group:
         return True
 
     def check(self) -> None:
-        """Raises what was found so far."""
+        """Raise the findings so far."""
         self.load.check()
         for task in self._watchers:
             if task.done():
@@ -131,11 +133,11 @@ class Group:
         self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, given to {told}")
 
     def master_of(self, epoch: int) -> int:
-        """Who reigned."""
+        """Number of the broker that was master in an epoch."""
         return self._masters_of[epoch]
 
     def note(self, line: str) -> None:
-        """One more line of the story, to be shown when it ends badly."""
+        """Add one line to the story, which is shown when it ends badly."""
         self.story.append(line)
 
     @property
@@ -150,11 +152,11 @@ class Group:
         return frozenset(n for n, one in self.brokers.items() if one.runs)
 
     async def progress(self, count: int = 100) -> None:
-        """So many more messages are acknowledged."""
+        """Wait until `count` more messages are acknowledged."""
         wanted = self.load.acked + count
         await self.until(f"{count} more messages", lambda: self.load.acked >= wanted)
 
-    # What brokers tell
+    # Reports of brokers
 
     async def _watch(self, number: int) -> None:
         broker = self.brokers[number]
@@ -191,7 +193,7 @@ class Group:
             self.safe = self.members
 
     def complete(self) -> None:
-        """No reign may begin before what earlier ones confirmed."""
+        """Check that no term begins before bytes that an earlier one confirmed."""
         for epoch, start in self.starts.items():
             for earlier, confirm in self._confirmed_in.items():
                 if earlier < epoch and confirm > start:

@@ -1,4 +1,4 @@
-"""Senders and readers, and their answers: the history that everything is held against."""
+"""Senders and readers, and their responses: the history that every store is compared with."""
 
 import asyncio
 import itertools
@@ -21,9 +21,9 @@ QUEUES = 4
 SENDERS = 8
 READERS = 2
 CALL_MS = 5_000
-"""More than slaveTimeout: for what it does not know a master says so."""
+"""Timeout of a call, greater than slaveTimeout: a master reports an unknown result after that."""
 AGAIN_S = 0.02
-"""From a refusal to the next try."""
+"""Pause after a refusal before the next try."""
 READ_MAX = 32
 PULL, SEND, SUCCESS = 11, 310, 0
 NO_ANSWER = -1
@@ -35,14 +35,14 @@ class Finding(AssertionError):
 
 
 class History:
-    """What was promised. A place is (queue, offset)."""
+    """Promised messages. A place is (queue, offset)."""
 
     def __init__(self) -> None:
         self.acked: dict[tuple[int, int], bytes] = {}
         self.read: dict[tuple[int, int], bytes] = {}
         self.sent = 0
         self.refusals: dict[int, int] = {}
-        """How often which code came."""
+        """Number of responses by code."""
 
     def on_acked(self, place: tuple[int, int], body: bytes) -> None:
         """A sender got that answer."""
@@ -60,7 +60,9 @@ class History:
         self.read[place] = body
 
     def compare(self, queue: int, bodies: list[bytes], of: str) -> None:
-        """All that a broker has of a queue, from its offset 0 on, when it stands still."""
+        """Compare the history with all messages of a broker's queue, from offset 0, while no
+        message is written.
+        """
         if len(set(bodies)) != len(bodies):
             raise Finding(f"{of}: messages of queue {queue} are there twice")
         for kind, known in (("acknowledged", self.acked), ("read", self.read)):
@@ -73,7 +75,7 @@ class History:
 
 
 async def pull(client: Client, address: str, queue: int, offset: int) -> Command:
-    """One PULL_MESSAGE. Raises RemotingError."""
+    """Send one PULL_MESSAGE. Raises RemotingError."""
     header = PullMessageRequest(
         "Readers", TOPIC, queue, offset, READ_MAX, SUBSCRIPTION_FLAG, 0, 0, 0, "*"
     )
@@ -81,13 +83,14 @@ async def pull(client: Client, address: str, queue: int, offset: int) -> Command
 
 
 def messages_of(answer: Command) -> list[MessageView]:
-    """What a pull brought."""
+    """Messages in the response to a pull."""
     return decode_messages(bytes(answer.body or b"")) if answer.code == SUCCESS else []
 
 
 class Load:
-    """Senders that go to the named master, and one that goes to any broker; readers that read on,
-    and again what they had. It ends, and raises what it found, with `stop`."""
+    """Senders to the named master, and one to any broker; readers that continue, and read earlier
+    messages again. `stop` ends it and raises its findings.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Load:
         master: Callable[[], str],
         told: Told | None = None,
     ) -> None:
-        """`told`: the ledger that all of it is written to."""
+        """`told`: the ledger in which every event is recorded."""
         self.history = History()
         self._told = told
         self._rng = rng
@@ -106,7 +109,7 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """From now on."""
+        """Start all senders and readers."""
         works = [partial(self._send, n) for n in range(SENDERS)]
         works += [partial(self._read, n) for n in range(READERS)]
         self._clients = [Client(_now_ms) for _ in works]
@@ -117,23 +120,23 @@ class Load:
 
     @property
     def acked(self) -> int:
-        """Messages that were acknowledged so far."""
+        """Number of messages acknowledged so far."""
         return len(self.history.acked)
 
     def check(self) -> None:
-        """Raises what a sender or reader found."""
+        """Raise the finding of a sender or reader."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     async def stop(self) -> None:
-        """No more of it; raises what was found."""
+        """End all senders and readers; raise their findings."""
         self._stopped = True
         await asyncio.gather(*self._tasks)
         await self.abandon()
 
     async def abandon(self) -> None:
-        """It ends at once, and drops what it found."""
+        """End at once, and drop all findings."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -194,7 +197,7 @@ class Load:
 
 
 async def read_all(address: str, queue: int, deadline_s: float) -> list[bytes]:
-    """All of a queue; raises Finding where its offsets are not contiguous from 0 on."""
+    """Read a whole queue; raises Finding where its offsets are not contiguous from 0."""
     client, bodies = Client(_now_ms), list[bytes]()
     try:
         while True:

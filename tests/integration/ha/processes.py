@@ -1,4 +1,4 @@
-"""Three brokers and a name server as processes, and what each of them says of itself."""
+"""Three brokers and a name server as processes, with the state that each of them reports."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ class Process:
         assert code == (-number if number == signal.SIGKILL else 0), f"{self.name} ended: {code}"
 
     def pause(self, paused: bool) -> None:
-        """SIGSTOP, or SIGCONT."""
+        """Suspend or continue the process (SIGSTOP, SIGCONT)."""
         if self._process is not None and paused != self.paused:
             self._signal(self._process, signal.SIGSTOP if paused else signal.SIGCONT)
             self.paused = paused
@@ -87,13 +87,13 @@ class Process:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a broker said of itself."""
+    """State that a broker reported."""
 
     epoch: int
     end: int
     confirm: int
     members: frozenset[int] | None
-    """Of a master: its SyncStateSet."""
+    """SyncStateSet of a master; None for a replica."""
     set_epoch: int
     reason: str
 
@@ -130,7 +130,7 @@ class Broker(Process):
         new.rename(self.group_file)
 
     async def ask(self, code: int) -> dict[str, Any] | None:
-        """The JSON of an answer; None if there is none."""
+        """JSON of a response; None if there is none."""
         if not self.runs:
             return None
         answer: Command | None = None
@@ -143,7 +143,7 @@ class Broker(Process):
         return found
 
     async def seen(self) -> Seen | None:
-        """How it stands, None if it does not say."""
+        """State of the broker, None if it does not report it."""
         answer = await self.ask(RUNTIME_INFO)
         table = answer["table"] if answer else {}
         if "haEpoch" not in table:
@@ -159,7 +159,7 @@ class Broker(Process):
         )
 
     async def epochs(self) -> list[tuple[int, int]] | None:
-        """Its list of (epoch, start)."""
+        """List of its epochs as (epoch, start)."""
         answer = await self.ask(EPOCH_CACHE)
         return answer and [(one["epoch"], one["startOffset"]) for one in answer["epochList"]]
 

@@ -22,15 +22,15 @@ class Way:
         self.open.set()
         self.delay_s = 0.0
         self.small_until = 0
-        """So many more bytes go in small pieces."""
+        """Number of bytes that still go in small pieces."""
 
     def heal(self) -> None:
-        """As if nothing had been."""
+        """End all trouble."""
         self.delay_s, self.small_until = 0.0, 0
         self.open.set()
 
     async def pump(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        """Until one of both ends hangs up."""
+        """Copy bytes until one of both ends closes."""
         with contextlib.suppress(OSError):
             while True:
                 await self.open.wait()
@@ -48,13 +48,14 @@ class Way:
 
 
 class Link:
-    """From one broker to the HA port of another one; or from any process to a port, at a loopback
-    address of its own."""
+    """Link from one broker to the HA port of another one; or from any process to a port, at a
+    loopback address of its own.
+    """
 
     def __init__(self, target_port: int, host: str = "127.0.0.1", port: int = 0) -> None:
         self.there, self.back = Way(), Way()
         self.address = ""
-        """What replicas connect to."""
+        """Address to which replicas connect."""
         self.is_cut = False
         self.connections = 0
         self._target_port = target_port
@@ -69,7 +70,7 @@ class Link:
         self.address = f"{host}:{port}"
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the port and all connections."""
         assert self._server is not None
         self._server.close()
         self.cut()
@@ -88,7 +89,7 @@ class Link:
             writer.transport.abort()
 
     def heal(self) -> None:
-        """No trouble any more."""
+        """End all trouble of the link."""
         self.is_cut = False
         self.there.heal()
         self.back.heal()

@@ -1,8 +1,8 @@
-"""What happens to a group, round by round, and what must hold when it is over.
+"""The events of a group, round by round, and the checks at its end.
 
-A round: all is well; one kind of trouble comes over links and processes under load; a new master is
-named while it lasts, perhaps one more; then links are healed, the dead are started, every broker
-is a member again. What a seed decides is the story; when exactly things happen the machine decides.
+A round: all is well; one kind of trouble of links and processes happens under load; a new master is
+named meanwhile, perhaps one more; then links are healed, dead processes are started, every broker
+is a member again. The seed decides the story; the exact times depend on the machine.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from tests.integration.ha.proxy import Link
 
 FILE_SIZE = 1 << 20
 TROUBLE_S = 1.5
-"""As long a trouble may show before the next master is named, if nothing else ends it."""
+"""Time that a trouble lasts before the next master is named, unless something else ends it."""
 
 
 @dataclass
 class Told:
-    """What a story came to."""
+    """Results of a story."""
 
     rounds: int = 0
     kills: int = 0
@@ -39,7 +39,7 @@ class Told:
 
 
 class Story:
-    """See the module."""
+    """Story of a group (see the module)."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.rng, self.told = group, group.rng, Told()
@@ -59,7 +59,7 @@ class Story:
         ]
 
     async def play(self, rounds: int) -> Told:
-        """So many rounds, each trouble once before one comes again; raises Finding."""
+        """Play `rounds` rounds, each trouble once before one is repeated; raises Finding."""
         group, began = self.group, time.monotonic()
         await group.until("a first master", lambda: group.reigns)
         waiting: list[Callable[[], Awaitable[None]]] = []
@@ -105,7 +105,7 @@ class Story:
         await self.group.progress()
 
     async def _kill_in_a_row(self) -> None:
-        """Each new master is killed as soon as it is one, or before."""
+        """Kill each new master as soon as it leads, or before."""
         for _ in range(2):
             await self._kill(self.group.master)
             if not self.group.safe & self.group.running:
@@ -128,7 +128,7 @@ class Story:
         await self.group.progress()
 
     async def _unheard(self) -> None:
-        """The old master does not hear of it, and goes on as far as it can."""
+        """Name a new master without notice to the old one, which goes on as far as it can."""
         old = self.group.master
         others = sorted(set(NUMBERS) - {old})
         self.group.name(self.rng.choice(others), tuple(others), tuple(others))
@@ -140,7 +140,7 @@ class Story:
         await self._under_trouble()
 
     async def _stall(self) -> None:
-        """Nothing goes through, in one direction or in both, and no side closes."""
+        """Block one direction or both, without a close on any side."""
         for link in self._some_links():
             ways = self.rng.choice(((link.there,), (link.back,), (link.there, link.back)))
             for way in ways:
@@ -168,7 +168,7 @@ class Story:
         if self.rng.random() < 0.5:
             await self._kill(number)
 
-    # What they are made of
+    # Building blocks
 
     def _replicas(self) -> list[int]:
         numbers = [number for number in NUMBERS if number != self.group.master]
@@ -212,7 +212,7 @@ class Story:
         await asyncio.gather(*(start(one) for one in self.group.brokers.values()))
 
     async def _recover(self) -> None:
-        """No trouble any more; every broker is to be a member."""
+        """End all trouble; every broker becomes a member."""
         group = self.group
         for one in group.brokers.values():
             for link in one.links.values():
@@ -240,7 +240,7 @@ class Story:
         for master in [group.master, *masters]:
             if master != group.master:
                 await group.until("all are alike", self._alike)
-                # Nothing is written any more: what is alike now stays so.
+                # No message is written from here: equal logs stay equal.
                 group.safe = frozenset(NUMBERS)
                 group.name(master, NUMBERS)
                 await group.until("a reign", lambda: group.reigns)
@@ -266,7 +266,7 @@ class Story:
         return len(seen) == len(NUMBERS) and len(ends) == 1 and len({s.epoch for s in seen}) == 1
 
     def _audit(self) -> None:
-        """All answers, held against the files alone."""
+        """Compare all responses with the files alone."""
         group = self.group
         for number, one in group.brokers.items():
             self.told.cuts += group.ledger.cuts(str(number), [one.log])

@@ -21,7 +21,9 @@ def test_three_brokers_lose_nothing(tmp_path: Path, seed: int, more: str) -> Non
 
 
 def test_a_broker_that_cannot_start_ends_the_story(tmp_path: Path) -> None:
-    """And whatever else runs: what is left of it would hold the loop for ever."""
+    """A failed start ends the story and all other processes: a remaining one would hold the loop
+    without end.
+    """
 
     class Taken(Group):
         async def start(self) -> None:

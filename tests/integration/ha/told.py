@@ -1,7 +1,7 @@
-"""The answers to senders and readers as a ledger, and the audit of a run's stores with it.
+"""The responses to senders and readers as a ledger, and the audit of a run's stores with it.
 
-A line is written when an answer has arrived; what brokers say of their cuts is taken from their
-logs, who was elected from the controllers. Any thread may tell.
+A line is written when a response has arrived; the brokers' truncations are taken from their logs,
+elections from the controllers. Any thread may write.
 """
 
 import re
@@ -26,8 +26,8 @@ class Told:
         self._topic = topic
         self._opened = file.open("a")
         self._elected: set[Elected] = set()
-        # Text files of Python 3.11 are for one thread: while one writes what was buffered, the line
-        # of another is counted and lost, and memory that was not filled is written in its place.
+        # Text files of Python 3.11 are not thread-safe: while one thread writes the buffer, the
+        # line of another is counted and lost, and uninitialized memory is written in its place.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Told:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is recorded."""
+        """Close the file; later events are not recorded."""
         self._opened.close()
 
     def acked(self, broker: str, queue: int, answer: Command, body: bytes) -> None:
@@ -69,14 +69,14 @@ class Told:
         )
 
     def elected(self, epoch: int, broker: str, log_offset: int | None = None) -> None:
-        """Who reigns, and where that began."""
+        """Record the master of an epoch, and its first log offset."""
         entry = Elected(epoch, broker, log_offset)
         if entry not in self._elected:
             self._elected.add(entry)
             self._write(entry)
 
     def cuts(self, broker: str, logs: list[Path]) -> int:
-        """What a broker logged of its cuts; how many they are."""
+        """Record the truncations that a broker logged; return their number."""
         found = [hit for log in logs for hit in CUT.finditer(log.read_text(errors="replace"))]
         for hit in found:
             at, size = int(hit[1]), int(hit[2])
@@ -84,7 +84,7 @@ class Told:
         return len(found)
 
     def audit(self, stores: dict[str, Path]) -> Audit:
-        """Of the stores by their brokers' names, with all that was written so far."""
+        """Audit the stores, by their brokers' names, with everything written so far."""
         self._opened.flush()
         named = tuple(f"{name}={path}" for name, path in stores.items())
         return run(None, AuditOptions(named, (str(self.file),)))

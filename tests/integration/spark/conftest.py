@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder: a JVM costs seconds and half a gigabyte."""
+"""Fixture of one Spark for all tests of this folder: a JVM costs seconds and half a gigabyte."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ def delta_jars() -> str | None:
 
 
 def delta_settings() -> tuple[str, ...]:
-    """What makes a session know Delta."""
+    """Settings of a session with Delta."""
     jars = delta_jars()
     if jars is None:
         return ()

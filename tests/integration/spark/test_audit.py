@@ -23,7 +23,7 @@ def group(template: Group, tmp_path: Path) -> Group:
 
 
 def same(spark: Any, group: Group) -> Any:
-    """What both come to."""
+    """Result of the audit, which has to be the same with Spark and without."""
     options = group.options()
     local = run(None, options)
     assert run(spark, options).members() == local.members()

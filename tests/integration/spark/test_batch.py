@@ -155,7 +155,7 @@ def test_filters_of_the_load_leave_out_files(spark: Any, store: Path) -> None:
 
 
 class TestQueriesOnOneFrame:
-    """What a query asks for is its own: each beside the same of a fresh load."""
+    """Each query on one frame gives the same result as on a fresh load."""
 
     CONDITIONS = ("queue_id = 0", "queue_id = 0 or topic = 'topic-1'", "queue_id = 1", "true")
 
@@ -269,7 +269,7 @@ def test_a_schema_that_the_table_does_not_have(spark: Any, store: Path) -> None:
 
 
 def test_values_are_checked_once(spark: Any) -> None:
-    """What session.start gives a local JVM has arrived there."""
+    """The JVM has the properties that session.start sets for a local one."""
     system = spark.sparkContext._jvm.java.lang.System
     assert system.getProperty("arrow.enable_unsafe_memory_access") == "true"
     assert system.getProperty("arrow.enable_null_check_for_get") == "false"

@@ -1,4 +1,4 @@
-"""A store in a bucket: what an S3 server hands out over HTTP is the table of the local folder."""
+"""A store in a bucket: an S3 server over HTTP gives the same table as the local folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ BUCKET = "bucket"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of several files."""
+    """A store of several files."""
     root = tmp_path_factory.mktemp("s3") / "store"
     with opened(root) as made:
         fill(made, 200)
@@ -27,7 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def query(store: Path) -> Iterator[str]:
-    """Behind a path in the bucket that has the store: where the server is."""
+    """Query of the server's address, to append to the path of the store in the bucket."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""Rows to a real broker: what Spark wrote is what its store has. And the recipes of the docs."""
+"""Rows to a real broker: its store has the rows that Spark wrote. And the recipes of the docs."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(cluster: RunningCluster, topic: str) -> list[dict[str, Any]]:
-    """What the broker's own log has of a topic."""
+    """Messages of a topic in the broker's own log."""
     (root,) = (path.parent for path in cluster.data.glob("*/commitlog"))
     return read_arrow(str(root), topics=[topic]).read_all().to_pylist()
 
@@ -55,7 +55,8 @@ def test_rows_of_a_frame_are_messages_of_a_topic(
 
 
 def test_a_stream_goes_on_where_it_was(spark: Any, cluster: RunningCluster, tmp_path: Path) -> None:
-    """A topic derived from a log: each row once, over two runs of the query; bodies are text.
+    """A stream continues where it was: with a topic derived from a log, each row is sent once over
+    two runs of the query; bodies are text.
 
     The second run's log lies in two partitions, whose tasks send side by side unless they are one.
     """
@@ -96,7 +97,8 @@ def test_a_stream_goes_on_where_it_was(spark: Any, cluster: RunningCluster, tmp_
 def test_a_batch_that_was_not_committed_is_sent_again(
     spark: Any, cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """At least once: the driver died when the rows were sent, but their batch was not committed.
+    """An uncommitted batch is sent again: the driver died when the rows were sent, but their batch
+    was not committed.
 
     Spark repeats the batch with the same rows; by their keys a reader has each once.
     """
@@ -122,7 +124,7 @@ def test_a_batch_that_was_not_committed_is_sent_again(
     fill_some(1)
     run()
     first = {str(row["log_offset"]) for row in model_rows(root)}
-    # What a kill between the last answer and the commit leaves: the batch's rows are planned.
+    # State after a kill between the last response and the commit: the batch's rows are planned.
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()
     fill_some(2)

@@ -1,4 +1,4 @@
-"""Rows to a group of three brokers that speaks TLS alone, also while its master goes."""
+"""Rows to a group of three brokers that accepts only TLS, also while its master goes."""
 
 import threading
 import time
@@ -40,8 +40,9 @@ def group(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterat
 
 
 def stored(group: RunningCluster, topic: str) -> list[list[str]]:
-    """The bodies that each broker's own log has of a topic, of the longest log first; also what is
-    not confirmed there yet."""
+    """Bodies of a topic in each broker's own log, the longest log first, including unconfirmed
+    ones.
+    """
     found: list[list[str]] = []
     for path in group.data.glob("*/commitlog"):
         log = read_arrow(str(path.parent), topics=[topic], columns=["body"], confirmed=False)
@@ -70,7 +71,7 @@ def test_rows_go_by_tls(
 
 
 def test_rows_outlive_the_master(spark: Any, group: RunningCluster, certificate: Path) -> None:
-    """Its last requests are sent again: every row is stored, some perhaps twice."""
+    """The last requests to the master are sent again: every row is stored, some perhaps twice."""
     # A sharding key each: a request for a row, one at a time, so that it takes seconds.
     frame = spark.range(ROWS, numPartitions=2).selectExpr(
         "cast(id as string) as body", "cast(id as string) as sharding_key"
@@ -96,7 +97,7 @@ def test_rows_outlive_the_master(spark: Any, group: RunningCluster, certificate:
     assert SOME <= before[0] < ROWS, "the master went in the midst"
     wanted = {str(number) for number in range(ROWS)}
     deadline = time.monotonic() + WAIT_S
-    # Those of the two that are left: the one that went cannot have all.
+    # Logs of the two remaining brokers: the killed one cannot have all.
     while sum(set(bodies) == wanted for bodies in stored(group, "Moved")) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -39,7 +39,7 @@ class Query:
         self.batches = 0
 
     def run(self, **options: Any) -> None:
-        """Read what is new."""
+        """Read the new records."""
         options = {"columns": "store,topic,queue_offset,log_offset,body"} | options
         frame = self.spark.readStream.format("turbopump").options(**options).load(str(self.root))
         query = (
@@ -60,7 +60,7 @@ class Query:
         return [row.asDict() for row in sorted(found, key=lambda row: row["log_offset"])]
 
     def offsets(self) -> Any:
-        """What the last batch wrote down."""
+        """Offsets that the last batch saved."""
         folder = self.folder / "checkpoint" / "offsets"
         last = max(
             (path for path in folder.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)

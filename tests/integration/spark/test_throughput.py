@@ -90,13 +90,13 @@ def planted(seed: int = 5) -> list[model.Record]:
 
 
 def counted(spark: Any, records: list[model.Record]) -> Any:
-    """What workers count of the records as the data source gives them."""
+    """Cells that workers count from the records in the data source's form."""
     cells = [cell for part in record_parts(records) for cell in throughput_batches.counted(part)]
     return spark.createDataFrame(pa.Table.from_batches(cells))
 
 
 def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
-    """As batches: three parts, no order."""
+    """Records as batches: three parts, in no order."""
     rng = random.Random(1)
     shuffled = rng.sample(records, len(records))
     for part in (shuffled[::3], shuffled[1::3], shuffled[2::3]):
@@ -113,7 +113,7 @@ def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
 
 @pytest.fixture(scope="module")
 def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
-    """The planted records, and what the job says of them."""
+    """The planted records, and the job's results for them."""
     records = planted()
     output = tmp_path_factory.mktemp("throughput") / "out"
     options = ThroughputOptions(RowSelection(("a", "b")), str(output), stall_seconds=3)
@@ -244,7 +244,7 @@ def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
         {**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
         for n, r in enumerate(planted()[:200])
     ]
-    again = [{**r, "log_offset": 1 << 30} for r in some[:7]]  # a topic that was made anew
+    again = [{**r, "log_offset": 1 << 30} for r in some[:7]]  # a topic that was created again
     batch = [
         {**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0} for r in some
     ]

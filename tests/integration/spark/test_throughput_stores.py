@@ -1,4 +1,4 @@
-"""The throughput job over real stores: what was planted in them, replicas, copies, the command."""
+"""The throughput job over real stores: their planted faults, replicas, copies, the command."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput.job import ThroughputOptions, lag_of, main, run
 
-# Where a record with IPv4 hosts has what the tests change behind the store's back.
+# Position, in a record with IPv4 hosts, of fields that the tests change without the store.
 QUEUE_OFFSET_AT = 20
 STORE_TIME_AT = 56
 FILE_SIZE = 64 * 1024
@@ -39,7 +39,7 @@ def traffic(count: int, seed: int = 3, first_ms: int = model.NOW_MS) -> Iterator
 
 
 def fill(root: Path, puts: Iterable[Put]) -> list[model.Record]:
-    """Append to the store of a folder; what the model has to know of each record."""
+    """Append to the store of a folder; return the model's data of each record."""
     records = []
     with opened(root, FILE_SIZE) as store:
         for number, (topic, queue, now_ms, born_ms, host, key) in enumerate(puts):
@@ -76,7 +76,7 @@ def fill(root: Path, puts: Iterable[Put]) -> list[model.Record]:
 
 
 def alter(record: model.Record, at: int, key: str, value: int) -> None:
-    """Change eight bytes of a record in its file, and what the model knows."""
+    """Change eight bytes of a record in its file and in the model."""
     base = record["log_offset"] // FILE_SIZE * FILE_SIZE
     with (Path(record["store"]) / "commitlog" / f"{base:020d}").open("r+b") as file:
         file.seek(record["log_offset"] - base + at)

@@ -1,4 +1,4 @@
-"""What the throughput job must find, computed again in plain Python over a list of records."""
+"""Expected results of the throughput job, computed in plain Python over a list of records."""
 
 import itertools
 from collections import defaultdict

@@ -45,7 +45,7 @@ class Served:
             later.resolve(response(request, 0, body=body))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what must become true soon."""
+        """Wait until a condition becomes true."""
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -56,7 +56,7 @@ class Served:
         return clock
 
     async def swept(self) -> None:
-        """Wait until all connections were looked at, with what the clock says now."""
+        """Wait until all connections were checked once with the present time."""
         before = self.hub._sweeper
         await self.until(lambda: self.hub._sweeper is not before)
 
@@ -84,7 +84,7 @@ class Raw:
         return decode(head + await self.reader.readexactly(int.from_bytes(head, "big")))
 
     async def closed(self) -> bytes:
-        """What is left to read until the other side closes."""
+        """Remaining bytes until the other side closes."""
         try:
             return await self.reader.read()
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""The port of metrics: what Prometheus sends, and what no client should."""
+"""The port of metrics: Prometheus's requests, and invalid ones."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -66,7 +66,7 @@ def test_closed_at_once(run, serve, talk, data) -> None:
             async with talk(served.port) as raw:
                 raw.send(data)
                 assert await raw.closed() == b""
-            # After good frames too, whose answers come first.
+            # After good frames too, whose responses come first.
             async with talk(served.port) as raw:
                 raw.send(GOOD)
                 assert (await raw.answer()).body == b"good"
@@ -98,7 +98,9 @@ def test_random_bytes(run, serve, talk) -> None:
 
 
 def test_damaged_and_truncated_frames(run, serve, talk) -> None:
-    """Any damage costs at most the one connection: an answer, a close, or silence until the end."""
+    """Any damage costs at most the one connection: a response, a close, or silence until
+    the end.
+    """
 
     async def main() -> None:
         chance = random.Random(6)

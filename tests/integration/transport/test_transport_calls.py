@@ -1,4 +1,4 @@
-"""Server and client over the loopback interface: calls both ways, and what ends them."""
+"""Server and client over the loopback interface: calls both ways, and the ends of calls."""
 
 import asyncio
 import socket
@@ -320,7 +320,7 @@ def test_a_client_does_not_talk_to_itself(run, connect, monkeypatch, always) -> 
                 calls += 1
                 if calls > 1 and not always:
                     return await loop.create_connection(make, host, port)
-                await asyncio.sleep(0.01)  # the one before is closed by the loop's next turns
+                await asyncio.sleep(0.01)  # the last one is closed by the loop's next turns
                 with_itself = socket.socket()
                 with_itself.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 with_itself.bind((host, port))

@@ -1,6 +1,6 @@
 """Peers that do not read are cut in the midst of their own requests, and only they suffer.
 
-`make asan` plays it on instrumented kernels: what was read from such a peer is given up while it is
+`make asan` plays it on instrumented kernels: received data of such a peer is freed while it is
 being handled.
 """
 
@@ -32,7 +32,7 @@ SIZES = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n"
 
 @dataclass
 class Native:
-    """What serves natively, and how often it did."""
+    """The native parts of a broker, and counts of their work."""
 
     lane: Lane
     pulls: Pulls | None
@@ -79,7 +79,7 @@ async def broker(
 
 
 def requests(with_sends: bool) -> bytes:
-    """What one peer asks without reading an answer."""
+    """Requests that one peer sends without reading a response."""
     pulls = map(pull_frame, range(400))
     if with_sends:
         return b"".join(pull + frame_of(SEND, 1000 + i) for i, pull in enumerate(pulls))
@@ -89,8 +89,10 @@ def requests(with_sends: bool) -> bytes:
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("kind", ["native", "with sends", "python"])
 def test_peers_that_do_not_read_are_cut_in_the_midst(tmp_path: Path, kind: str, tls: bool) -> None:
-    """First all are blocked, with what they asked read and unanswered; then one reads a little, is
-    answered more, and too much is unsent: it is cut while its own requests are handled."""
+    """First all peers are blocked, with their requests received and unanswered; then one reads a
+    little, gets more responses, and too much is unsent: it is cut while its own requests are
+    handled.
+    """
     options = ServerOptions(
         write_high_water=MIB // 4, write_low_water=64 * KB, tls=TlsSettings() if tls else None
     )
@@ -137,7 +139,7 @@ async def ask(honest: Raw) -> None:
 
 
 async def read_all(peer: Raw) -> None:
-    """Until the other side closes."""
+    """Read until the other side closes."""
     with contextlib.suppress(OSError):
         while await peer.reader.read(1 << 20):
             pass

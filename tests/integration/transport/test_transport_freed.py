@@ -1,5 +1,6 @@
-"""A connection that has ended is freed without the garbage collector, which does not look at what
-lives for long (cli/collecting.py)."""
+"""A connection that has ended is freed without the garbage collector, which does not look at
+long-lived objects (cli/collecting.py).
+"""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""A peer that says its last and leaves without waiting for answers is heard to its end."""
+"""The last requests of a peer that leaves without waiting for responses are all served."""
 
 import asyncio
 import contextlib
@@ -223,7 +223,9 @@ def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
 def test_who_gets_the_number_of_a_lost_socket_gets_none_of_its_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop closes the socket at once; what lay unread is sent to the log afterwards."""
+    """The loop closes the socket at once, and the remaining requests are stored afterwards: a new
+    socket with its number gets none of the responses.
+    """
     taken: list[tuple[socket.socket, socket.socket]] = []
     lane: list[Native] = []
     handled: list[int] = []

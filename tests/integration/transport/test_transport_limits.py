@@ -1,4 +1,4 @@
-"""Limits of a connection and of a server: what is too slow, too much or too many."""
+"""Limits of a connection and of a server: too slow, too large or too many."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,8 @@ def test_reading_pauses_while_a_peer_does_not_take_its_answers(run, serve, talk)
                 while before != len(handled):
                     before = len(handled)
                     await served.alive()
-                # 64 KB each: what was handled is bounded by buffers, not by what was asked.
+                # 64 KB each: the number of handled requests is bounded by buffers, not by the
+                # number of requests.
                 assert len(handled) < total // 2
                 for opaque in range(total):
                     assert (await raw.answer()).opaque == opaque
@@ -65,7 +66,9 @@ def test_a_peer_that_lets_answers_to_held_requests_pile_up_is_cut(run, serve, ta
 
 
 def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None:
-    """None of them is over its own limit; the one that reads stays."""
+    """The sum of unsent bytes is bounded though no peer exceeds its own limit; the one that reads
+    stays.
+    """
     options = ServerOptions(unsent_max=8192 * KB)
 
     async def main() -> None:
@@ -212,7 +215,7 @@ def test_refused_connections_that_stay_silent_are_closed(run, serve, talk) -> No
 def test_servers_of_a_process_have_a_part_of_its_open_files_each(
     run, serve, talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one of them is flooded with leaves room for the other."""
+    """A flood of connections to one server leaves room for the other."""
     limit = server.OTHER_FILES + 4
     monkeypatch.setattr(server.resource, "getrlimit", lambda _what: (limit, limit))
 

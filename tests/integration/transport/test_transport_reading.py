@@ -24,7 +24,7 @@ def trusting_all() -> ssl.SSLContext:
 
 
 class Counted:
-    """What is done between two looks at the sockets."""
+    """Counts the work between two looks at the sockets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **counted: Any) -> None:
         self.now = self.most = 0
@@ -49,7 +49,7 @@ class Counted:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_large_frames_are_read_in_turns(run, serve, talk, monkeypatch, tls) -> None:
-    """All of them arrive whole, and no turn reads more than its part."""
+    """All large frames arrive whole, and no turn reads more than its part."""
     counted = Counted(monkeypatch, takes=lambda result, size: size)
     body = bytes(range(256)) * (12 * MIB // 256)
 
@@ -88,7 +88,7 @@ def test_many_handshakes_at_once_take_turns(run, serve, talk, monkeypatch) -> No
 
 
 def test_an_incomplete_frame_does_not_hold_more_than_has_arrived(run, serve, talk) -> None:
-    """What it grew through goes back: no copy of it stays."""
+    """An incomplete frame holds only its received bytes: earlier, smaller buffers are freed."""
 
     async def main() -> None:
         async with serve() as served, talk(served.port) as raw:

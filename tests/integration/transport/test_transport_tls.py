@@ -274,7 +274,7 @@ def test_plain_peers_are_served_where_there_is_no_certificate(run, serve, connec
 
 
 def renew(folder: Path) -> bytes:
-    """Another certificate and key in the folder; gives the certificate as a peer sees it."""
+    """Replace certificate and key in the folder; return the certificate as a peer sees it."""
     certificate, key = _make_self_signed()
     for name, content in (("cert.pem", certificate), ("key.pem", key)):
         (folder / f"{name}.new").write_bytes(content)
@@ -283,7 +283,7 @@ def renew(folder: Path) -> bytes:
 
 
 async def shown_certificate(port: int) -> bytes:
-    """What a new connection is shown."""
+    """Certificate that a new connection is shown."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting_all())
     try:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -322,7 +322,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
             second = renew(tmp_path)
             while await shown_certificate(served.port) != second:
                 await asyncio.sleep(0.01)
-            # What is connected stays so, and a client reads what it trusts again, too.
+            # Open connections stay, and a client also reads its trusted certificates again.
             assert len(served.server.peers) >= 1
             client.renew(served.address)
             assert (await client.call(served.address, request, 5000)).body == b"x"

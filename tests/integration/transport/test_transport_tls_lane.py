@@ -1,4 +1,4 @@
-"""TLS connections on a broker's native path: as plain ones, however their bytes are cut."""
+"""TLS connections on a broker's native path: like plain ones, however their bytes are cut."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 class Session:
-    """A TLS client whose records the test sends as it likes."""
+    """A TLS client whose records the test sends in any pieces."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
@@ -116,7 +116,7 @@ def test_records_cut_anywhere_and_frames_cut_anywhere_in_them(tmp_path: Path) ->
 
 
 def test_large_messages_over_tls(tmp_path: Path) -> None:
-    """They are slices of a mapping that are encrypted some records at a time."""
+    """Large messages, slices of a mapping, are encrypted some records at a time."""
 
     async def main() -> None:
         body = bytes(range(256)) * 12_000
@@ -174,7 +174,9 @@ def test_peers_that_do_not_read_over_tls_hold_little_and_nobody_up(tmp_path: Pat
 
 
 def test_large_answers_of_python_to_tls_peers_that_do_not_read() -> None:
-    """Where there is no native path: name servers and controllers."""
+    """Without a native path, as in name servers and controllers, large responses to peers that do
+    not read stay bounded.
+    """
 
     async def main() -> None:
         async with serving(TLS) as served:
@@ -220,7 +222,9 @@ def test_a_peer_that_says_goodbye_is_answered_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_peer_that_goes_without_goodbye(tmp_path: Path, reset: bool) -> None:
-    """Its last sends are stored, also where the answers cannot be written any more."""
+    """The last sends of a peer without a closing alert are stored, even if the responses can no
+    longer be written.
+    """
 
     async def main() -> None:
         async with broker(tmp_path, TLS) as (server, port, native), session(port) as peer:
@@ -329,7 +333,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def gone(server: Any) -> None:
-    """All connections are over, and nothing is kept of them."""
+    """Wait until all connections ended, and check that nothing is kept of them."""
     hub = server._hub
     await until(lambda: not server.peers)
     assert hub.area.in_use == 0

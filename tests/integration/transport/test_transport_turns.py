@@ -1,4 +1,4 @@
-"""One peer's requests do not keep the loop from the others'."""
+"""Requests of one peer do not keep the loop from those of the others."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""What peers do not read is encrypted only as they take it, and a turn gives all of them a bounded
-number of bytes, for any request."""
+"""Responses that peers do not read are encrypted only as they take them, and a turn gives all of
+them a bounded number of bytes, for any request.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +26,7 @@ ECHO, LARGE = 10, 40
 TLS = ServerOptions(tls=TlsSettings(), write_high_water=MIB // 4, write_low_water=MIB // 16)
 BODY = bytes(range(256)) * (15 * MIB // 256)
 TAKEN_MAX = 10 * MIB
-"""What the kernel and the peer's own buffers take of an answer that is not read."""
+"""Maximum size of an unread response that the kernel and the peer's own buffers take."""
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -35,7 +36,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 @pytest.fixture
 def sealed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what is encrypted, of all sessions."""
+    """Sizes of encrypted pieces, of all sessions."""
     sizes: list[int] = []
     original = TlsSession.sealed
 
@@ -48,7 +49,7 @@ def sealed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def settled(value: Callable[[], int], alive: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """The value once it does not change any more."""
+    """The value once it is stable."""
     before = -1
     while before != value():
         before = value()
@@ -71,7 +72,7 @@ def test_a_large_answer_is_encrypted_as_its_peer_reads_it(sealed: list[int]) -> 
                 assert await settled(lambda: sum(sealed), served.alive) < TAKEN_MAX
                 (one,) = [one for one in served.hub.connections if one.blocked]
                 assert one.unsent > len(BODY) - TAKEN_MAX
-                served.release(b"held")  # behind what is not encrypted yet
+                served.release(b"held")  # after bytes that are not encrypted yet
                 await served.alive()
                 answers = [await peer.answer() for _ in range(3)]
                 assert [one.opaque for one in answers] == [LARGE, HOLD, ECHO]
@@ -90,7 +91,7 @@ def test_a_connection_that_closes_writes_what_is_not_encrypted_yet(sealed: list[
                 (one,) = served.hub.connections
                 one.close()
                 assert sum(sealed) < TAKEN_MAX
-                peer.reader._limit = 64 * MIB  # at the end uvloop drops what is beyond it
+                peer.reader._limit = 64 * MIB  # at the end uvloop drops bytes beyond it
                 assert (await peer.answer()).body == BODY
                 assert await peer.closed() == b""
                 await served.until(lambda: not served.server.peers)
@@ -142,7 +143,7 @@ def test_native_answers_go_behind_what_is_not_encrypted_yet(
 def test_pulls_of_peers_that_are_read_last_wait_for_the_next_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: bool
 ) -> None:
-    """Not each of them gets one more when all together were given enough."""
+    """No peer gets one more response in a turn once all together were given enough."""
     budget, peers, size = 64 << 10, 40, 17 << 10
     monkeypatch.setattr(turns, "BYTES_OF_TURN", budget)
 

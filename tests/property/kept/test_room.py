@@ -1,8 +1,8 @@
 """An accepted message is delivered: sizes of properties near the limit, for all kinds of messages.
 
-Messages whose properties come within some bytes of the limit are sent of each kind, by the handlers
-and natively. An accepted one is delivered at its time or when it is committed, and can be sent back
-after that, whatever brokers add on the way. A refused one is answered 13, and nothing is stored.
+Messages of each kind, with properties within some bytes of the limit, are sent by the handlers and
+natively. An accepted one is delivered at its time or when it is committed, and can be sent back
+after that, whatever properties brokers add. A refused one gets code 13, and no record is stored.
 """
 
 import tempfile
@@ -45,7 +45,7 @@ KINDS: dict[str, dict[str, str]] = {
 }
 TOPICS = ("Plain", "T" * 127)
 NEAR = st.integers(LATER_MAX - 4, LATER_MAX + 260) | st.integers(-40, 1_400)
-"""By how many bytes the properties that are sent are smaller than a record can hold."""
+"""Number of bytes by which the sent properties are smaller than the limit of a record."""
 
 
 def stored(world: World, topic: str) -> list[Record]:

@@ -184,7 +184,7 @@ def test_marks_of_half_messages(todo: Moves) -> None:
     marks = HalfMarks(5, 0, 1000, lambda: None)
 
     def fitting(at: int) -> int:
-        """Without the queue offsets whose marks fill the memory of the machine."""
+        """Map a queue offset away from those whose marks would fill the machine's memory."""
         return at if not 1 << 20 < at < 1 << 33 else at % 1_000
 
     entries: list[Entry] = [

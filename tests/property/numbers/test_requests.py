@@ -33,12 +33,12 @@ NAMES = ["T", "T", "G", "%RETRY%G", "a", "", "*", "a || hoOOLdKL", "1"]
 INT32 = [-(1 << 31), -1, 0, 1, 2, 7, (1 << 31) - 1]
 INT64 = [-(1 << 63), -(1 << 32), *INT32, 1 << 31, 1 << 32, 1 << 53, (1 << 63) - 1]
 UNSAFE = {RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_BROKER_CONFIG}
-"""What ends the world that the others are asked of."""
+"""Codes that end the world which serves the other requests."""
 CODES = sorted(int(code) for code in RequestCode if code not in UNSAFE)
 
 
 def fields_of_all() -> dict[str, list[str]]:
-    """By its key on the wire the values for each field of each header class."""
+    """Values for each field of each header class, by its key on the wire."""
     found: dict[str, list[str]] = {}
     for module in pkgutil.iter_modules(headers.__path__):
         for one in vars(importlib.import_module(f"{headers.__name__}.{module.name}")).values():
@@ -71,7 +71,7 @@ def drawn(rng: random.Random) -> dict[str, str]:
 
 
 def body_of(rng: random.Random) -> bytes:
-    """Nothing, or a heartbeat whose subscription has such numbers."""
+    """Body of a request: empty, or a heartbeat whose subscription has such numbers."""
     if rng.random() < 0.5:
         return rng.choice([b"", b"{}", b"[]", b"x"])
     subscription = {
@@ -94,7 +94,7 @@ def test_no_number_of_a_request_raises(seed: int) -> None:
 
 
 def play(seed: int) -> None:
-    """Each request code once, in an order of its own."""
+    """Send each request code once, in the seed's order."""
     FAILURES.take()
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:

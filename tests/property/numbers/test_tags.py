@@ -1,4 +1,5 @@
-"""Tags whose hash codes are of both signs: a group that wants one gets all of its messages.
+"""Tags whose hash codes are of both signs: a group that subscribes to a tag gets all of its
+messages.
 
 A consumer that pulls, a consumer that pops and a gRPC consumer read the same backlog in one broker,
 by the handlers and by the fast lane. Half of all tags have a negative hash code.
@@ -47,7 +48,7 @@ def filled(folder: str, tag: str) -> World:
 
 
 def pulled(world: World, tag: str) -> int:
-    """How many a consumer that pulls over a connection gets, each queue to its end."""
+    """Number of messages that a consumer gets by pulls over a connection, each queue to its end."""
     driven = Driven(world)
     subscribe(world, "live", tag, 5)
     count = 0
@@ -75,7 +76,7 @@ def pulled(world: World, tag: str) -> int:
 
 
 def popped(world: World, tag: str) -> int:
-    """How many a consumer that pops and acknowledges gets."""
+    """Number of messages that a consumer pops and acknowledges."""
     popper, found = Popper(world), set[str]()
     for _ in range(ROUNDS):
         for body, handle in popper.pop(exp=tag, exp_type="TAG", max_msg_nums=32):
@@ -85,7 +86,7 @@ def popped(world: World, tag: str) -> int:
 
 
 def received(world: World, tag: str) -> int:
-    """How many a SimpleConsumer of gRPC gets and acknowledges."""
+    """Number of messages that a SimpleConsumer of gRPC receives and acknowledges."""
     front, found = GrpcWorld(world), set[bytes]()
     world.broker.fast.start(world.broker.store_host)
     front.consumer("c1", "GNative", "T")

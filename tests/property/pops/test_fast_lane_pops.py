@@ -1,4 +1,4 @@
-"""Pops natively against those of the handler: the same answers, records, places and figures.
+"""Native pops against the handler's: the same responses, records, offsets and metrics.
 
 Two brokers get the same pops and acknowledgements at the same times: one over a connection with a
 lane, cut into reads anywhere, the other by its handlers. A read has pops, or one acknowledgement,
@@ -96,7 +96,7 @@ class PopWorld(Acking):
         return finish(request, {"codec": Codec.JSON, "version": 513}, opaque)
 
     def took(self, answers: dict[int, list[bytes]], opaques: dict[int, str]) -> None:
-        """Note what was popped by these requests."""
+        """Note the messages that these requests popped."""
         for opaque, group in opaques.items():
             answered = decode(answers[opaque][0]) if opaque in answers else None
             if answered is None or answered.code or answered.fields["reviveQid"] == "999":
@@ -140,13 +140,17 @@ class PopWorld(Acking):
     st.booleans(),
 )
 def test_both_paths_pop_the_same(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> None:
-    """Behind what the lane learns by."""
+    """Any plan of pops has equal results on both paths, once the lane is allowed to serve the
+    group.
+    """
     count = compare([POP, "read", *plan], cut, mode, turn)
     event(f"natively: {min(count, 16) // 4 * 4} or more")
 
 
 def test_pops_of_a_known_group_are_native() -> None:
-    """Of several queues, with what is left counted; and again behind the handler's."""
+    """Native pops read several queues, with the remaining messages counted, also after a pop by the
+    handler.
+    """
     many = {**POP, "max": 32}
     ordered = {**POP, "ordered": True, "queue": 1}
     plan = [POP, "read", POP, POP, ONE, many, {**POP, "queue": 1}, "read", "tick", ordered, POP]
@@ -154,7 +158,9 @@ def test_pops_of_a_known_group_are_native() -> None:
 
 
 def test_what_waits_in_a_retry_topic_is_the_handlers() -> None:
-    """Until nothing does; the lane learns that the topic is there."""
+    """The handler serves pops while the retry topic has messages; the lane is notified of that
+    topic.
+    """
     short = {**POP, "invisible_ms": 1_500, "max": 2}
     all_ = [{**POP, "max": 32}] * 4
     plan = [
@@ -177,9 +183,12 @@ def test_what_waits_in_a_retry_topic_is_the_handlers() -> None:
 
 
 def test_a_count_that_fell_to_nothing_keeps_its_place() -> None:
-    """What native code counted at once is one moment: nothing is forgotten in the midst of it. The
-    first message was handled twice, so that the second one counts as handled; the third is popped
-    into the same second."""
+    """Native code counts all acknowledgements of one step at the same time, so that no queue state
+    is dropped in between.
+
+    The first message was handled twice, so that the second one counts as handled; the third is
+    popped into the same second.
+    """
     short, soon = {**POP, "invisible_ms": 900}, {**POP, "invisible_ms": 1_500}
     ack = {**ONE, "pop": 0, "at": 0}
     plan = [POP, "read", 0, short, short, ack, short, short, short, POP, soon, ack, POP]
@@ -187,7 +196,7 @@ def test_a_count_that_fell_to_nothing_keeps_its_place() -> None:
 
 
 def test_an_offset_that_is_set_counts() -> None:
-    """What was committed, or is reset, between two pops is where the next one begins."""
+    """A pop begins at an offset that was committed or reset since the last pop."""
     plan = [POP, "read", POP, "commit", POP, POP, "reset", POP, POP, "behind", *[POP] * 5]
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False) >= 3
 
@@ -207,7 +216,7 @@ def compare(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> int:
             for frame in pending:
                 handle(python.world, peer, decode(frame), answers)
             for world in (native.world, python.world):
-                world.broker.pop.acks.flush()  # the turn is over
+                world.broker.pop.acks.flush()  # the turn ends
             python.world.turn()
             pending.clear()
             native.took(driven.answers, opaques)

@@ -1,7 +1,7 @@
-"""Every queue that grows is announced with its end, and its units have their tags' codes.
+"""Every queue that grows is announced with its end, and its units have their tags' hash codes.
 
-A store with each kind of queue file takes random tags, in random queues; what is announced and what
-the queue units hold is compared with a plain list.
+A store with each kind of queue file takes random tags, in random queues; the announcements and the
+queue units are compared with a plain list.
 """
 
 import tempfile

@@ -1,11 +1,10 @@
 """Groups with controllers whose replicas act while no master can be elected (RIP-32 beside RIP-44).
 
-The machines are those of the suite `group`. What is asked besides: a broker that acts writes
-nothing to its log (I11), which the suite's checkers see; it acts no more once an elected master
-serves, and that has every offset that a broker has which it can reach (I13); and without
-controllers a replica acts, if it lives. The faults are those that do not cut brokers from each
-other; in one seed of four some do, and processes stand still: there two may act at a time, and all
-agree in the end.
+The machines are those of the suite `group`. Further invariants: a broker that acts writes nothing
+to its log (I11), which the suite's checkers see; it stops acting once an elected master serves, and
+that master has every offset of the brokers that it can reach (I13); and without controllers a
+living replica acts. The faults are those that do not separate brokers; in one seed of four some do,
+and processes stand still: there two may act at a time, and all agree in the end.
 """
 
 from tests.sim.group.stories import Story
@@ -19,11 +18,11 @@ OUTAGES = 3
 """Times that all controllers are gone."""
 AWAY_MS = 12_000
 ACTS_MS = NO_MASTER_MS + 12_000
-"""Until a replica acts: the name server may take 11 s for a broker that died silently."""
+"""Time until a replica acts: the name server may take 11 s for a broker that died silently."""
 
 
 class ActingGroup(Run):
-    """One seed: outages of all controllers, and of the master meanwhile or before."""
+    """Run of one seed: outages of all controllers, and of the master meanwhile or before."""
 
     acts = True
 
@@ -32,14 +31,14 @@ class ActingGroup(Run):
         kinds = KINDS + CUTS * self.has_cuts
         super().__init__(seed, plan=plan or Plan(kinds, timeout_ms=2_000 + seed % 2 * 1_000))
         self.acted = 0
-        """How many changes of offsets were seen at a broker that acts."""
+        """Number of changes of offsets that were seen at a broker that acts."""
         self.seen: dict[str, dict] = {}
-        """The offsets of those that act."""
+        """Offsets of brokers that act."""
         self.begun: set[tuple[str, int]] = set()
         """Reigns that were looked at: brokers and epochs."""
 
     def play(self) -> Played:
-        """All of it; AssertionError and StoreError are findings."""
+        """Play the whole seed; AssertionError and StoreError are findings."""
         self.begin()
         self.until(self.is_whole, 30_000, "no whole group")
         for _ in range(OUTAGES):
@@ -58,7 +57,7 @@ class ActingGroup(Run):
         self.nemesis.pause()
 
     def _outage(self) -> None:
-        """All controllers end, and the master with them, or before, or not at all."""
+        """End all controllers, and the master with them, or before, or not at all."""
         rng = self.rng
         victims = [*self.controllers]
         if rng.random() < 0.7:
@@ -106,7 +105,7 @@ class ActingGroup(Run):
                 continue
             known = other.context.role
             assert not known.is_acting, f"{other.name} acts as {broker.name} begins to serve"
-            # One that came just now is asked while the master serves.
+            # A broker that came just now is queried while the master serves.
             if other.endpoint.address in told and not self._is_cut(broker, other):
                 for where, at in other.tables.offsets().items():
                     assert mine.get(where, -1) >= at or where in self.clerk.set_back, (
@@ -126,5 +125,5 @@ class ActingStory(Story, ActingGroup):
 
 
 def run_seed(seed: int) -> Played:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return ActingGroup(seed).play()

@@ -1,8 +1,8 @@
-"""Consumers in order of the suite of acting replicas: each asks for the same queue's lock.
+"""Orderly consumers in the suite of acting replicas: each requests the lock of the same queue.
 
-Owns what a client believes, as unmodified ones do: it holds a queue for a while after an answer
-that says so, and until one that does not. At most one client may believe that (I17), in groups with
-lockInStrictMode, whatever happens to brokers and network.
+Owns the client's belief, like that of unmodified clients: it holds a queue for a while after a
+confirmed lock, until a refusal. At most one client may hold it (I17), in groups with
+lockInStrictMode, with any trouble of brokers and network.
 """
 
 import random
@@ -24,7 +24,7 @@ BELIEF_MS: Final = 10_000
 """Clients have 30 s; so all else that is about locks is that much shorter, too."""
 YOUNG_MS: Final = 11_500
 TIMEOUT_MS: Final = 1_000
-"""Of a client's question (RocketMQ's clients: 1 s)."""
+"""Timeout of a client's request (RocketMQ's clients: 1 s)."""
 
 
 class Locker(Process):
@@ -33,7 +33,7 @@ class Locker(Process):
     def __init__(self, group: "Run", name: str, others: list["Locker"]) -> None:
         self.rng = random.Random(f"{name} {group.seed}")
         self.until_ms = 0
-        """Up to when it believes that it holds the queue."""
+        """Time until which it believes that it holds the queue."""
         self.grants = 0
         self._others = others
         super().__init__(group, name)

@@ -1,7 +1,7 @@
-"""The machines of a group whose replicas act: name servers, brokers, and consumers that commit.
+"""Machines of a group whose replicas act: name servers, brokers, and consumers that commit.
 
-A broker is made of the real parts, as its process ties them together; so are name servers. What
-must hold is in `model.py`.
+Brokers and name servers are made of the real parts, connected as in their processes. The invariants
+are in `model.py`.
 """
 
 from collections.abc import Generator
@@ -72,8 +72,10 @@ TEXT = (
 
 
 class NameMachine(Process):
-    """A name server. It keeps nothing. An old one, as of RocketMQ 4, never answers what it does not
-    know, and reads no field that it does not know."""
+    """A name server, which stores nothing.
+
+    An old one, as of RocketMQ 4, never answers unknown requests, and ignores unknown fields.
+    """
 
     port = 9876
 
@@ -131,7 +133,7 @@ class Member(Process):
         self.work = QueuedDisk(group.rng)
         self.wire: Wire
         self.log_end = 0
-        """Where its log ended when it was last looked at."""
+        """End of its log at the last look."""
 
     # Its life
 
@@ -213,21 +215,21 @@ class Member(Process):
         self.context = None
         self.group.model.ended(self)
 
-    # What asks other nodes for its replication
+    # Requests to other nodes, for its replication
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
         return self.endpoint.call(address, request, timeout_ms)
 
     def pause(self) -> Later[None]:
-        """Until the next tick."""
+        """Wait until the next tick."""
         later: Later[None] = Later()
         self._paused.append(later)
         return later
 
     async def stop(self) -> None:
-        """Its machine ends what is under way."""
+        """No-op: the machine ends pending requests."""
 
-    # What it does by itself
+    # Periodic work
 
     def on_tick(self, now_ms: int) -> None:
         assert self.context is not None, "it is up"
@@ -261,7 +263,7 @@ class Member(Process):
         return super().turn()
 
     def look(self) -> None:
-        """What it has beside what it had before."""
+        """Compare its state with the earlier one."""
         if self.context is not None:
             self.group.model.look(self)
 
@@ -347,7 +349,9 @@ class Reader(Process):
         self.is_busy, self._next_ms, self.address = False, 0, ""
         self.queue_id = int(self.name[-1])
         self.position = 0
-        """Up to where it has read; it never commits less in one life of the topic and its group."""
+        """Offset up to which it has read; it never commits less in one life of the topic and its
+        group.
+        """
         self._life: Life = (0, 0)
 
     def on_tick(self, now_ms: int) -> None:
@@ -429,7 +433,7 @@ class Reader(Process):
 
 
 def finished(answer: Any) -> Any:
-    """The answer, of one that comes in steps."""
+    """The final response of a handler that works in steps."""
     while isinstance(answer, Generator):
         try:
             next(answer)

@@ -1,9 +1,9 @@
-"""What must hold in a group whose replicas act (I11, I13, I17).
+"""Invariants of a group whose replicas act (I11, I13, I17).
 
-Offsets of one group only grow here. Every broker's own do as long as it lives; a master that begins
-to serve has what each replica has that acted and is known to name servers (I13); in seeds without
-cuts at most one broker keeps progress at a time, and so gives locks (I17); a replica's log grows by
-what its master sends alone (I11).
+Offsets of one group only grow here. They never decrease at a broker as long as it lives; a master
+that begins to serve has the offsets of each replica that acted and is known to name servers (I13);
+in seeds without cuts at most one broker keeps progress at a time, and so gives locks (I17); a
+replica's log grows only by its master's bytes (I11).
 """
 
 from typing import TYPE_CHECKING
@@ -20,27 +20,27 @@ Where = tuple[int, int]
 
 
 class Model:
-    """See the module."""
+    """Expected state of a group (see the module)."""
 
     def __init__(self, group: "Run") -> None:
         self.acked = 0
         """Commits that were acknowledged."""
         self.acted = 0
-        """How many of them by a replica that acts."""
+        """Number of commits that an acting replica acknowledged."""
         self.grants = 0
         """Locks that clients were given by a majority."""
         self.ends = 0
         self.returns = 0
-        """How often a master began to serve."""
+        """Number of times that a master began to serve."""
         self._group = group
         self._has: dict[str, dict[int, int]] = {}
         self._lives: dict[str, int] = {}
         self._acts: set[str] = set()
-        """Replicas that act."""
+        """Names of the replicas that act."""
         self._served: set[str] = set()
         """Masters that served in this life."""
         self._asked: dict[tuple[Life, int], int] = {}
-        """Up to where consumers committed, in each life of the topic and their group, and queue."""
+        """Highest commits of consumers, by life of the topic and their group, and queue."""
         self._dropped: dict[tuple[str, int], int] = {}
         """Addresses and queues: for how many deletions an offset went, or went back."""
         self._drops: dict[tuple[str, int], int] = {}
@@ -48,16 +48,16 @@ class Model:
         self._hopeful: set[str] = set()
         """Masters that did not serve in their last life: replicas wait for them for a while."""
 
-    # What brokers do
+    # Events of brokers
 
     def begins(self, broker: "Member") -> None:
-        """A process."""
+        """Note the start of a process."""
         address = broker.endpoint.address
         self._has[address] = offsets_of(broker)
         self._lives[address] = self._lives.get(address, 0) + 1
 
     def ended(self, broker: "Member") -> None:
-        """It is gone; offsets since it was last saved may be."""
+        """Note the end of a process, which may lose offsets since the last save."""
         self.ends += 1
         self._acts.discard(broker.name)
         (self._hopeful.discard if broker.name in self._served else self._hopeful.add)(broker.name)
@@ -65,7 +65,7 @@ class Model:
         self._has.pop(broker.endpoint.address, None)
 
     def look(self, broker: "Member") -> None:
-        """After everything that it did."""
+        """Check a broker after each of its events."""
         context = broker.context
         assert context is not None, "it is up"
         now, before = offsets_of(broker), self._has.get(broker.endpoint.address, {})
@@ -100,7 +100,9 @@ class Model:
         broker.log_end = end
 
     def _begins_to_act(self, broker: "Member", now: dict[int, int]) -> None:
-        """It has what another replica has that acted before, and the topics of its log (R20)."""
+        """Check a replica that begins to act: it has the offsets of the one that acted before, and
+        the topics of its log (R20).
+        """
         context = broker.context
         missing = set(context.store.topics()) - context.topics.all().keys()
         missing -= context.store.deletions.going
@@ -130,7 +132,7 @@ class Model:
 
     @property
     def _operator(self) -> "Operator | None":
-        """Deletes what the consumers here use."""
+        """The operator, if it deletes the topic of these consumers."""
         operator = self._group.operator
         return operator if operator is not None and operator.remakes.topic == "T" else None
 
@@ -162,7 +164,7 @@ class Model:
         return operator.is_sure and len(set(map(operator.deletion.life_of, brokers))) == 1
 
     def _check_bounds(self, broker: "Member", now: dict[int, int]) -> None:
-        """Nothing of a former life counts at a broker that keeps progress."""
+        """Check that a broker that keeps progress counts no offsets of a former life."""
         operator = self._operator
         if operator is None or not operator.is_sure or operator.wants or self._group.has_cuts:
             return
@@ -175,7 +177,7 @@ class Model:
             )
 
     def serves(self, master: "Member") -> None:
-        """A master's clients are served from now on."""
+        """Check a master that begins to serve clients."""
         self.returns += 1
         self._served.add(master.name)
         if self._group.has_cuts:
@@ -193,7 +195,10 @@ class Model:
                 )
 
     def quiet(self) -> None:
-        """Nothing came, went or was cut for QUIET_MS. What no name server says is not known."""
+        """Check a group without an event for QUIET_MS.
+
+        Brokers that no name server reports are unknown.
+        """
         if not any(one.up for one in self._group.names):
             return
         up = [one for one in self._group.brokers if one.context is not None]
@@ -213,10 +218,12 @@ class Model:
                         f"{master.name} has {mine} after a while, {other.name} has {at} (I13)"
                     )
 
-    # What consumers see
+    # Events of consumers
 
     def bound(self, address: str, queue_id: int) -> tuple[tuple[int, int], int]:
-        """What a broker has, as a question for it leaves, and in which of its lives."""
+        """Lower bound of the response to a request that leaves now: the broker's life and its
+        offset.
+        """
         return self._life(address, queue_id), self._has.get(address, {}).get(queue_id, -1)
 
     def _life(self, address: str, queue_id: int) -> tuple[int, int]:
@@ -226,13 +233,13 @@ class Model:
     def answered(
         self, address: str, queue_id: int, bound: tuple[tuple[int, int], int], at: int
     ) -> None:
-        """Where a group is. In one life of a broker it is where it was, or behind that."""
+        """Check a response with an offset: in one life of a broker offsets never decrease."""
         life, least = bound
         if self._life(address, queue_id) == life:
             assert at >= least, f"{address}: {least} of queue {queue_id} became {at} (I13)"
 
     def asks(self, life: Life, queue_id: int, to: int) -> None:
-        """A commit leaves."""
+        """Note that a commit leaves."""
         self._asked[life, queue_id] = max(self._asked.get((life, queue_id), 0), to)
 
     def committed(self, address: str, queue_id: int, to: int) -> None:
@@ -244,7 +251,7 @@ class Model:
         self.acted += broker.context.role.is_acting
 
     def settled(self) -> None:
-        """Trouble is over since long: all have the same."""
+        """Check long after all trouble that all brokers have the same offsets."""
         tables = [offsets_of(one) for one in self._group.brokers]
         assert all(one == tables[0] for one in tables), f"offsets differ: {tables}"
         master, *replicas = self._group.brokers
@@ -261,7 +268,9 @@ class Model:
 
 
 def _waits(broker: "Member") -> bool:
-    """Whether it heard that its master comes, or asks once more, which died then."""
+    """Whether a replica waits for its master: it was notified of its return, or requests
+    it again.
+    """
     assert broker.context is not None, "it is up"
     return broker.replicating.acting.seat._coming_until_ms > broker.clock.now_ms
 

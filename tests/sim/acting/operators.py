@@ -1,8 +1,8 @@
 """An operator in a group whose replicas act: deletes a topic, or its group with the offsets, at all
-masters, makes both again, and lowers and raises the queues of the topic.
+masters, creates both again, and lowers and raises the queues of the topic.
 
-Owns when that is done, and in which order. Clients wait meanwhile, so that each request belongs to
-one life. It must never decide what has to hold afterwards: the model and the clients do.
+Owns the times and the order of its acts. Clients wait meanwhile, so that each request belongs to
+one life. It must never decide the expected results: the model and the clients do.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SALT: Final = 0x0AC7
 BEGINS_MS: Final = 10_000
 PAUSE_MS: Final = 6_000
-"""At most, between two acts."""
+"""Maximum pause between two acts."""
 QUEUES: Final = 2
 
 
@@ -39,9 +39,9 @@ class Operator(Process):
         self.remakes = Remakes(group.seed, SALT, topic, consumers, QUEUES, 1.0)
         self.deletion = LastDeletion(topic, consumers)
         self.asked = 0
-        """How many deletions were asked for."""
+        """Number of requested deletions."""
         self.acts: Final[dict[Remake, int]] = dict.fromkeys(Remake, 0)
-        """How often each act was done."""
+        """Number of times that each act was done."""
         self.unaware_acts = 0
         """Steps in which a replica acted that had not copied the last deletion."""
         self.is_patient: Final = self.remakes.rng.random() < 0.4
@@ -49,18 +49,18 @@ class Operator(Process):
         self.wants = False
         """Whether clients wait: it acts, or is about to."""
         self.rests = False
-        """Whether it deletes nothing any more."""
+        """Whether it deletes nothing for the rest of the run."""
         self._may_have_less = False
         """Whether the topic may have fewer queues than messages lie in."""
         self._next_ms = BEGINS_MS
         self._busy = False
         self._left: list[tuple[str, Command]] = []
-        """What is to be asked, and where."""
+        """Pending requests with their addresses."""
         self._act: Remake | None = None
 
     @property
     def is_sure(self) -> bool:
-        """Whether no deletion may be on its way. The master that is back knows what it deleted."""
+        """Whether no deletion may be on its way. A master that is back knows its own deletions."""
         return self.deletion.is_sure
 
     @property
@@ -69,7 +69,7 @@ class Operator(Process):
         return self._busy or (self.is_patient and bool(self.deletion.unaware))
 
     def look(self) -> None:
-        """After each step of the group."""
+        """Count acting replicas without the last deletion, after each step of the group."""
         brokers = [one for one in self.group.brokers if one.up]
         acting = [one for one in brokers if one.context.role.is_acting]
         self.unaware_acts += self.deletion.look(acting)

@@ -35,7 +35,7 @@ def writes_by_an_acting_master(patch: Patch) -> None:
 
 
 def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
-    """What another broker has counts, also if it is older (as in RocketMQ)."""
+    """Offsets of another broker are taken over even if they are older (as in RocketMQ)."""
 
     def take(self: Adoption, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
         self._tables.committed.put(pair, queue_id, at)
@@ -49,12 +49,12 @@ def every_broker_keeps_progress(patch: Patch) -> None:
 
 
 def a_master_serves_at_once(patch: Patch) -> None:
-    """It does not ask its replicas."""
+    """A master serves without a request to its replicas."""
     patch.setattr(ReplicationConfig, "waits_to_lead", property(lambda self: False))
 
 
 def a_replica_acts_beside_its_master(patch: Patch) -> None:
-    """What name servers say decides alone, until they know the master (as in RocketMQ)."""
+    """A replica acts until the name servers know the master (as in RocketMQ)."""
     patch.setattr(Seat, "master_comes", lambda self, number: None)
     init = Seat.__init__
 
@@ -66,12 +66,14 @@ def a_replica_acts_beside_its_master(patch: Patch) -> None:
 
 
 def name_servers_are_believed_at_once(patch: Patch) -> None:
-    """Also one that has just started."""
+    """Name servers are trusted at once, including those that have just started."""
     patch.setattr(GroupMembers, "are_settled", property(lambda self: True))
 
 
 def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
-    """And never answer, so that no broker knows the members of the group."""
+    """Old name servers get new requests, which they never answer, so that no broker knows the
+    members of the group.
+    """
     answered = GroupMembers._answered
 
     def stays(self: GroupMembers, address: str, server: Any, answer: Any) -> None:
@@ -82,12 +84,14 @@ def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
 
 
 def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:
-    """What a replica took meanwhile stays there."""
+    """A master whose requests failed does not repeat them: offsets that a replica took
+    stay there.
+    """
     patch.setattr(ActingGroup, "_ask_again", lambda self, why: None)
 
 
 def offsets_are_not_asked_for(patch: Patch) -> None:
-    """A master hears its replicas, and takes nothing over."""
+    """A master notifies its replicas, but takes over no offsets."""
 
     def nothing(self: PreOnline, name: str, former: object) -> Any:
         yield from ()
@@ -101,17 +105,19 @@ def another_replica_is_not_asked(patch: Patch) -> None:
 
 
 def who_acts_lacks_topics(patch: Patch) -> None:
-    """Those that its master had made since it was last asked for them."""
+    """An acting replica lacks topics that its master created after the last copy."""
     patch.setattr(MetadataFollower, "add_stored", lambda self, now_ms: None)
 
 
 def who_comes_later_is_not_asked(patch: Patch) -> None:
-    """By a broker that serves already: a replica that was away, with newer offsets."""
+    """A serving master does not query a replica that comes later with newer offsets."""
     patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
 
 
 def a_replica_waits_for_a_master_that_was_there(patch: Patch) -> None:
-    """It does not hear that its master serves, and does not act when that dies soon after."""
+    """A replica is not notified that its master serves, and does not act when the master dies soon
+    after.
+    """
     patch.setattr(ActingGroup, "master_serves", lambda self, number: None)
 
 
@@ -127,19 +133,22 @@ def a_lock_is_one_brokers_word(patch: Patch) -> None:
 
 
 def a_broker_forgets_locks_and_votes(patch: Patch) -> None:
-    """One that has just started counts as one that knows (as in RocketMQ)."""
+    """A lock quorum counts a broker that has just started (as in RocketMQ)."""
     patch.setattr(LockQuorum, "is_young", property(lambda self: False))
 
 
 def what_a_replica_did_in_a_former_life_counts(patch: Patch) -> None:
-    """It acted before it had copied that its master deleted the topic, or the group (as in
-    RocketMQ)."""
+    """Offsets of a replica count that acted before it had copied the deletion of the topic or the
+    group (as in RocketMQ).
+    """
     nothing = Former(frozenset(), frozenset())
     patch.setattr(FormerLives, "now", lambda self: nothing)
 
 
 def offsets_of_a_former_life_stay_at_replicas(patch: Patch) -> None:
-    """Where the topic, or the group, was made again before a replica looked (as in RocketMQ)."""
+    """Replicas keep offsets of a topic or group that was created again before they looked (as in
+    RocketMQ).
+    """
     remove_topic, remove_group = OffsetTable.remove_topic, OffsetTable.remove_group
 
     def of_topic(self: OffsetTable, topic: str, deleted_ms: int = 0) -> None:
@@ -158,7 +167,7 @@ REMADE_BUGS: list[Plant] = [
     what_a_replica_did_in_a_former_life_counts,
     offsets_of_a_former_life_stay_at_replicas,
 ]
-"""Of seeds with an operator."""
+"""Bugs that need seeds with an operator."""
 
 BUGS: list[Plant] = [
     writes_by_an_acting_master,

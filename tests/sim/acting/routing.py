@@ -1,4 +1,4 @@
-"""Where clients of the suite of acting replicas find the master of a group."""
+"""Search of the clients in the suite of acting replicas for the master of a group."""
 
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -7,13 +7,16 @@ from turbopump.net.wire.route import TopicRouteData
 
 
 def route_request(topic: str = "T") -> Command:
-    """To a name server."""
+    """Route request for a name server."""
     return new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic))
 
 
 def address_of(answer: Command | str, group: str = "broker") -> str:
-    """Of the broker with the id 0, which may be a replica that acts. Old name servers show none as
-    that: clients try one of the others. "" if there is none."""
+    """Address of the broker with id 0, which may be an acting replica.
+
+    Old name servers show no acting replica as id 0: clients then try the lowest id. "" if there is
+    no broker.
+    """
     if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
         return ""
     for each in TopicRouteData.decode(answer.body).broker_datas:

@@ -1,9 +1,9 @@
 """One seed of the suite of acting replicas (RIP-32): a master, one or two replicas, one or two name
-servers, consumers that commit; kills, returns, stops of processes and cuts of the network.
+servers, consumers that commit; kills, restarts, pauses of processes and cuts of the network.
 
-In virtual time, the real parts of brokers and name servers. A seed without cuts has one broker that
-keeps progress at any time; one with cuts has to agree in the end. In every third seed
-locks are a majority's, and two consumers want the same one.
+In virtual time, with the real parts of brokers and name servers. A seed without cuts has one broker
+that keeps progress at any time; one with cuts has to agree in the end. In every third seed locks
+need a majority, and two consumers request the same one.
 """
 
 import random
@@ -32,26 +32,26 @@ TICK_MS = 100
 PLAY_MS = 40_000
 SETTLE_MS = 30_000
 QUIET_MS = 5_000
-"""Without trouble for so long, those act that should, and what one broker knows its master does."""
+"""Time without trouble after which the right brokers act, and the master has the offsets of all."""
 STILL_MS = 9_000
-"""A replica acts for a master that stands still for so long."""
+"""Pause of a master after which a replica acts for it."""
 OLD_QUIET_MS = 12_000
-"""With old name servers: that they are old is found out anew when one was away."""
+"""QUIET_MS with old name servers: brokers detect again that a server is old after it was away."""
 
 
 class Disks:
-    """All disks of the group."""
+    """All disks of the group, compared as one."""
 
     def __init__(self, run: "Run") -> None:
         self._run = run
 
     def digest(self) -> str:
-        """A hash of what is on them."""
+        """Hash of the disks' contents."""
         return " ".join(one.disk.digest()[:8] for one in self._run.brokers)
 
 
 class Run:
-    """One seed."""
+    """Run of one seed."""
 
     start_ms = START_MS
     remade: tuple[str, str] | None = (TOPIC, READERS)
@@ -71,14 +71,15 @@ class Run:
         self.names = [NameMachine(self, f"names-{n}") for n in range(rng.choice((1, 1, 2)))]
         count = rng.choice((2, 2, 3))
         self.total = rng.choice((1, count))
-        """What brokers know of how many they are."""
+        """Number of brokers in the group by the brokers' configuration."""
         self.is_calm = seed % 4 == 2
-        """Whether trouble comes seldom, so that what has to happen after it can be seen; and
-        consumers rest now and then, so that they do not hide it."""
+        """Whether trouble is rare, so that its consequences can be seen; consumers also pause at
+        times, so that they do not hide them.
+        """
         self.has_old_names = seed % 8 in (5, 6)
         """Whether name servers are RocketMQ 4's."""
         self.is_strict = seed % 3 == 1
-        """Whether locks are those of a majority."""
+        """Whether locks need a majority."""
         self.total = count if self.is_strict else self.total
         self.brokers = [Member(self, number) for number in range(count)]
         self.readers = [Reader(self, f"reader-{n}") for n in range(2)]
@@ -90,16 +91,16 @@ class Run:
         self.disk = Disks(self)
         self._back: dict[str, int] = {}
         self._troubled_ms = 0
-        """When something last came or went."""
+        """Time of the last change of a machine."""
 
     @property
     def machines(self) -> list:
-        """All of them."""
+        """All machines of the group."""
         operators = [] if self.operator is None else [self.operator]
         return [*self.names, *self.brokers, *self.readers, *self.lockers, *operators]
 
     def play(self) -> Model:
-        """All of it; AssertionError is a finding."""
+        """Play the whole seed; AssertionError is a finding."""
         with patch.object(lock_quorum, "YOUNG_MS", YOUNG_MS):
             return self._play()
 
@@ -134,7 +135,7 @@ class Run:
     def come_later(self) -> None:
         """A replica that acted comes back when its master serves already, and has a commit that no
         consumer repeats."""
-        self.has_cuts = True  # what counts is the end
+        self.has_cuts = True  # only the end is checked
         self._begin_story()
         master, *replicas = self.brokers
         master.crash(power=False)
@@ -155,7 +156,7 @@ class Run:
         self.model.settled()
 
     def _begin_story(self) -> None:
-        """All are there, and no consumer commits any more."""
+        """Start all machines, and pause the consumers."""
         for one in self.machines:
             one.start()
         self._pass(8_000)
@@ -183,7 +184,7 @@ class Run:
         return [self.brokers[0]]
 
     def clients(self) -> list:
-        """All users of what the operator deletes."""
+        """All users of the operator's topic and group."""
         return self.readers
 
     def is_served(self) -> bool:
@@ -207,14 +208,16 @@ class Run:
         """The topic is about to be deleted, if it `is_gone`, or the group."""
 
     def is_unsure(self) -> None:
-        """Nothing is known of a life of the topic any more."""
+        """Drop the knowledge about lives of the topic."""
 
     def route(self, topic: str = TOPIC) -> Command:
-        """To a name server; a topic that may not be there has the route of all new topics."""
+        """Route request for a name server; a topic that may be missing has the route of
+        new topics.
+        """
         return route_request(topic if self.operator is None else "TBW102")
 
     def knows(self, broker: Any, topic: str, consumers: str, queues: int) -> None:
-        """That broker has topic and group as it starts; what an operator deletes, for once."""
+        """Give a starting broker its topic and group; those that an operator deletes only once."""
         if self.operator is not None and (broker.name, topic) in self._made:
             return
         self._made.add((broker.name, topic))
@@ -230,7 +233,7 @@ class Run:
         up = [one for one in self.brokers if one.up]
         acting = [one for one in up if one.context.role.is_acting]
         if self.is_calm and acting and draw < 0.3:
-            # It has what no other broker has, and comes back behind its master.
+            # It has offsets that no other broker has, and comes back after its master.
             self._end(acting[0], 3_000, at_least_ms=6_000)
             self._back[self.brokers[0].name] = self.now_ms
             return
@@ -304,7 +307,7 @@ class Run:
 
 
 def run_seed(seed: int) -> Model:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()
 
 

@@ -1,4 +1,4 @@
-"""Groups with controllers whose replicas act: stories, seeds that hold, and bugs that they find."""
+"""Groups with controllers whose replicas act: stories, seeds that hold, and planted bugs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,12 +22,12 @@ HELD = (78,)
 
 
 def an_elected_master_does_not_ask(patch: Patch) -> None:
-    """It serves at once: who acts hears of it from the name servers, or its controllers."""
+    """An elected master serves at once, without a request to acting replicas."""
     patch.setattr(ActingGroup, "elected", lambda self, reign: False)
 
 
 def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
-    """It stops, and is not asked what it took."""
+    """Offsets committed to an acting replica are not taken over when it stops."""
 
     def nothing(self: ElectedPreOnline, name: str, former: object) -> Any:
         yield from ()
@@ -37,12 +37,12 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
 
 
 def who_acts_hears_no_master(patch: Patch) -> None:
-    """It acts on beside the one that is elected."""
+    """An acting replica goes on beside the elected master."""
     patch.setattr(Seat, "master_comes", lambda self, number: None)
 
 
 def who_acts_leads(patch: Patch) -> None:
-    """It begins a reign of its own, and writes (R38)."""
+    """An acting replica begins a term of its own, and writes (R38)."""
     changed = ActingGroup._seat_changed
 
     def leads(self: ActingGroup) -> None:
@@ -56,7 +56,9 @@ def who_acts_leads(patch: Patch) -> None:
 
 
 def a_replica_that_may_not_be_elected(seed: int) -> None:
-    """It is outside of the set whose only member is gone, acts, and hears when that is back."""
+    """A replica outside of the set acts while the set's only member is gone, and stops when the
+    member is back.
+    """
     story = ActingStory.whole(seed)
     replicas, master = story.replicas, story.master
     for one in replicas:
@@ -80,7 +82,7 @@ BUGS: dict[Plant, Callable[[int], object]] = {
     who_acts_hears_no_master: a_replica_that_may_not_be_elected,
     who_acts_leads: run_seed,
 }
-"""With the story that finds them."""
+"""Planted bugs, each with the story that finds it."""
 
 
 def test_elected_groups() -> None:
@@ -124,7 +126,9 @@ def told(story: ActingStory, broker: GroupBroker, ask: Callable[[], None]) -> No
 
 
 def test_without_controllers_and_master_a_replica_acts() -> None:
-    """Until they are back and elect one: it has what was committed meanwhile."""
+    """Without controllers and master a replica acts until a master is elected, which has the
+    offsets committed meanwhile.
+    """
     story = ActingStory.whole()
     master, epoch = story.master, story.journal.role.epoch
     for one in (*story.controllers, master):
@@ -140,7 +144,9 @@ def test_without_controllers_and_master_a_replica_acts() -> None:
 
 
 def test_a_master_without_a_lease_acts() -> None:
-    """It writes nothing, and keeps offsets and locks, while its replicas follow it."""
+    """A master without a lease writes nothing, but keeps offsets and locks, while its replicas
+    follow it.
+    """
     story = ActingStory.whole()
     master = story.master
     for one in story.controllers:

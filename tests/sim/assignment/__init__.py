@@ -1,1 +1,1 @@
-"""Groups whose brokers share out the queues: real coordinators, simulated members and networks."""
+"""Groups whose brokers assign queues: real coordinators, simulated members and networks."""

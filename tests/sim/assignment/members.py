@@ -1,7 +1,7 @@
-"""A consumer as RocketMQ's: heartbeats to all brokers, a rebalance by any broker's answer.
+"""A consumer like RocketMQ's: heartbeats to all brokers, a rebalance by any broker's response.
 
-Owns what a member believes it has, and when it asks. It must never know what is right: the suite
-does.
+Owns the queues that a member takes for its own, and the times of its requests. It must never know
+the right assignment: the suite does.
 """
 
 import json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP, TOPIC = "G", "T"
 HEARTBEAT_MS: Final = 5_000
 PAUSE_MS: Final = 1_000
-"""Between two rebalances at least (RebalanceService.minInterval)."""
+"""Minimum interval of rebalances (RebalanceService.minInterval)."""
 PERIOD_MS: Final = 20_000
 TIMEOUT_MS: Final = 3_000
 
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 class Link:
-    """One connection of a member, as a broker writes to it."""
+    """One connection of a member, with the interface that a broker uses."""
 
     def __init__(self, member: "SimMember") -> None:
         self.member = member

@@ -11,7 +11,7 @@ from turbopump.net.allocation import strategies
 
 
 def queues_are_given_to_both_at_once(patch: Patch) -> None:
-    """As RocketMQ does."""
+    """A moved queue is given to its new owner before the old one released it (as in RocketMQ)."""
     begin = Settling.begin
 
     def gives(self: Settling, shares: Any, now_ms: int, handover_ms: int) -> None:
@@ -22,17 +22,17 @@ def queues_are_given_to_both_at_once(patch: Patch) -> None:
 
 
 def sticky_is_average(patch: Patch) -> None:
-    """Balanced, and moves what need not move."""
+    """STICKY is balanced, but moves more queues than necessary."""
     patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.averagely)
 
 
 def each_broker_decides(patch: Patch) -> None:
-    """There is no coordinator."""
+    """Each broker decides for itself, without a coordinator."""
     patch.setattr(KnownRoute, "coordinator", lambda self: None)
 
 
 def the_largest_name_coordinates_for_some(patch: Patch) -> None:
-    """Two brokers take different ones for the coordinator."""
+    """Two brokers take different brokers for the coordinator."""
     calls: list[None] = []
 
     def coordinator(self: KnownRoute) -> GroupCoordinator:
@@ -44,7 +44,7 @@ def the_largest_name_coordinates_for_some(patch: Patch) -> None:
 
 
 def a_member_that_left_keeps_its_queues(patch: Patch) -> None:
-    """Nothing is free before the hand-over is over, nor then."""
+    """Queues of a member that left are never free, not even after the hand-over time."""
     patch.setattr(Settling, "leave", lambda self, member, now_ms: set())
     patch.setattr(Settling, "is_due", lambda self, now_ms: False)
 

@@ -1,10 +1,10 @@
-"""One seed of the assignment suite: brokers share out the queues of a topic to members that join,
-leave, crash, sleep and lose what is sent, while brokers crash and come back and queues are added.
+"""One seed of the assignment suite: brokers assign the queues of a topic to members that join,
+leave, crash, sleep and lose requests, while brokers crash and come back and queues are added.
 
-What must hold (I17 as far as it is assignment's, I18): where nothing is late or lost, no queue has
-two owners for longer than messages take; no assignment moves more queues than balance needs; when
-all has settled each queue has one owner, the shares are balanced, and members hold what the
-coordinator decided.
+Invariants (the assignment's part of I17, and I18): where no message is late or lost, no queue has
+two owners for longer than messages take; no assignment moves more queues than balance needs; in the
+end each queue has one owner, the shares are balanced, and members hold the coordinator's
+assignment.
 """
 
 import hashlib
@@ -40,22 +40,23 @@ from turbopump.spark.rebalance.measures import measure, parse
 
 BEGIN_MS: Final = 1_700_000_000_000
 EXPIRED_MS: Final = 16_000
-"""A connection without heartbeats for so long is closed."""
+"""Time without heartbeats after which a connection is closed."""
 TROUBLE_MS: Final = 90_000
 QUIET_MS: Final = 75_000
 """Longer than a broker counts members as present that did not come back, and any period."""
 OVERLAP_MS: Final = 60
-"""Two answers on their way at once."""
+"""Permitted time with two owners: two responses on their way at once."""
 AFTERMATH_MS: Final = 40_000
-"""For so long after a trouble two owners are its consequence; and they are so for no longer than
-this: the longest sleep, and the time until a member asks."""
+"""Time after a trouble in which two owners are its consequence, and their maximum: the longest
+sleep, and the time until a member's next request.
+"""
 CALM = ("join", "leave", "crash", "queues")
 TROUBLES = ("sleep", "loss", "broker")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a seed leaves to be counted."""
+    """Counts of a played seed."""
 
     acked: int = 0
     ends: int = 0
@@ -63,7 +64,7 @@ class Outcome:
 
 
 class Node:
-    """One broker: its real parts of the assignment, for as many lives as it has."""
+    """One broker: its real parts of the assignment, through all its lives."""
 
     def __init__(self, run: "Run", name: str, queues: int) -> None:
         self.run = run
@@ -74,7 +75,7 @@ class Node:
         self.alive = False
         self.lines: list[str] = []
         self.answered_ms = 1 << 60
-        """When it first gave a member queues."""
+        """Time at which it first gave a member queues."""
         self.start()
 
     def start(self) -> None:
@@ -123,7 +124,7 @@ class Node:
         run.at(run.now_ms + 100, self._while(self.life, self._tick))
 
     def crash(self) -> None:
-        """As by a power cut."""
+        """End the broker as a power cut does."""
         self.alive = False
         self.gather()
         self.disk.end()
@@ -170,7 +171,7 @@ class Node:
 
 
 class Run:
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -278,7 +279,7 @@ class Run:
         return self.now_ms + self.rng.randrange(1, 15)
 
     def _route(self) -> TopicRouteData:
-        """What the name server says: of a broker that died it knows at once."""
+        """Route from the name server, without brokers that died."""
         alive = [node for node in self.nodes.values() if node.alive]
         return TopicRouteData(
             [QueueData(node.name, node.queues, node.queues, 6) for node in alive],
@@ -291,7 +292,7 @@ class Run:
             work()
         self.now_ms = end_ms
 
-    # What happens
+    # Events
 
     def _join(self) -> None:
         name = f"c{self.rng.randrange(40):02}"
@@ -334,10 +335,10 @@ class Run:
         self.troubled_ms = max(self.troubled_ms, end_ms)
         return end_ms
 
-    # What must hold
+    # Checks
 
     def held(self, member: SimMember, places: set[Place]) -> None:
-        """A member holds these from now on."""
+        """Note the queues that a member holds now."""
         self.outcome.acked += 1
         for place in member.held - places:
             owners = self._owners[place]
@@ -370,7 +371,7 @@ class Run:
             check_lines(node)
 
     def digest(self) -> str:
-        """What is on the disks."""
+        """Hash of the disks' contents."""
         found = [node.disk.digest() for node in self.nodes.values()]
         return hashlib.blake2b(json.dumps(found).encode(), digest_size=8).hexdigest()
 
@@ -386,5 +387,5 @@ def check_lines(node: Node) -> None:
 
 
 def run_seed(seed: int) -> Outcome:
-    """Play a seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()

@@ -1,7 +1,6 @@
-"""When the timers and delayed messages of a group are due, and that none comes before its time.
+"""Due times of a group's timers and delayed messages, and the check that none is delivered early.
 
-Read from the records themselves, apart from what delivers them. Used by the suites of groups:
-reminders, and the seeds of `ha` that carry timers.
+They are read from the records themselves, apart from the code that delivers them.
 """
 
 from tests.sim.ha.checkers import LogFiles, Parsed, records
@@ -16,7 +15,7 @@ LEVELS_MS = BrokerConfig().delay_levels_ms
 
 
 class DueTimes:
-    """Of all messages that some broker has taken, by their bodies."""
+    """Due times of all messages that some broker has taken, by their bodies."""
 
     def __init__(self, topic: str) -> None:
         """`topic` is where they are delivered."""
@@ -24,8 +23,10 @@ class DueTimes:
         self._topic = topic
 
     def note(self, log: LogFiles, start: int, stop: int, wall_ms: int) -> None:
-        """A broker by whose clock it is `wall_ms` made those records just now. What it wrote down
-        may be later: times of a log do not go back."""
+        """Note records that a broker with clock `wall_ms` made just now.
+
+        Their store times may be later: times of a log do not decrease.
+        """
         for one in _records(log, start, stop):
             properties, topic = decode_properties(one.properties), one.key[0]
             if topic == TIMER_TOPIC and "TIMER_ROLL_TIMES" not in properties:
@@ -41,7 +42,7 @@ class DueTimes:
             self.due_ms[one.body] = min(due_ms, self.due_ms.get(one.body, due_ms))
 
     def check(self, name: str, log: LogFiles, start: int, stop: int, wall_ms: int) -> None:
-        """A broker by whose clock it is `wall_ms` has delivered those records."""
+        """Check records that a broker with clock `wall_ms` has delivered."""
         for one in _records(log, start, stop):
             due_ms = self.due_ms.get(one.body)
             if one.key[0] != self._topic or due_ms is None:
@@ -53,7 +54,7 @@ class DueTimes:
 
 
 def bodies(store: Store, topic: str) -> list[bytes]:
-    """What consumers of a topic can read."""
+    """Bodies of the messages that consumers of a topic can read."""
     found = []
     for queue_id in store.queue_ids(topic):
         for unit in store.units(topic, queue_id, QueueOffset(0), 100_000):
@@ -64,7 +65,7 @@ def bodies(store: Store, topic: str) -> list[bytes]:
 
 
 def _records(log: LogFiles, start: int, stop: int) -> list[Parsed]:
-    """As its disk has them: a store shows those alone that are confirmed."""
+    """Records on the disk: a store shows only confirmed ones."""
     data = log.read(start, stop)
     assert len(data) == stop - start, f"{stop} is beyond the log"
     return records(data, start, log.file_size)

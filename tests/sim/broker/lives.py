@@ -1,8 +1,8 @@
-"""A broker of one over the simulated disk, which lives several times.
+"""A broker in a group of one over the simulated disk, with several lives.
 
-Owns what the suites of pops, timers and transactions have in common: the parts of a broker, its
-lives and their ends, its time, its loop's turns and the requests of one connection. What is asked,
-when, and what must hold is the suite's; it must never be known here. Called by these suites.
+Owns the common part of the suites of pops, timers and transactions: the parts of a broker, its
+lives and their ends, its time, its loop's turns and the requests of one connection. Requests, their
+times, and the invariants are the suite's; they must never be known here.
 """
 
 import random
@@ -45,11 +45,11 @@ SMALL = {
     "maxIndexNum": 40,
     "mappedFileSizeTimerLog": 65_536,
 }
-"""So that files roll, and that no file costs more than what is in it."""
+"""Configuration with small files, so that files roll and cost little."""
 
 
 class SilentLink:
-    """Of a client that is never asked anything."""
+    """Connection of a client that receives no requests."""
 
     def send(self, command: Command) -> None:
         raise AssertionError(f"the broker asks {command.code}")
@@ -59,7 +59,9 @@ class SilentLink:
 
 
 class BrokerLives(ABC):
-    """One seed: lives that end by power cuts and kills, anywhere, and one without trouble."""
+    """Run of one seed: lives that end by power cuts and kills, anywhere, and one without
+    trouble.
+    """
 
     steps_max = 60
     timer_slots = 8_000
@@ -79,42 +81,42 @@ class BrokerLives(ABC):
         self._saving = False
         self._soon: list[Callable[[], None]] = []
         self._cut: PowerCut | None = None
-        """How a life ended, if it did not end between two steps."""
+        """End of a life inside a step; None if it ended between two steps."""
 
     def configure(self, *, is_sync: bool, **keys: Any) -> None:
-        """What the broker's file says, in all its lives."""
+        """Set the broker's configuration file for all its lives."""
         values = {**SMALL, "flushDiskType": FLUSHES[is_sync], **keys}
         self.text = "".join(f"{key}={value}\n" for key, value in values.items())
 
     @property
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Time of the wall clock, which may be set."""
         return self.steady_ms + self.skew_ms
 
     @property
     def broker(self) -> BrokerContext:
-        """Its parts, while it lives."""
+        """The parts of the broker, while it lives."""
         assert self._context is not None, "it is up"
         return self._context
 
-    # What a suite adds
+    # For suites
 
     @property
     @abstractmethod
     def acked(self) -> int:
-        """What is counted as acknowledged."""
+        """Number of acknowledged requests or messages."""
 
     @abstractmethod
     def _act(self) -> None:
-        """One step: something is asked, or the disk works."""
+        """Do one step: a request, or work of the disk."""
 
     @abstractmethod
     def _serve(self) -> None:
-        """What the broker does by its clock."""
+        """Do the broker's periodic work."""
 
     @abstractmethod
     def _settle(self) -> None:
-        """The last life, without trouble: what must hold in the end."""
+        """Play and check the last life, without trouble."""
 
     def _new_link(self) -> Any:
         """The connection of a life."""
@@ -122,7 +124,7 @@ class BrokerLives(ABC):
 
     @abstractmethod
     def _ended(self, *, power: bool) -> None:
-        """A life is over."""
+        """Note the end of a life."""
 
     # Lives
 
@@ -131,7 +133,7 @@ class BrokerLives(ABC):
         self._saving = False
 
     def play(self) -> Self:
-        """All lives; AssertionError is a finding."""
+        """Play all lives; AssertionError is a finding."""
         for _ in range(self.rng.randrange(1, LIVES + 1)):
             self.disk.kill = self.rng.random() < 0.5
             try:

@@ -1,9 +1,9 @@
-"""An operator that deletes topics and groups with their offsets, and changes how many queues a
-topic has.
+"""An operator that deletes topics and groups with their offsets, and changes the number of queues
+of a topic.
 
 Owns the choice of seeds that have an operator, its requests and its random generator, so that seeds
-without it replay as before; also what is known of the last deletion, and where. It must never
-decide which messages still have to come: the suite does.
+without it replay as before; also the knowledge of the last deletion at each broker. It must never
+decide which messages are still expected: the suite does.
 """
 
 import random
@@ -18,11 +18,11 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.admin import DeleteSubscriptionGroupRequest, DeleteTopicRequest
 
 SHARE: Final = 0.3
-"""Of the seeds."""
+"""Fraction of the seeds with an operator."""
 REMADE_FROM: Final = 1_000
-"""From this seed on, the suites of replicas that act have an operator in each seed."""
+"""First seed from which the suites of acting replicas have an operator in each seed."""
 Life = tuple[int, int]
-"""When the topic and the group were deleted last, in epoch ms; 0: never."""
+"""Times of the last deletions of the topic and the group, in epoch ms; 0: never."""
 
 
 class Remake(Enum):
@@ -97,12 +97,12 @@ def queues_request(topic: str, queues: int, attributes: str = "") -> Command:
 
 
 def deletion_request(topic: str) -> Command:
-    """The topic goes."""
+    """Request to delete the topic."""
     return new_request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic))
 
 
 class Broker(Protocol):
-    """A broker of a group, and while it is up what it knows."""
+    """A broker of a group, with its state while it is up."""
 
     up: bool
 
@@ -111,12 +111,13 @@ class Broker(Protocol):
 
 
 class LastDeletion:
-    """What is known of the last deletion of a topic or its group, and at which brokers of a group:
-    these copy deletions from their master."""
+    """Knowledge of the last deletion of a topic or its group at the brokers of a group, which copy
+    deletions from their master.
+    """
 
     def __init__(self, topic: str, group: str) -> None:
         self.count = 0
-        """How often the topic or the group was surely deleted."""
+        """Number of sure deletions of the topic or the group."""
         self.is_sure = True
         """Whether no deletion may still be on its way, and none was forgotten by an election."""
         self.unaware: set[Broker] = set()
@@ -124,9 +125,9 @@ class LastDeletion:
         self._topic: Final = topic
         self._group: Final = group
         self._life: Life = (0, 0)
-        """As the master has it."""
+        """Life at the master."""
         self._topic_times = {0}
-        """When masters deleted the topic."""
+        """Times at which masters deleted the topic."""
 
     def answered(self, brokers: Iterable[Broker], *, is_done: bool, is_once: bool = True) -> None:
         """The master was asked to delete: without success, or where the request may arrive more
@@ -163,18 +164,21 @@ class Letter:
     body: bytes
     is_safe: bool = False
     until_ms: int = 0
-    """Until when its last hand-out surely hides it."""
+    """Time until which its last hand-out surely hides it."""
     handle: str = ""
     was_handled: bool = False
     is_done: bool = False
     """Whether its acknowledgement was answered in time."""
     may_double: bool = False
-    """Whether the log may have two: it was sent twice (F32), or its time was over when a broker
-    ended or began to lead, which may come between its copy and the record that says so."""
+    """Whether the log may have two copies: it was sent twice (F32), or its time ended when a broker
+    ended or began to lead, possibly between the copy and the record that ends the hand-out.
+    """
 
     def leave(self, *, is_gone: bool) -> None:
-        """Its topic is about to be deleted, or its group, which gets it again: deliveries and
-        acknowledgements of before do not count, nor, where the letter `is_gone`, its send."""
+        """Note that the topic is about to be deleted, or the group, which gets the message again:
+        earlier deliveries and acknowledgements do not count, and neither, if the letter `is_gone`,
+        does its send.
+        """
         self.is_safe &= not is_gone
         self.may_double = True  # its copies in the retry topic stay with the group
         self.until_ms, self.handle, self.is_done = 0, "", False

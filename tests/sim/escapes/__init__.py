@@ -1,1 +1,3 @@
-"""What is due goes to other masters while a replica acts (enableRemoteEscape)."""
+"""Simulated groups in which an acting replica forwards due messages to other masters
+(enableRemoteEscape).
+"""

@@ -1,11 +1,11 @@
 """One seed of the suite of transactions that escape (RIP-32, enableRemoteEscape): the machines of
 the suite `escapes`, and a payer whose half messages a master had stored when it died.
 
-What was stored safely is committed once or more where its payer commits it, at whichever master,
-and never where it rolls back (I15); in the end no master has an open one. The payer ends what it
-began at its group's master, or at the replica that acts, and answers the masters that ask; not for
-what ended by an answer, so that such an answer has to hold. Twice is no fault: a replica
-may die whose half messages moved before its master heard of that.
+A half message that was stored safely is committed at least once, at any master, if its payer
+commits it, and never if it rolls back (I15); in the end no master has an open one. The payer ends
+its transactions at its group's master, or at the replica that acts, and answers checks of masters;
+not for transactions whose end was confirmed, so that such a response has to hold. Duplicates are no
+fault: a replica may die whose half messages moved before its master learned of that.
 """
 
 from functools import partial
@@ -70,7 +70,7 @@ class PaidMember(Pays, EscapingMember):
 
 
 class PaidOther(Pays, OtherMaster):
-    """The master of another group, which asks the payer for what moved to it."""
+    """The master of another group, which checks half messages that moved to it with the payer."""
 
 
 def _knows(broker: Any) -> None:
@@ -92,7 +92,7 @@ class EscapedPayer(Process):
         self.endpoint = PayerEndpoint(group.net, self, self.port, group.trouble)
         self.payments: list[Payment] = []
         self.rests = False
-        """Whether it only answers from now on."""
+        """Whether it only answers checks and sends no more."""
 
     def begin(self) -> None:
         self._busy, self._next_ms = False, 0
@@ -127,7 +127,7 @@ class EscapedPayer(Process):
         self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
 
     def _look(self, address: str) -> None:
-        """It is connected, and can be asked."""
+        """Connect to a broker, so that it can check transactions."""
         self._ask(address, new_request(RequestCode.GET_BROKER_RUNTIME_INFO), self._done)
 
     def _begin(self, address: str) -> None:
@@ -179,7 +179,7 @@ def _end_of(payment: Payment, place: tuple[int, int], *, checked: bool) -> Comma
 
 
 class Run(escapes.Run):
-    """One seed."""
+    """Run of one seed."""
 
     member_class, other_class = PaidMember, PaidOther
     remade = None
@@ -192,11 +192,11 @@ class Run(escapes.Run):
 
     @property
     def machines(self) -> list:
-        """All of them."""
+        """All machines, with the payer."""
         return [*super().machines, self.payer]
 
     def play(self) -> Model:
-        """All of it; AssertionError is a finding."""
+        """Play the whole seed; AssertionError is a finding."""
         model = super().play()
         model.acked += sum(one.is_safe for one in self.payer.payments)
         return model
@@ -242,7 +242,7 @@ def _bodies(context: Any, topic: str) -> list[bytes]:
 
 
 def run_seed(seed: int) -> Run:
-    """Play one seed."""
+    """Play one seed of this suite."""
     run = Run(seed)
     run.play()
     return run

@@ -1,5 +1,5 @@
-"""The machines of a group whose replicas send what is due to masters of other groups: brokers that
-deliver and save how far, other masters, and a producer of delayed messages and timers.
+"""Machines of a group whose replicas forward due messages to masters of other groups: brokers that
+deliver and save their progress, other masters, and a producer of delayed messages and timers.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Bugs of what escapes, to be planted one at a time: the suite must find each."""
+"""Bugs of escaping messages, to be planted one at a time: the suite must find each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def what_no_master_took_counts(patch: Patch) -> None:
 
 
 def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
-    """It counts what is on its way."""
+    """The progress counts messages that are on their way."""
 
     def settle(self: LevelEscape, level: int, window: EscapeWindow, now_ms: int) -> None:
         at = QueueOffset(window.next)
@@ -57,7 +57,7 @@ def timers_leave_when_they_are_sent(patch: Patch) -> None:
 
 
 def a_master_delivers_all_timers_again(patch: Patch) -> None:
-    """What its replica delivered is not taken over."""
+    """The master ignores deliveries of its replica."""
 
     def take(self: Timers, checkpoint: TimerCheckpoint) -> None:
         pass
@@ -66,7 +66,7 @@ def a_master_delivers_all_timers_again(patch: Patch) -> None:
 
 
 def a_restart_begins_anew(patch: Patch) -> None:
-    """A replica does not save what escaped."""
+    """A replica does not save its progress of escaped messages."""
     take = DelayedMessages.take_save
 
     def of_masters(self: DelayedMessages) -> object:
@@ -76,17 +76,17 @@ def a_restart_begins_anew(patch: Patch) -> None:
 
 
 def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) -> None:
-    """As timers, each by itself, as RocketMQ's do."""
+    """Check points and acknowledgements escape each by itself, as timers, like RocketMQ's."""
     patch.setattr(PopEscape, "takes", lambda self, topic: False)
 
 
 def acknowledgements_are_not_read(patch: Patch) -> None:
-    """What its master had stored of them."""
+    """Acknowledgements that the master had stored are ignored."""
     patch.setattr(PopEscape, "_take_acks", lambda self, tag, body: (None, []))
 
 
 def messages_leave_before_all_acknowledgements_are_read(patch: Patch) -> None:
-    """When the check point comes, which is a second before its time."""
+    """Messages leave when the check point comes, which is a second before its time."""
     look_at = PopEscape._look_at
     patch.setattr(PopEscape, "_look_at", lambda self, entry, at_ms: look_at(self, entry, 0))
 
@@ -107,7 +107,7 @@ def notes_are_not_kept(patch: Patch) -> None:
 
 
 def offsets_travel_without_their_notes(patch: Patch) -> None:
-    """The master takes over how far its replica popped, not what it gave out."""
+    """The master takes over its replica's pop offsets, but not its notes of hand-outs."""
 
     def notes(self: PreOnline, name: str, former: object, return_number: int = 0) -> Iterator[None]:
         yield from ()
@@ -116,7 +116,7 @@ def offsets_travel_without_their_notes(patch: Patch) -> None:
 
 
 def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
-    """It looks at what its master had stored alone."""
+    """The replica considers only records that its master had stored."""
     patch.setattr(PopNotes, "get", lambda self, key: None)
 
 
@@ -141,7 +141,9 @@ def half_messages_leave_as_what_they_may_become(patch: Patch) -> None:
 
 
 def ends_go_nowhere(patch: Patch) -> None:
-    """The replica answers a producer, and the master that has the half message never hears."""
+    """The replica confirms a producer's decision, and does not pass it on to the master that has
+    the half message.
+    """
 
     def end(self: HalfEscape, half: Half, how: int) -> Later[Command | str]:
         ended: Later[Command | str] = Later()
@@ -156,7 +158,7 @@ HALF_BUGS: list[Plant] = [
     half_messages_leave_as_what_they_may_become,
     ends_go_nowhere,
 ]
-"""Of the suite of transactions that escape."""
+"""Bugs of the suite of transactions that escape."""
 
 POP_BUGS: list[Plant] = [
     notes_are_not_kept,
@@ -167,7 +169,7 @@ POP_BUGS: list[Plant] = [
     messages_leave_before_all_acknowledgements_are_read,
     popped_messages_leave_when_they_are_sent,
 ]
-"""Of the suite of popped messages."""
+"""Bugs of the suite of popped messages that escape."""
 
 BUGS: list[Plant] = [
     what_no_master_took_counts,

@@ -1,10 +1,10 @@
 """One seed of the suite of popped messages that escape (RIP-32, enableRemoteEscape): the machines
 of the suite `escapes`, and a consumer that pops at all masters.
 
-What was sent safely is handled in the end, at whichever master. A message whose acknowledgement
-was answered in time is never given out again, though its master dies, a replica acts and others
-take what it had given out (I16), if the replica that acted has what was acknowledged. Duplicates of
-what was not acknowledged are no fault: a copy may have arrived whose answer did not.
+A message that was sent safely is handled in the end, at any master. A message whose acknowledgement
+was confirmed in time is never given out again, though its master dies, a replica acts and others
+take its hand-outs (I16), if the replica that acted has the acknowledgement. Duplicates of
+unacknowledged messages are no fault: a copy may have arrived whose response did not.
 """
 
 from dataclasses import dataclass
@@ -35,19 +35,21 @@ INVISIBLE_MS = (2_500, 4_000, 8_000)
 SLACK_MS = 500
 ENDS_MS = 90_000
 STEADY_MS = 3_000
-"""A master that serves for so long has taken over what its replica knows, and what that sent has
-arrived."""
+"""Time after which a master has taken over its replica's state, and the replica's forwarded
+messages have arrived.
+"""
 
 
 @dataclass(eq=False)
 class Letter(RemadeLetter):
-    """One message; `may_double`, too, where its time was over while no master served for long, or
-    the replica that noted it was gone when the master came back."""
+    """One message; `may_double` is also set if its time ended while no master served for long, or
+    if the replica that noted it was gone when the master came back.
+    """
 
     may_be_handled: bool = False
     """Whether an acknowledgement of it got no answer: it may have counted."""
     log_end: int = 0
-    """Where the master's log ended when it last gave it out, or took its acknowledgement."""
+    """End of the master's log when it last gave the message out, or took its acknowledgement."""
     noted_at: str = ""
     """The replica that gave it out, or took its acknowledgement, while it acted; empty once the
     master that is back has served for a while."""
@@ -62,7 +64,7 @@ class PoppedMember(EscapingMember):
 
 
 class PoppedOther(OtherMaster):
-    """The master of another group, which revives what it gave out."""
+    """The master of another group, which revives its own hand-outs."""
 
     def begin(self) -> None:
         super().begin()
@@ -91,7 +93,7 @@ class Popper(Process):
         """Whether it acknowledges all that it gets."""
         self.rests = False
         self._held: list[tuple[Letter | None, str, str]] = []
-        """With the handle, and the name of the broker that gave it."""
+        """Held messages, each with its handle and the name of the broker that gave it."""
         self.escaped = self.again = 0
         self.noted = 0
         """Acknowledgements that replicas took while they acted."""
@@ -120,7 +122,9 @@ class Popper(Process):
             self._at(GROUP, self._post)
 
     def _look_at_notes(self) -> None:
-        """What a replica noted goes with it, and is the master's once that has served."""
+        """Update the notes of replicas: they are lost with the replica, and with the master once it
+        has served.
+        """
         up = {one.name for one in self.group.brokers if one.up}
         for letter in self.letters.values():
             if letter.noted_at and letter.noted_at not in up:
@@ -129,7 +133,7 @@ class Popper(Process):
                 letter.noted_at = ""
 
     def _acted(self, replica: Member) -> None:
-        """What its master did and it does not know of may be done again."""
+        """Note that a replica acts: operations that it does not know of may be done again."""
         end = replica.context.store.max_log_offset
         for letter in self.letters.values():
             letter.may_double |= letter.log_end > end
@@ -189,7 +193,9 @@ class Popper(Process):
         self._ask(address, request, popped)
 
     def _may_have_come(self) -> None:
-        """An answer to a pop was lost: what it gave out comes again, and may have left by then."""
+        """Note a lost response to a pop: its messages are given out again, and may have left by
+        then.
+        """
         for letter in self.letters.values():
             letter.may_double |= self.group.now_ms >= letter.until_ms - SLACK_MS
 
@@ -205,13 +211,13 @@ class Popper(Process):
         self._note(letter, name, address)
 
     def leave(self, *, is_gone: bool) -> None:
-        """The topic is about to be deleted, or the group: what is at hand is of a former life."""
+        """Drop held messages before the topic or the group is deleted."""
         for letter in self.letters.values():
             letter.leave(is_gone=is_gone)
         self._held.clear()
 
     def _note(self, letter: Letter, name: str, address: str) -> bool:
-        """That broker has just done something with it; whether it is a replica."""
+        """Note the last broker that handled a letter; return whether it is a replica."""
         master = self.group.brokers[0]
         if name != GROUP:
             return False
@@ -253,7 +259,7 @@ class Popper(Process):
 
 
 class PopModel(escapes.EscapeModel):
-    """That of what escapes, and the progress of revival."""
+    """The model of escapes, with the progress of revival."""
 
     def serves(self, master: Member) -> None:
         super().serves(master)
@@ -274,7 +280,7 @@ def _revived(broker: Member) -> dict[int, int]:
 
 
 class Run(escapes.Run):
-    """One seed."""
+    """Run of one seed."""
 
     member_class, other_class = PoppedMember, PoppedOther
     remade = (TOPIC, POPPERS)
@@ -287,7 +293,7 @@ class Run(escapes.Run):
 
     @property
     def machines(self) -> list:
-        """All of them."""
+        """All machines, with the popper."""
         return [*super().machines, self.popper]
 
     @property
@@ -317,13 +323,13 @@ class Run(escapes.Run):
         self.popper.rests = True  # until all is seen to be one
 
     def _trouble(self) -> None:
-        if self.brokers[0].up and self.rng.random() < 0.5:  # what was popped is due meanwhile
+        if self.brokers[0].up and self.rng.random() < 0.5:  # popped messages become due meanwhile
             self._end(self.brokers[0], 8_000, at_least_ms=8_000)
         else:
             super()._trouble()
 
     def play(self) -> Model:
-        """All of it; AssertionError is a finding."""
+        """Play the whole seed; AssertionError is a finding."""
         model = super().play()
         model.acked += sum(one.was_handled for one in self.popper.letters.values())
         return model
@@ -342,7 +348,7 @@ class Run(escapes.Run):
 
 
 def run_seed(seed: int) -> Popper:
-    """Play one seed."""
+    """Play one seed of this suite."""
     run = Run(seed)
     run.play()
     return run.popper

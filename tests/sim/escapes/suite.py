@@ -1,9 +1,9 @@
 """One seed of the suite of escapes (RIP-32, enableRemoteEscape): the group of the suite of acting
 replicas, masters of other groups, and a producer of delayed messages and timers.
 
-What was acknowledged is delivered once or more, by whichever master, and never before its time
-(I14); a replica writes nothing (I11); a master that begins to serve knows what each replica that
-name servers know has delivered (I13). Brokers are killed and come back, other masters, too.
+An acknowledged message is delivered at least once, by any master, and never before its time (I14);
+a replica writes nothing to its log (I11); a master that begins to serve has the progress of each
+replica that name servers know (I13). Brokers and other masters are killed and restarted.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from turbopump.engine.types import QueueOffset
 if TYPE_CHECKING:
     from tests.sim.acting.machines import Member
 SAVED_MS = 4_000
-"""What was delivered so long before the end of a process is on its disk."""
+"""Time before the end of a process after which deliveries are surely saved, in ms."""
 
 
 @dataclass
 class Reminded:
-    """What was sent, and what of that was acknowledged."""
+    """Sent messages with their due times, and the acknowledged ones."""
 
     due_ms: dict[bytes, int] = field(default_factory=dict)
     safe: set[bytes] = field(default_factory=set)
@@ -35,29 +35,29 @@ class Reminded:
 
     @property
     def count(self) -> int:
-        """How many were sent."""
+        """Number of sent messages."""
         return len(self.due_ms)
 
     def sent(self, body: bytes, due_ms: int) -> None:
-        """It may be stored."""
+        """Note a message that may be stored."""
         self.due_ms[body] = due_ms
 
     def acked(self, body: bytes) -> None:
-        """It is stored."""
+        """Note that a message is stored."""
         self.safe.add(body)
 
     def leave(self) -> None:
-        """The topic is about to be deleted: none of what was sent has to come any more."""
+        """Drop all expectations: the topic is about to be deleted."""
         self.safe.clear()
 
 
 class EscapeModel(Model):
-    """That of the acting replicas, and the progress of deliveries."""
+    """The model of acting replicas, with the progress of deliveries."""
 
     def __init__(self, group: "Run") -> None:
         super().__init__(group)
         self._had: dict[str, list[tuple[int, dict[int, QueueOffset]]]] = {}
-        """What replicas that act had delivered, and when."""
+        """Progress of acting replicas, with the time of each change."""
 
     def look(self, broker: "Member") -> None:
         super().look(broker)
@@ -67,13 +67,14 @@ class EscapeModel(Model):
             if not had or had[-1][1] != progress:
                 had.append((broker.clock.now_ms, progress))
         elif broker.name in self._had:
-            # A master that serves already does not ask for this: what it says counts from then on.
+            # A master that serves already does not request this: a lower progress counts
+            # afterwards.
             last, now = self._had[broker.name][-1][1], broker.context.delay.progress()
             if any(now.get(level, 0) < at for level, at in last.items()):
                 del self._had[broker.name]
 
     def begins(self, broker: "Member") -> None:
-        """It knows what it had delivered, but for the last seconds."""
+        """Check that a broker starts with its progress, except for the last seconds."""
         super().begins(broker)
         had = self._had.pop(broker.name, [])
         progress, end_ms = broker.context.delay.progress(), had[-1][0] if had else 0
@@ -91,7 +92,7 @@ class EscapeModel(Model):
         for other in self._listed(master):
             theirs = other.context
             if other.endpoint.address not in known:
-                continue  # it came just now: what it delivered may come again
+                continue  # it came just now: its deliveries may be repeated
             if theirs.store.max_log_offset > mine.store.max_log_offset:
                 continue
             progress = mine.delay.progress()
@@ -107,7 +108,7 @@ class EscapeModel(Model):
 
 
 class Run(acting.Run):
-    """One seed."""
+    """Run of one seed."""
 
     member_class: type[EscapingMember] = EscapingMember
     other_class: type[OtherMaster] = OtherMaster
@@ -125,11 +126,11 @@ class Run(acting.Run):
 
     @property
     def machines(self) -> list:
-        """All of them."""
+        """All machines, with the other masters and the sender."""
         return [*super().machines, *self.others, self.sender]
 
     def play(self) -> Model:
-        """All of it; AssertionError is a finding."""
+        """Play the whole seed; AssertionError is a finding."""
         model = super().play()
         self._check()
         model.acked += len(self.reminded.safe)
@@ -177,7 +178,7 @@ class Run(acting.Run):
 
 
 def _delivered(context: BrokerContext) -> list[tuple[bytes, int]]:
-    """Bodies and store times of what consumers can read."""
+    """Bodies and store times of the messages that consumers can read."""
     store, found = context.store, []
     for queue_id in store.queue_ids(TOPIC):
         for unit in store.units(TOPIC, queue_id, QueueOffset(0), 100_000):
@@ -188,6 +189,6 @@ def _delivered(context: BrokerContext) -> list[tuple[bytes, int]]:
 
 
 def run_seed(seed: int) -> tuple[Model, Reminded]:
-    """Play one seed."""
+    """Play one seed of this suite."""
     run = Run(seed)
     return run.play(), run.reminded

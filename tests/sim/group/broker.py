@@ -1,5 +1,5 @@
-"""A broker of a simulated group with controllers: that of the replication suite, whose role is what
-the real membership makes of it, and whose sends obey the real rules of `broker/traffic/role.py`.
+"""A broker of a simulated group with controllers: the one of the replication suite, but its role
+comes from the real membership, and its sends obey the real rules of `broker/traffic/role.py`.
 """
 
 import random
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PORT = 10911
 REGISTER_MS = 2000
-"""Between two registrations at the name server."""
+"""Interval of registrations at the name server."""
 TRANSACTION_CODES = {RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION}
 POP_CODES = {RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE}
 CODES = {
@@ -56,7 +56,7 @@ CODES = {
 
 
 def settings_of(plan: "Plan", rng: random.Random) -> Settings:
-    """What the brokers of a seed have in common."""
+    """Common configuration of a seed's brokers."""
     store = store_config(rng, sync=plan.sync)
     batch = rng.choice((300, 4000))
     return Settings(
@@ -78,7 +78,7 @@ def settings_of(plan: "Plan", rng: random.Random) -> Settings:
 
 
 class Place:
-    """What a broker knows of its group: by its own clocks."""
+    """A broker's view of its group, by its own clocks."""
 
     def __init__(self, group: "Run", clock: Clock) -> None:
         self.group = group
@@ -124,22 +124,24 @@ class GroupBroker(Stands, Broker):
         self.due_ms = 0
         self.disk_chance = 1.0
         self.part: Role
-        """Its role as sends see it."""
+        """Role that sends see."""
         self.replicating: Replicating | None = None
         self.member: Membership | None = None
         self.tables: Tables | None = None
         self.kept = Kept()
-        """What is surely durable of its tables."""
+        """Durable state of its tables."""
         self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
-        """The set that it took for the one in force when it last was master, and its epoch."""
+        """SyncStateSet that it took for the one in force when it last was master, and the set's
+        epoch.
+        """
         self._confirmed_before = last_life.NOTHING
-        """What a life in the same process had confirmed."""
+        """Offset that an earlier life in the same process had confirmed."""
         self.tries_again = True
         """Whether it opens a store that failed again by itself; a story may do that instead."""
         self._trying = self._opens_anew = False
         self._stops = self._may_stop = self._starts_again = False
         self._behind: Callable[[], None] | None = None
-        """What is to be done once it has stopped."""
+        """Callback for the end of the clean stop."""
         self._try_ms = 0
         self._ran = False
         """Whether any of its code ran since it was looked at."""
@@ -215,14 +217,16 @@ class GroupBroker(Stands, Broker):
 
     @property
     def may_be_late(self) -> bool:
-        """Whether sends may wait for its disk for so long that it has to leave the set."""
+        """Whether sends may wait for its disk for longer than the limit after which it leaves the
+        set.
+        """
         return self.disk.sync_ms > 0 and self.settings.ha.ha_max_time_sends_wait_ms > 0
 
     def parts(self) -> BrokerContext | None:
         return self.context
 
     def move(self) -> None:
-        """It has another address from now on."""
+        """Change the broker's address."""
         port = int(self.endpoint.address.partition(":")[2]) + 10
         self.endpoint.moved(port)
         self.ha_address = f"{self.name}:{port + 1}"
@@ -236,8 +240,9 @@ class GroupBroker(Stands, Broker):
         self._kept = 0  # of its log
 
     def stop(self, behind: Callable[[], None] | None = None) -> None:
-        """A clean stop, as broker/node.py does it: another broker leads first, and this one serves
-        until then. `behind`: called when it has ended, however it did."""
+        """Stop as broker/node.py does: another broker is elected first, and this one serves until
+        then. `behind` is called at the end of the process, however it ended.
+        """
         assert self.up and self.replicating is not None, "it is not up"
         if self._stops:
             return
@@ -254,7 +259,7 @@ class GroupBroker(Stands, Broker):
         self._starts_again = self._stops
 
     def _end_in_order(self) -> None:
-        """The loop's next turn, behind the end of its lead."""
+        """End the process in the loop's turn after its lead ended."""
         if self.up and self._may_stop:
             starts_again = self._starts_again
             super().stop()
@@ -277,7 +282,7 @@ class GroupBroker(Stands, Broker):
         return self.up and bool(self.work.ready())
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
-        """Nothing it says changes but by this."""
+        """Run code of the broker's process; its reports change only by this."""
         self._ran = True
         found = super().run(what, *args)
         if self.disk.spent_ms:
@@ -285,7 +290,7 @@ class GroupBroker(Stands, Broker):
         return found
 
     def tick(self) -> None:
-        """Time passed. A store that failed is opened anew, as broker/reopening.py does it."""
+        """Advance the time. A failed store is opened again, as broker/reopening.py does."""
         super().tick()
         if self.up and self._opens_anew:
             self._confirmed_before = self.store.confirm_log_offset
@@ -322,7 +327,9 @@ class GroupBroker(Stands, Broker):
         self.replicating.tick()
 
     def _counts_on(self) -> None:
-        """The set that a master takes for the one in force is that (R02)."""
+        """Check that the set which the master takes for the one in force is the agreed
+        one (R02).
+        """
         reign = self.service.reign
         if isinstance(reign, Leader):
             self.counted = (reign.sync.members, reign.sync.set_epoch)
@@ -331,7 +338,7 @@ class GroupBroker(Stands, Broker):
     # Its role
 
     def _role_changes(self) -> None:
-        """What is to be true when a reign begins, before anything of the broker hears of it."""
+        """Check the beginning of a term before any other part of the broker is notified."""
         service = self.service
         assert service is not None, "it is up"
         if service.reign is None:
@@ -348,8 +355,9 @@ class GroupBroker(Stands, Broker):
         journal.reigns_now(self, epoch)
 
     def _renewed(self) -> None:
-        """A master has a lease, its first one or another: it has what was due when it began, and
-        more since (I3)."""
+        """Renew the lease: the master has all bytes that had to be there when its term
+        began (I3).
+        """
         service, log = self.service, self.replicated
         if service is not None and service.reign is not None:
             due = self.run_of.journal.due(self, service.epoch)
@@ -359,7 +367,7 @@ class GroupBroker(Stands, Broker):
     # The name server
 
     def register(self) -> None:
-        """Under the id of its role, once it has one."""
+        """Register under the id of its role, once the role is known."""
         self._registered_ms = self.clock.now_ms
         if not self.part.is_known:
             return
@@ -398,7 +406,7 @@ class GroupBroker(Stands, Broker):
         return self.write(partial(self.tables.answer, request, peer))
 
     def write(self, work: Callable[[], Any]) -> Any:
-        """What may append without `_put`: as the master, under its lease (I11)."""
+        """Run work that may append without `_put`: only the master may, under its lease (I11)."""
         end = self.store.max_log_offset
         done = work()
         if self.up and self.store.max_log_offset > end:
@@ -409,7 +417,7 @@ class GroupBroker(Stands, Broker):
         return done
 
     def _follow_counts(self) -> None:
-        """Its tables ask."""
+        """No-op: the real tables copy the counts."""
 
     def _stop(self) -> None:
         if self.tables is not None:
@@ -472,7 +480,7 @@ class GroupBroker(Stands, Broker):
         return sent, safe
 
     def state(self) -> str:
-        """For a finding."""
+        """Description of its state for a finding."""
         if not self.up:
             return f"{self.name}: down"
         log, follower = self.replicated, self.service.follower

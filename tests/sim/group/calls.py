@@ -1,9 +1,9 @@
-"""Requests and answers between simulated machines: frames as real nodes write them, over ha_net.
+"""Requests and responses between simulated machines: frames as real nodes write them, over ha_net.
 
-A machine serves one port and asks others over one connection an address, as net.transport does: a
-request without an answer in its time is given up, all that wait on a connection that is gone fail
-at once, and what a slow connection still delivers may arrive long after it was given up.
-Handlers see a real `Peer`. A machine's clocks may be set, or go too fast.
+A machine serves one port and has one connection for each address that it calls, as net.transport
+does: a request without a response expires after its timeout, all requests on a closed connection
+fail at once, and a slow connection may deliver long after the timeout. Handlers see a real `Peer`.
+A machine's clocks may be set, or run too fast.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from turbopump.net.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, deco
 
 LENGTH = 4
 REFUSED = "refused"
-"""What ha_net says of a connection to a machine without a process."""
+"""Reason that ha_net gives for a connection to a machine without a process."""
 # Waiting for the first answer of an unused address.
 NOBODY_MS = 10
 # A request that arrives a second time does so within this: its sender asked again.
@@ -30,7 +30,7 @@ AGAIN_MS_MAX = 3000
 
 
 class Clock:
-    """The clocks of one machine: the steady one, and the one on the wall."""
+    """The clocks of one machine: the steady clock and the wall clock."""
 
     def __init__(self, true_ms: Callable[[], int], start_ms: int) -> None:
         self._true_ms = true_ms
@@ -38,27 +38,27 @@ class Clock:
         self._since_ms, self._local_ms = 0, 0.0
         self._rate = 1.0
         self.ahead_ms = 0
-        """By how much the wall clock was set."""
+        """Amount by which the wall clock was set, in ms."""
 
     @property
     def now_ms(self) -> int:
-        """Of the monotonic clock."""
+        """Time of the monotonic clock, in ms."""
         return int(self._local_ms + (self._true_ms() - self._since_ms) * self._rate)
 
     @property
     def wall_ms(self) -> int:
-        """What is written down."""
+        """Time of the wall clock, in ms."""
         return self._start_ms + self.now_ms + self.ahead_ms
 
     def drift(self, rate: float) -> None:
-        """Let both go too fast or too slowly from now on."""
+        """Let both clocks run too fast or too slowly."""
         self._local_ms, self._since_ms = float(self.now_ms), self._true_ms()
         self._rate = rate
 
 
 @dataclass(slots=True)
 class Trouble:
-    """What happens to requests and answers beside what the network does."""
+    """Trouble of requests and responses beside that of the network."""
 
     lose: frozenset[int] = frozenset()
     """Answers of these codes do not arrive, half of them (F30)."""
@@ -67,7 +67,7 @@ class Trouble:
 
 
 class Machine(Protocol):
-    """Whose port it is. `run` runs its code, which may end its process."""
+    """Machine of a port. `run` runs its code, which may end its process."""
 
     name: str
     paused: bool
@@ -88,7 +88,7 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the timer."""
         self.callback = None
 
 
@@ -112,7 +112,7 @@ class Asking:
 
 
 class PeerLink:
-    """What a Peer needs of an accepted connection."""
+    """Interface of an accepted connection for a Peer."""
 
     def __init__(self, endpoint: "Endpoint", number: int) -> None:
         self._endpoint = endpoint
@@ -154,7 +154,7 @@ class Endpoint:
         self._held: dict[int, bytearray] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._behind: list[tuple[int, Timer]] = []
-        """Timers whose time has not begun, with their delays."""
+        """Timers that begin after the current sync, with their delays."""
         network.hosts[self.address] = self
 
     @property
@@ -185,7 +185,7 @@ class Endpoint:
     # Asking
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask: the answer, or why there is none."""
+        """Send a request; resolves to the response, or to the reason why there is none."""
         later: Later[Command | str] = Later()
         asking = self._reach(address)
         if asking is None:
@@ -210,7 +210,7 @@ class Endpoint:
         return self.probe(address).map(lambda found: found is Probed.REFUSED)
 
     def probe(self, address: str) -> Later[Probed]:
-        """What becomes of a connection to an address."""
+        """Open a connection to an address; resolves to its fate."""
         later: Later[Probed] = Later()
         host = self._network.hosts.get(address)
         if host is None or getattr(host, "address", "") != address:
@@ -221,8 +221,11 @@ class Endpoint:
         return later
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """By the machine's own clock. Behind a sync that its code waited for the time begins once
-        that has returned, as it does for code that is run behind it."""
+        """Schedule a callback by the machine's own clock.
+
+        If its code waits for a sync, the delay begins when the sync has returned, as for code that
+        runs after it.
+        """
         timer = Timer(callback)
         disk = getattr(self.machine, "disk", None)
         if disk is not None and disk.spent_ms:
@@ -232,7 +235,7 @@ class Endpoint:
         return timer
 
     def tick(self) -> None:
-        """What is due."""
+        """Run the timers that are due."""
         behind, self._behind = self._behind, []
         for delay_ms, timer in behind:
             self._begin(delay_ms, timer)
@@ -267,7 +270,7 @@ class Endpoint:
         if pending is not None:
             pending.later.resolve(f"no answer from {address}")
 
-    # What the network tells
+    # Events of the network
 
     def on_accept(self, link: Link) -> None:
         number = self.wire.add(link)
@@ -301,7 +304,7 @@ class Endpoint:
         self.machine.run(self._on_closed, link.number, reason)
 
     def on_writable(self, link: Link) -> None:
-        """It writes what it has, and waits for nothing."""
+        """No-op: responses are written without flow control."""
 
     def _on_closed(self, number: int, reason: str) -> None:
         self._held.pop(number, None)
@@ -333,7 +336,7 @@ class Endpoint:
         if self.is_later:
             command.version += 1
             command.fields["ofAVersionToCome"] = "1"
-            # What is popped, or pulled, is slices of the log.
+            # Bodies of pulls and pops are slices of the log.
             if not isinstance(command.body, list) and bytes(command.body[:1]) == b"{":
                 command.body = b'{"ofAVersionToCome":{"a":[1,null]},' + bytes(command.body[1:])
                 if command.body.endswith(b",}"):

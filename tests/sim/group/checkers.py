@@ -1,9 +1,8 @@
-"""What must hold of a group with controllers, whatever happens. Apart from the harness.
+"""Invariants of a group with controllers, whatever happens. Apart from the harness.
 
-`Journal` reads the log that the controllers agree on with a reader of its own: what their state
-machine must come to, who was elected in which epoch, and which set is in force. The names are those
-of docs/INVARIANTS.md: Raft-1 to Raft-10 of the quorum, K1 to K7 of the controller's tables, I1 to
-I20 of the group.
+`Journal` reads the log that the controllers agree on with a reader of its own: the resulting
+tables, the master of each epoch, and the set in force. The names are those of docs/INVARIANTS.md:
+Raft-1 to Raft-10 of the quorum, K1 to K7 of the controller's tables, I1 to I20 of the group.
 """
 
 import json
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 ALTER, APPLY_ID, ELECT, READ, CLEAN, ADDRESS = range(1, 7)
 BATCH, MARK, BEGIN = 100, 101, 102
-"""Ours: several events at once; a broker that may lack what it had acknowledged; a reign begins."""
+"""Our own event kinds: several events at once; a broker that may lack bytes it had acknowledged;
+the beginning of a term.
+"""
 
 
 Said = tuple[int | None, int, frozenset[int], int, frozenset[int]]
@@ -29,7 +30,7 @@ Said = tuple[int | None, int, frozenset[int], int, frozenset[int]]
 
 @dataclass(slots=True, frozen=True)
 class Agreed:
-    """What the controllers agreed on."""
+    """State of the group that the controllers agreed on."""
 
     master: int | None = None
     epoch: int = 0
@@ -39,21 +40,23 @@ class Agreed:
     """Check code by id (K4)."""
     unfit: frozenset[int] = frozenset()
     eligible: frozenset[int] = frozenset()
-    """Those eligible beside the members, until the reign begins."""
+    """Brokers that are eligible beside the members, until the term begins."""
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Those that have all that was acknowledged, but for those that lost it since."""
+        """Brokers that may be elected: they have all acknowledged bytes, unless they lost them
+        since.
+        """
         return self.members | self.eligible
 
     @property
     def said(self) -> Said:
-        """As tables have it."""
+        """The state in the form in which tables report it."""
         return self.master, self.epoch, self.members, self.set_epoch, self.eligible
 
 
 def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> Agreed:
-    """The tables behind an event (reference 2.1), if it may follow."""
+    """State of the tables after an event (reference 2.1); fails if the event is not permitted."""
     if kind == ALTER:
         members = frozenset(map(int, event["newSyncStateSet"]))
         assert role.master is not None, f"the set of no master becomes {sorted(members)}"
@@ -115,41 +118,44 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
 
 
 Copy = tuple[Agreed, int, dict[int, frozenset[int]]]
-"""What was agreed on, the number of entries, the sets."""
+"""Copy of the journal: agreed state, number of entries, and sets by epoch."""
 
 
 class Journal:
-    """See the module."""
+    """Journal of the controllers' agreed log (see the module)."""
 
     def __init__(self, group: "Run") -> None:
         self._group = group
         self.role = Agreed()
         self.entries: list[bytes] = []
-        """What was applied, by index (Raft-7)."""
+        """Applied entries, by index (Raft-7)."""
         self.after_entry: list[Said] = []
-        """What all tables have behind an entry, by its index."""
+        """State of all tables after an entry, by its index."""
         self.sets: dict[int, frozenset[int]] = {}
-        """By the set's epoch."""
+        """Members of each set, by the set's epoch."""
         self.leaders: dict[int, str] = {}
-        """By term (Raft-1)."""
+        """Leader of each term (Raft-1)."""
         self.masters: dict[int, int] = {}
-        """By epoch (I4, K3)."""
+        """Master of each epoch (I4, K3)."""
         self.elected_ms: dict[int, int] = {}
         self.reigns: dict[int, tuple[int, int]] = {}
-        """By epoch: whose it is, and since when."""
+        """Master and begin of each term of a master, by epoch."""
         self.terms: dict[str, tuple[int, str | None]] = {}
         self.doubtful: set[int] = set()
-        """Numbers of brokers that may have lost what they had, and were not taken into a set since
-        (KIP-966)."""
+        """Numbers of brokers that may have lost acknowledged bytes, and have not joined a set since
+        (KIP-966).
+        """
         self.lossy: set[int] = set()
-        """Epochs whose master may lack what was confirmed."""
+        """Epochs whose master may lack confirmed bytes."""
         self.forgot = False
-        """Whether the controllers lost what they had, and may not know what is in force."""
+        """Whether the controllers lost state, and may not know the set in force."""
         self.forgotten: set[int] = set()
         """Epochs that there were before: none may be given again."""
         self._left: dict[int, int] = {}
-        """By id: how much was confirmed when a broker ceased to be a candidate. From then on more
-        is confirmed without it."""
+        """Length of the confirmed log when a broker ceased to be a candidate, by id.
+
+        Later bytes are confirmed without it.
+        """
         self._taken_ms: dict[tuple[int, int], int] = {}
         self._registered: dict[str, int] = {}
         self._reigned: set[str] = set()
@@ -159,15 +165,15 @@ class Journal:
         """The set in force."""
         return self.role.members
 
-    # What controllers lose
+    # Loss of the controllers' state
 
     def copy(self) -> "Copy":
-        """What the controllers agreed on by now."""
+        """Copy the agreed state."""
         role = replace(self.role, codes=dict(self.role.codes))
         return role, len(self.entries), dict(self.sets)
 
     def forget(self, copy: "Copy | None") -> None:
-        """All of them have what they had at the time of a copy, or nothing."""
+        """Reset all controllers to the state of a copy, or to none."""
         role, count, sets = copy or (Agreed(), 0, {})
         self.role = replace(role, codes=dict(role.codes))
         del self.entries[count:], self.after_entry[count:]
@@ -201,7 +207,7 @@ class Journal:
         self.terms[name] = (term, vote)
 
     def restores(self, name: str, term: int, vote: str | None) -> None:
-        """A controller starts with what its disk has (Raft-2, Raft-3)."""
+        """Check that a controller starts with its last term and vote (Raft-2, Raft-3)."""
         before, given = self.terms.get(name, (term, vote))
         assert term > before or (term == before and given in (None, vote)), (
             f"{name} starts in term {term} with a vote for {vote}, it had {before}, {given}"
@@ -225,8 +231,9 @@ class Journal:
         self.after_entry.append(self.role.said)
 
     def stands(self, name: str, index: int, said: Said) -> None:
-        """The tables of a controller behind an entry, as it applied them or as a snapshot has them
-        (Raft-7)."""
+        """Check the tables of a controller after an entry, as applied or as loaded from a snapshot
+        (Raft-7).
+        """
         wanted = self.after_entry[index] if index >= 0 else Agreed().said
         assert said == wanted, f"{name} has {said} behind entry {index}, agreed is {wanted}"
 
@@ -260,8 +267,9 @@ class Journal:
             self._joins(broker)
 
     def _joins(self, broker: "GroupBroker") -> None:
-        """A broker is in the set from now on: it has all that is confirmed (I6), but for what its
-        disk lost after its master had heard of it."""
+        """Check a broker that joins the set: it has all confirmed bytes (I6), unless its disk lost
+        some after its master knew of them.
+        """
         group, confirmed, least = self._group, self._group.history.log, broker.log.first
         if group.may_lose or broker.epochs_damaged:
             return
@@ -280,11 +288,11 @@ class Journal:
     # Of brokers
 
     def due(self, broker: "GroupBroker", epoch: int) -> int | None:
-        """How much of what is confirmed a master of that epoch has to have, None: all of it.
+        """Number of confirmed bytes that a master of that epoch has to have; None: all.
 
-        A broker that was paused may begin a reign which is over: it cannot know before it hears a
-        controller, and has no lease until then. Of such a reign that is due which was confirmed
-        while the broker could still be elected.
+        A broker that was paused may begin a term that has ended already: it cannot know this before
+        a controller notifies it, and has no lease until then. Such a term needs only the bytes that
+        were confirmed while the broker could still be elected.
         """
         one = broker.controller_id
         if epoch >= self.role.epoch or one in self.role.candidates:
@@ -305,8 +313,9 @@ class Journal:
         self._taken_ms[sent.epoch, sent.start] = self._group.now_ms
 
     def acknowledged(self, broker: "GroupBroker", sent: Sent) -> None:
-        """A master says that a message is safe: no other reigned when it took it, and all of the
-        set have it (I1, I5)."""
+        """Check a message that a master acknowledges: there was no later master when it was taken,
+        and all members of the set have it (I1, I5).
+        """
         group = self._group
         taken_ms = self._taken_ms.get((sent.epoch, sent.start), group.now_ms)
         for epoch, (_, since_ms) in self.reigns.items():
@@ -335,7 +344,7 @@ class Journal:
                 )
 
     def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:
-        """What a master takes for the set in force is what was agreed on (R02)."""
+        """Check that the set which a master takes for the one in force was agreed on (R02)."""
         if broker.role.epoch in self.forgotten:
             return
         agreed = self.sets.get(set_epoch)
@@ -348,8 +357,9 @@ class Journal:
         self._registered[address] = max(epoch, self._registered.get(address, -1))
 
     def routed(self, address: str) -> None:
-        """A client is led to a master: one that was master there (R29, R32), or a replica that is
-        to act for one."""
+        """Check the master that a client is routed to: it was a master (R29, R32), or is a replica
+        that may act for one.
+        """
         assert address in self._reigned or self._group.acts, (
             f"a client is led to {address}, which never was a master"
         )
@@ -362,7 +372,7 @@ class Journal:
     # When all is calm
 
     def check_calm(self) -> None:
-        """The broker that reigns is the one that was agreed on."""
+        """Check that the present master is the agreed one."""
         group, role = self._group, self.role
         ids = [broker.controller_id for broker in group.brokers]
         assert len(set(ids)) == len(ids), f"brokers share an id: {ids}"

@@ -32,35 +32,35 @@ ROOT = "/controller"
 COUNT = 3
 PORT = 9878
 ENTRIES_SIZE = 8192
-"""Of the file of a log: pages of a simulated disk are compared one by one."""
+"""Size of a log file: pages of a simulated disk are compared one by one."""
 
 
 @dataclass(slots=True, frozen=True)
 class Timing:
-    """What brokers and controllers must agree on; the rest is the default."""
+    """Times that brokers and controllers must agree on; the rest is the default."""
 
     timeout_ms: int
-    """controllerHeartBeatTimeoutMills."""
+    """Timeout of heartbeats in ms (controllerHeartBeatTimeoutMills)."""
 
 
 def address_of(number: int) -> str:
-    """Where a controller is."""
+    """Address of a controller."""
     return f"controller-{number}:{PORT}"
 
 
 def addresses() -> dict[str, str]:
-    """Of all, by the id of the quorum's member."""
+    """Addresses of all controllers, by the id of the quorum's member."""
     return {f"n{number}": address_of(number) for number in range(COUNT)}
 
 
 class Watched:
-    """The machine behind the driver, with what the journal must see of it."""
+    """State machine between the real driver and the journal, which checks its changes."""
 
     def __init__(self, controller: "Controller", core: Any) -> None:
         self._controller = controller
         self._core = core
         self._is_anew = False
-        """Whether its tables are those of a snapshot."""
+        """Whether its tables were just loaded from a snapshot."""
 
     def on_applied(self, entry: Any) -> None:
         controller, journal = self._controller, self._controller.group.journal
@@ -89,7 +89,7 @@ class Watched:
 
 
 class WatchedStorage(RaftStorage):
-    """The files of a member; what is durable of its term and vote the journal knows."""
+    """Files of a member, whose durable term and vote are noted in the journal."""
 
     def __init__(self, controller: "Controller", folder: str) -> None:
         super().__init__(controller.disk, folder, ENTRIES_SIZE)
@@ -101,7 +101,7 @@ class WatchedStorage(RaftStorage):
 
 
 class Controller(Stands, Process):
-    """See the module."""
+    """A controller of the group (see the module)."""
 
     port = PORT
     tick_ms = 50
@@ -113,7 +113,7 @@ class Controller(Stands, Process):
         self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
         self.disk_chance = 1.0
         self.copies: list[Copy] = []
-        """Of its disk, at the start of its last lives."""
+        """Copies of its disk at the start of its last lives."""
         self.driver: Driver | None = None
         self.raft: Any = None
         self.core: Any = None
@@ -122,12 +122,12 @@ class Controller(Stands, Process):
 
     @property
     def is_leader(self) -> bool:
-        """As far as it knows."""
+        """Whether it takes itself for the leader."""
         return self.up and self.driver is not None and self.driver.is_leader
 
     @property
     def applied_end(self) -> int:
-        """How many entries it has applied."""
+        """Number of entries that it has applied."""
         return self.core.applied + 1
 
     @property
@@ -137,7 +137,7 @@ class Controller(Stands, Process):
         return log.end - log.base.index
 
     def begin(self) -> None:
-        """As controller/node.py does it."""
+        """Begin a life as controller/node.py does."""
         self.copies = [*self.copies[-2:], self.disk.copy()]
         self.disk.restart()
         self.driver = None
@@ -153,7 +153,7 @@ class Controller(Stands, Process):
             self._disk_failed(OSError(str(error)))  # its process ends, and is started again
 
     def _open(self) -> None:
-        """Its files, and all that it is by them. Raises OSError or StoreError."""
+        """Open its files, and restore its state from them. Raises OSError or StoreError."""
         group, now_ms = self.group, self.clock.now_ms
         self.work = self._new_work()
         config = self.parts.config
@@ -181,7 +181,7 @@ class Controller(Stands, Process):
         self.driver.begin(Watched(self, self.core), now_ms)
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
-        """Its loop waits for what it syncs."""
+        """Run code on its loop, which waits for the syncs that the code makes."""
         found = super().run(what, *args)
         if self.up and self.disk.spent_ms:
             self.group.stands(self)
@@ -205,7 +205,7 @@ class Controller(Stands, Process):
         self.endpoint.notify(address, notice)
 
     def _disk_failed(self, error: OSError) -> None:
-        """As controller/node.py does it: all but the files is forgotten."""
+        """Drop all state but the files, as controller/node.py does."""
         has_trouble = self.disk.failed_syncs > 0 or error.errno == errno.ENOSPC
         assert has_trouble or "no space" in str(error), f"{self.name}: {error}"
         self.driver = self.parts.driver = self.parts.core = None
@@ -223,7 +223,7 @@ class Controller(Stands, Process):
         self.disk.wipe(ROOT)
 
     def restore_disk(self) -> None:
-        """It is while it is down what it was at the start of some life before."""
+        """Restore the disk to the start of an earlier life, while the controller is down."""
         self.disk.put_back(self.copies[int(self.group.rng.random() * len(self.copies))])
 
     def answer(self, request: Command, peer: Peer) -> Answer:
@@ -255,7 +255,7 @@ class Controller(Stands, Process):
         self.driver = None
 
     def says(self) -> Said:
-        """What its tables have."""
+        """State of the group in its tables."""
         found = self.core.tables.groups.get(GROUP)
         if found is None:
             return None, 0, frozenset(), 0, frozenset()
@@ -263,7 +263,7 @@ class Controller(Stands, Process):
         return found.master_id, *numbers, found.eligible
 
     def state(self) -> str:
-        """For a finding."""
+        """Description of its state for a finding."""
         if not self.up or self.driver is None:
             return f"{self.name}: {'its disk failed' if self.up else 'down'}"
         leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"

@@ -1,8 +1,8 @@
-"""Troubles of disks: slow, failing, hanging and full ones, of brokers and of controllers, and
-controllers whose disk is empty or an older copy (F20 to F26).
+"""Disk trouble: slow, failing, hanging and full disks of brokers and controllers, and controllers
+whose disk is empty or an older copy (F20 to F26).
 
-Apart from the faults of group/faults.py in that seeds draw them with a random number generator of
-their own: a seed that draws none of these plays the story that it always played.
+Apart from the faults of group/faults.py, because seeds draw these with a random generator of their
+own: a seed without any of them keeps its story.
 """
 
 import random
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
 Undo = Callable[[], None]
 Backup = tuple["Copied", list["Copy"]]
-"""What the controllers agreed on, and a copy of the disk of each."""
+"""Copy of the agreed state, and of the disk of each controller."""
 
 DRAWN = 0.3
-"""Of the seeds know such a trouble."""
+"""Fraction of the seeds with such trouble."""
 SYNC_MS = (25, 75, 150, 300, 1000, 3000)
-"""What a sync takes while a disk is slow."""
+"""Durations of a sync while a disk is slow, in ms."""
 STAYS_MS = (25, 75, 150)
-"""What it takes on a machine that stays slow: all must be well within the times of I19."""
+"""Durations of a sync on a machine that stays slow, in ms: the limits of I19 must hold."""
 SICK_MS = (1000, 2000, 3000)
-"""What it takes on one machine of a kind that stays so, while the others do without it."""
+"""Durations of a sync on a machine that stays very slow, in ms; the others go on without it."""
 FORGOT_MS = 20_000
-"""From the start of controllers that forgot: their election, 4 s for brokers to tell what they
-know, and what it takes to come back under other ids."""
+"""Time from the start of controllers without state, in ms: their election, 4 s for reports of
+brokers, and the return under other ids.
+"""
 SALT, LATER_SALT = 0x5EED, 0x1A7E
 LATER_DRAWN = 0.1
-"""Of the seeds know one of LATER_FAULTS."""
+"""Fraction of the seeds with one of LATER_FAULTS."""
 
 
 def draw(seed: int) -> set[str]:
@@ -68,7 +69,7 @@ def _slow(
 
 
 def slow_syncs_of_a_broker(group: "Run") -> Undo:
-    """Each sync takes its time, those on the loop too (F22)."""
+    """Make syncs of a broker slow, including those on the loop (F22)."""
     return _slow(group, [group.rng.choice(group.brokers)], SYNC_MS)
 
 
@@ -85,12 +86,12 @@ def slow_syncs_of_controllers(group: "Run") -> Undo:
 
 
 def a_broker_stays_slow(group: "Run") -> None:
-    """Its syncs take their time, also when all must be well again."""
+    """Make syncs of a broker slow until the end of the run."""
     _slow(group, [group.rng.choice(group.brokers)], STAYS_MS)
 
 
 def controllers_stay_slow(group: "Run") -> None:
-    """Theirs."""
+    """Make syncs of all controllers slow until the end of the run."""
     _slow(group, group.controllers, STAYS_MS)
 
 
@@ -98,7 +99,7 @@ def controllers_stay_slow(group: "Run") -> None:
 
 
 def _fail(group: "Run", machines: list["GroupBroker"] | list["Controller"]) -> Undo | None:
-    """One sync fails, or all do for a while (F20)."""
+    """Let one sync fail, or all for a while (F20)."""
     one = group.rng.choice(machines)
     if group.rng.random() < 0.5:
         one.disk.fail_syncs += 1
@@ -117,7 +118,9 @@ def failing_syncs_of_a_broker(group: "Run") -> Undo | None:
 
 
 def failing_syncs_of_a_controller(group: "Run") -> Undo | None:
-    """EIO, once or for seconds: it forgets all but its files, and opens them anew."""
+    """Let one sync of a controller fail, or all for seconds (EIO): it drops all state but its
+    files, and opens them again.
+    """
     return _fail(group, group.controllers)
 
 
@@ -133,12 +136,12 @@ def _hang(group: "Run", machines: list["GroupBroker"] | list["Controller"]) -> U
 
 
 def hanging_syncs_of_a_broker(group: "Run") -> Undo:
-    """No sync returns."""
+    """Let no sync of a broker return."""
     return _hang(group, group.brokers)
 
 
 def hanging_syncs_of_a_controller(group: "Run") -> Undo:
-    """No sync returns."""
+    """Let no sync of a controller return."""
     return _hang(group, group.controllers)
 
 
@@ -155,22 +158,22 @@ def _fill(group: "Run", machines: list["GroupBroker"] | list["Controller"]) -> U
 
 
 def full_disk_of_a_broker(group: "Run") -> Undo:
-    """There is no room, of one or of all (F21)."""
+    """Fill the disk of one broker or of all (F21)."""
     return _fill(group, group.brokers)
 
 
 def full_disk_of_a_controller(group: "Run") -> Undo:
-    """There is no room, of one or of all."""
+    """Fill the disk of one controller or of all."""
     return _fill(group, group.controllers)
 
 
-# What a controller has
+# Loss of a controller's disk
 
 
 def _without(group: "Run", harm: Callable[["Controller"], None]) -> Undo:
-    """A controller is killed; before it comes back that is done to its disk, if it is safe: the
-    others are a leader and who follows it, and have all that was ever committed. What a majority
-    has lost cannot be known."""
+    """Kill a controller and damage its disk before it restarts, if that is safe: the others have a
+    leader with followers, and every committed entry. State that a majority lost cannot be restored.
+    """
     one = group.rng.choice(group.controllers)
     if one.up:
         one.crash(power=False)
@@ -200,21 +203,23 @@ def _do_without(group: "Run", away: "Controller") -> bool:
 
 
 def emptied_controller(group: "Run") -> Undo:
-    """It comes back with an empty disk (F26)."""
+    """Restart a controller with an empty disk (F26)."""
     return _without(group, lambda one: one.lose_disk())
 
 
 def restored_controller(group: "Run") -> Undo:
-    """It comes back with the copy of its disk that was made some time ago (F25)."""
+    """Restart a controller with an earlier copy of its disk (F25)."""
     return _without(group, lambda one: one.restore_disk())
 
 
 def _all_of_them(
     group: "Run", harm: Callable[[], None], changes: Callable[[], None] = lambda: None
 ) -> None:
-    """All controllers are killed, lose what they had, and come back: while nothing else is wrong,
-    as they can only learn what brokers tell that live. Then there is a master, messages are
-    written, and the controllers know the leader."""
+    """Kill all controllers, remove state, and start them again.
+
+    Only while there is no other trouble, because they can only learn from the reports of living
+    brokers. Afterwards there is a master, messages are written, and the controllers have a leader.
+    """
     if group.sick:
         return  # one at a time
     group.nemesis.pause()
@@ -236,7 +241,7 @@ def _all_of_them(
 
 
 def all_controllers_emptied(group: "Run") -> None:
-    """They come back with empty disks (F26)."""
+    """Restart all controllers with empty disks (F26)."""
 
     def harm() -> None:
         for one in group.controllers:
@@ -248,7 +253,7 @@ def all_controllers_emptied(group: "Run") -> None:
 
 
 def all_controllers_restored(group: "Run") -> None:
-    """A copy of all is made; the next time it is what they come back with (F25)."""
+    """Copy all controllers' disks; the next time restart them with the copies (F25)."""
 
     def harm() -> None:
         assert group.backup is not None, "there is one"
@@ -303,32 +308,32 @@ def _stay(group: "Run", one: "GroupBroker | Controller", how: str) -> None:
 
 
 def a_broker_stays_very_slow(group: "Run") -> None:
-    """Each of its syncs takes 1 to 3 s, for the rest of its life."""
+    """Let each sync of a broker take 1 to 3 s, for the rest of the run."""
     _stay(group, group.rng.choice(group.brokers), "slow")
 
 
 def a_broker_stays_failing(group: "Run") -> None:
-    """Each of its syncs fails, for the rest of its life."""
+    """Let each sync of a broker fail, for the rest of the run."""
     _stay(group, group.rng.choice(group.brokers), "failing")
 
 
 def a_broker_stays_full(group: "Run") -> None:
-    """It has no room, for the rest of its life."""
+    """Fill the disk of a broker, for the rest of the run."""
     _stay(group, group.rng.choice(group.brokers), "full")
 
 
 def a_controller_stays_very_slow(group: "Run") -> None:
-    """Each of its syncs takes 1 to 3 s."""
+    """Let each sync of a controller take 1 to 3 s, for the rest of the run."""
     _stay(group, group.rng.choice(group.controllers), "slow")
 
 
 def a_controller_stays_failing(group: "Run") -> None:
-    """Each of its syncs fails."""
+    """Let each sync of a controller fail, for the rest of the run."""
     _stay(group, group.rng.choice(group.controllers), "failing")
 
 
 def a_controller_stays_full(group: "Run") -> None:
-    """It has no room."""
+    """Fill the disk of a controller, for the rest of the run."""
     _stay(group, group.rng.choice(group.controllers), "full")
 
 
@@ -363,7 +368,7 @@ LATER_FAULTS: dict[str, Callable[["Run"], Undo | None]] = {
         a_controller_stays_full,
     )
 }
-"""Drawn apart from the others, so that their seeds are what they were."""
+"""Faults that are drawn apart from the others, so that older seeds keep their stories."""
 DISK_FAULTS |= LATER_FAULTS
 WAITING: dict[str, str] = {}
-"""Those that no seed draws yet, and why; a seed may be made to be about them."""
+"""Faults that no seed draws yet, each with the reason; a seed may still have one as its theme."""

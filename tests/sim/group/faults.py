@@ -1,7 +1,7 @@
 """Faults of a simulated group: each begins at some time, lasts a while, and ends.
 
-The ids in brackets (F1 and so on) are those of docs/INVARIANTS.md. What a fault does is drawn from
-the seed when it begins; a seed knows some kinds, and mostly is about one of them.
+The ids in brackets (F1 and so on) are those of docs/INVARIANTS.md. The details of a fault are drawn
+from the seed when it begins; a seed has some kinds, and mostly one theme.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ Undo = Callable[[], None]
 Fault = Callable[["Run"], Undo | None]
 
 HOUR_MS = 3_600_000
-# What a fault lasts: mostly less than a heartbeat's timeout, sometimes longer.
+# Durations of a fault: mostly less than a heartbeat's timeout, sometimes longer.
 LASTS_MS = (300, 1000, 2500, 5000, 9000)
-# From the end of one to the begin of the next; sometimes several are there at once.
+# Gaps between faults; sometimes several are there at once.
 GAPS_MS = (0, 300, 1500, 4000)
 DRIFT = 0.2
 LOSABLE = (
@@ -30,7 +30,7 @@ LOSABLE = (
     frozenset({1012, 1013}),
     frozenset({904, 1004}),
 )
-"""Codes whose answers get lost together."""
+"""Codes whose responses are lost together."""
 OPERATIONS_MAX = 25
 JUNK_CODES = (
     0,
@@ -80,7 +80,9 @@ JUNK_FIELDS = (
     "commitOffset",
     "cleanLivingBroker",
 )
-"""Not those that name a broker's group: what lies about the group is no junk."""
+"""Header fields with random values; without those that name a broker's group: a wrong group is no
+junk.
+"""
 JUNK_VALUES = ("", "-1", "0", "99999999999999999999", "x", "true", "\0", "é" * 300)
 
 
@@ -95,7 +97,7 @@ class Nemesis:
         self.begun: list[str] = []
 
     def step(self, now_ms: int) -> None:
-        """Whatever is due."""
+        """Begin and end the faults that are due."""
         for due in [due for due in self._undo if due[0] <= now_ms]:
             self._undo.remove(due)
             due[1]()
@@ -115,13 +117,13 @@ class Nemesis:
         self._next_ms = now_ms + int(gap_ms) + 50
 
     def pause(self) -> None:
-        """All that is under way ends now."""
+        """End all current faults."""
         undo, self._undo = self._undo, []
         for _, end in undo:
             end()
 
     def end(self) -> None:
-        """No more trouble."""
+        """End all faults and begin no more."""
         self.pause()
         self._kinds = []
 
@@ -149,7 +151,7 @@ def _apart(group: "Run", left: set[str]) -> Undo:
 
 
 def partition(group: "Run") -> Undo:
-    """Two sides (F1)."""
+    """Separate two sides (F1)."""
     rng, servers = group.rng, [machine.name for machine in group.servers]
     left = set(rng.sample(servers, rng.randrange(1, len(servers))))
     left |= {client.name for client in group.clients if rng.random() < 0.5}
@@ -157,7 +159,7 @@ def partition(group: "Run") -> Undo:
 
 
 def one_way(group: "Run") -> Undo:
-    """One machine is not heard, or does not hear (F2)."""
+    """Let one machine not receive, or its packets not arrive (F2)."""
     rng, names = group.rng, _names(group)
     one = rng.choice(names)
     ways = {(one, other) for other in names if other != one and rng.random() < 0.8}
@@ -167,7 +169,7 @@ def one_way(group: "Run") -> Undo:
 
 
 def bridge(group: "Run") -> Undo:
-    """Two sides, and one machine that both reach (F3)."""
+    """Separate two sides, except for one machine that both reach (F3)."""
     rng, names = group.rng, _names(group)
     rng.shuffle(names)
     middle = len(names) // 2
@@ -204,13 +206,13 @@ def leader_alone(group: "Run") -> Undo:
 
 
 def black_hole(group: "Run") -> Undo:
-    """One controller takes connections and answers none (R34)."""
+    """Let one controller accept connections and answer no request (R34)."""
     one = group.rng.choice(group.controllers).name
     return _cut(group, {(one, other) for other in _names(group) if other != one})
 
 
 def ring(group: "Run") -> Undo:
-    """Each reaches most of the others, and no two the same ones (F4)."""
+    """Let each machine reach most of the others, and no two the same ones (F4)."""
     names = [machine.name for machine in group.servers]
     group.rng.shuffle(names)
     count = len(names)
@@ -223,7 +225,7 @@ def ring(group: "Run") -> Undo:
 
 
 def reset(group: "Run") -> None:
-    """Connections break (F5)."""
+    """Break connections (F5)."""
     rng, net = group.rng, group.net
     for link in rng.sample(net.links, min(len(net.links), rng.choice((1, 3, 100)))):
         if link in net.links:
@@ -231,7 +233,7 @@ def reset(group: "Run") -> None:
 
 
 def stall(group: "Run") -> None:
-    """Connections deliver late, those of one machine or some (F6, F7)."""
+    """Delay connections, all of one machine or some (F6, F7)."""
     rng, net = group.rng, group.net
     name = rng.choice([*_names(group), ""])
     for link in net.links:
@@ -316,12 +318,12 @@ def _end(group: "Run", *, power: bool) -> Undo:
 
 
 def kill(group: "Run") -> Undo:
-    """Processes end, now or in the midst of what they write (F11, F14)."""
+    """Kill processes, now or during a write (F11, F14)."""
     return _end(group, power=False)
 
 
 def power(group: "Run") -> Undo:
-    """Machines lose their power, and what was not synced (F17, F38)."""
+    """Cut the power of machines, which lose all unsynced data (F17, F38)."""
     return _end(group, power=True)
 
 
@@ -440,7 +442,7 @@ def slow_disk(group: "Run") -> Undo:
 
 
 def writeback(group: "Run") -> None:
-    """The system writes what it likes."""
+    """Let the system write back some dirty data."""
     group.rng.choice([*group.brokers, *group.controllers]).disk.writeback()
 
 
@@ -453,7 +455,7 @@ def retention(group: "Run") -> None:
 
 
 def epochs(group: "Run") -> Undo:
-    """Both copies of a broker's epoch list become unreadable (S1)."""
+    """Make both copies of a broker's epoch list unreadable (S1)."""
     return _while_away(group, lambda one: one.damage_epochs())
 
 
@@ -502,4 +504,4 @@ FAULTS: dict[str, Fault] = {
 }
 FAULTS |= DISK_FAULTS
 PAIRS = tuple(combinations(sorted(FAULTS), 2))
-"""To play each with each other."""
+"""Pairs of faults, to play each with each other."""

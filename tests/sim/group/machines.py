@@ -1,7 +1,7 @@
-"""The machines of a simulated group that are no brokers: what all have, the name server, clients.
+"""Machines of a simulated group that are no brokers: their common base, the name server, clients.
 
 A machine has a name, two clocks, a port and a process, which may be paused, killed, or lose its
-power at any moment. What a process knows is gone with it; what its disk keeps the disk decides.
+power at any moment. The process's memory is lost then; the files that survive depend on the disk.
 """
 
 import random
@@ -33,7 +33,7 @@ NAMES_ADDRESS = "names:9876"
 CLUSTER, GROUP = "cluster", "broker"
 CALL_TIMEOUT_MS = 3000
 DEAD_MS = 6_000
-"""Of a silent broker at the name server, where replicas act."""
+"""Time after which the name server drops a silent broker, where replicas act."""
 SEND_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -47,7 +47,7 @@ SEND_CODES = frozenset(
         ResponseCode.TOPIC_NOT_EXIST,
     }
 )
-"""What a send may be answered with."""
+"""Permitted codes of a send's response."""
 # A client that was refused asks for the route, and tries again after this.
 AGAIN_MS = (50, 200, 700)
 
@@ -57,7 +57,7 @@ class Process:
 
     port = 0
     tick_ms = 100
-    """From tick to tick."""
+    """Interval of ticks."""
 
     def __init__(self, group: "Run", name: str) -> None:
         self.group = group
@@ -77,18 +77,18 @@ class Process:
             return None
 
     def start(self) -> None:
-        """A process."""
+        """Start a process."""
         self.paused = False
         self.up = True
         self.endpoint.start()
         self.run(self.begin)
 
     def died(self) -> None:
-        """Its disk went, in the midst of what it did."""
+        """Note that its disk failed during an operation, which ended the process."""
         self.ended(power=True)
 
     def crash(self, *, power: bool) -> None:
-        """It is killed, or the power goes."""
+        """Kill the process, or cut the power."""
         self.ended(power=power)
 
     def ended(self, *, power: bool) -> None:
@@ -97,7 +97,7 @@ class Process:
         self.endpoint.gone(power=power)
 
     def tick(self) -> None:
-        """Time passed."""
+        """Advance the process by one tick."""
         self.run(self._tick)
 
     def turn(self) -> bool:
@@ -112,13 +112,13 @@ class Process:
             self.on_tick(self.clock.now_ms)
 
     def begin(self) -> None:
-        """What a new process begins with."""
+        """Set up a new process."""
 
     def on_tick(self, now_ms: int) -> None:
-        """By its own clock."""
+        """Do periodic work, by the machine's own clock."""
 
     def answer(self, request: Command, peer: Peer) -> Answer:
-        """No peer asks."""
+        """Refuse the request: no peer sends requests to this machine."""
         return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -179,7 +179,7 @@ class Client(Process):
         """Whether it has anything to send."""
         self.acked = 0
         self.refused: list[str] = []
-        """Why it could not send, since `asked`; the last few."""
+        """Last reasons for sends that failed since `asked`."""
         self._rng: random.Random = group.rng
         self._busy = False
         self._next_ms = 0
@@ -252,10 +252,10 @@ class Admin(Process):
     def __init__(self, group: "Run", name: str) -> None:
         super().__init__(group, name)
         self.codes: list[int] = []
-        """Of the answers."""
+        """Codes of the responses."""
 
     def elect(self, broker_id: int) -> None:
-        """electMaster."""
+        """Send CONTROLLER_ELECT_MASTER for a broker."""
         fields = {
             "clusterName": CLUSTER,
             "brokerName": GROUP,
@@ -274,7 +274,7 @@ class Admin(Process):
                 return
 
     def send_junk(self, address: str, code: int, fields: dict[str, str], body: bytes) -> None:
-        """What no client sends. The answer, if there is one, is what it is."""
+        """Send a request that no client sends. Any response, or none, is accepted."""
         if self.up:
             request = new_request(code, None, body, fields=fields)
             self.endpoint.call(address, request, CALL_TIMEOUT_MS)

@@ -1,7 +1,7 @@
 """Bugs of groups with controllers, to be planted one at a time: the suite must find each.
 
-Those of replication and of the quorum alone are in ha/planted.py and raft/planted.py; some are
-played here again, where real controllers elect. Used by tests/sim/group/test_seeds.py.
+Bugs of replication and of the quorum alone are in ha/planted.py and raft/planted.py; some are
+played here again, where real controllers elect.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def elects_anybody(patch: Patch) -> None:
 
 
 def unclean_restarts_do_not_matter(patch: Patch) -> None:
-    """KIP-966: who came back without what it had acknowledged stays a candidate."""
+    """KIP-966: a broker that restarts without bytes it had acknowledged stays a candidate."""
     patch.setattr(registration, "_unfit", lambda *args: [])
 
 
@@ -72,13 +72,13 @@ def ids_are_given_twice(patch: Patch) -> None:
 
 
 def ids_are_kept_in_memory(patch: Patch) -> None:
-    """R30, R31: a broker that starts again is another one."""
+    """R30, R31: a broker gets a new id at each start."""
     patch.setattr(IdentityFiles, "save", lambda self, broker_id: None)
     patch.setattr(IdentityFiles, "save_applied", lambda self, applied: None)
 
 
 def registers_before_its_role_is_known(patch: Patch) -> None:
-    """R29, R32: the name server hears of a broker under the id 0 before it has a role."""
+    """R29, R32: a broker registers at the name server with id 0 before it has a role."""
     patch.setattr(
         Role, "is_known", property(lambda self: True, lambda self, known: None), raising=False
     )
@@ -90,7 +90,7 @@ def last_registration_wins(patch: Patch) -> None:
 
 
 def no_lease(patch: Patch) -> None:
-    """R27: a master that hears no controller goes on."""
+    """R27: a master without contact to a controller goes on."""
     patch.setattr(ControllerHeartbeats, "holds", property(lambda self: True))
 
 
@@ -117,7 +117,7 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Lat
 
 
 def nobody_looks_for_dead_masters(patch: Patch) -> None:
-    """R33: a group whose master is dead waits for it."""
+    """R33: no master is elected when the present one is dead."""
     patch.setattr(elections, "look_after", lambda *args, **options: None)
 
 
@@ -127,7 +127,7 @@ def any_set_is_agreed_to(patch: Patch) -> None:
 
 
 def snapshots_without_sets(patch: Patch) -> None:
-    """Raft-7: who starts with a snapshot knows of no set."""
+    """Raft-7: a controller that starts from a snapshot has no sets."""
     written = state._group_members
     patch.setattr(state, "_group_members", lambda group: {**written(group), "members": []})
 
@@ -138,7 +138,7 @@ def no_snapshots(patch: Patch) -> None:
 
 
 def failed_syncs_of_a_log_count(patch: Patch) -> None:
-    """F20: what a failed sync was for counts as durable."""
+    """F20: data whose sync failed counts as durable."""
     sync = DiskLane.sync
 
     def ignoring(self: DiskLane, ranges: Any, done: Callable[[OSError | None], None]) -> None:
@@ -160,12 +160,12 @@ def votes_cost_many_syncs(patch: Patch) -> None:
 
 
 def snapshots_of_the_leader_are_not_loaded(patch: Patch) -> None:
-    """F25, F26: who lost its disk goes on with the tables that it had."""
+    """F25, F26: a controller that lost its disk ignores the leader's snapshot."""
     patch.setattr(Driver, "_load", lambda self, action: None)
 
 
 def copies_are_believed(patch: Patch) -> None:
-    """F25: what brokers tell of later epochs and sets is not looked at."""
+    """F25: later epochs and sets that brokers report are ignored."""
     patch.setattr(elections, "is_behind", lambda group, live: False)
 
 
@@ -175,7 +175,7 @@ def the_first_to_come_is_master(patch: Patch) -> None:
 
 
 def ids_are_taken_over(patch: Patch) -> None:
-    """F26: an id is whose heartbeats and registrations say so."""
+    """F26: an id belongs to any broker that sends heartbeats or registrations with it."""
     has = GroupTables.has
     patch.setattr(
         GroupTables,
@@ -224,7 +224,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     ids_are_taken_over: ("all controllers emptied",),
     slow_syncs_are_not_reported: ("a broker stays very slow",),
 }
-"""Each with the faults that it needs, the first as the theme."""
+"""Planted bugs, each with the faults that show it, the first as the theme."""
 OF_STORIES: dict[Plant, Callable[[], None]] = {
     no_lease: stories.test_r27_a_master_apart_from_all_stops_before_another_is_elected,
     any_set_is_agreed_to: stories.test_k5_sets_that_are_not_the_masters_next_one_are_refused,
@@ -234,4 +234,4 @@ OF_STORIES: dict[Plant, Callable[[], None]] = {
     stops_with_its_lead: hand_over.test_f15_a_master_that_is_stopped_hands_its_lead_over_first,
     no_snapshots: stories.test_r35_a_log_of_controllers_does_not_grow_for_ever,
 }
-"""What costs no message, but time or space: a story tells."""
+"""Bugs that lose no message, but cost time or space: a scripted story finds them."""

@@ -1,4 +1,4 @@
-"""What tests tell of a group step by step: a whole one without trouble, and hands to trouble it."""
+"""Scripted stories of a group: a group in good state, and methods that make and end trouble."""
 
 from itertools import product
 
@@ -15,7 +15,7 @@ class Story(Run):
 
     @classmethod
     def whole(cls, seed: int = 1, **plan: object) -> "Story":
-        """All brokers are in the set, and messages are written."""
+        """Group in which all brokers are in the set, and messages are written."""
         story = cls(seed, **plan)
         story.begin()
         story.until(story.is_whole, SETTLE_MS, "not whole")
@@ -26,12 +26,12 @@ class Story(Run):
 
     @property
     def master(self) -> GroupBroker:
-        """The one that was elected last."""
+        """Master of the last election."""
         return self.broker(self.journal.role.master)
 
     @property
     def replicas(self) -> list[GroupBroker]:
-        """All others."""
+        """Brokers that are not the master."""
         return [one for one in self.brokers if one is not self.master]
 
     @property
@@ -40,7 +40,7 @@ class Story(Run):
         return next(one for one in self.controllers if one.is_leader)
 
     def broker(self, broker_id: int) -> GroupBroker:
-        """By the id that controllers gave it."""
+        """Broker by the id that controllers gave it."""
         return next(one for one in self.brokers if one.controller_id == broker_id)
 
     def is_known(self, broker: GroupBroker) -> bool:
@@ -48,26 +48,26 @@ class Story(Run):
         member = broker.member
         return member is not None and member.stage is Stage.MEMBER
 
-    # What is done to them
+    # Trouble
 
     def apart(self, left, right) -> None:
-        """Nothing passes between two sides."""
+        """Block the network between two sides."""
         one, other = [{each.name for each in side} for side in (left, right)]
         self.net.blocked |= set(product(one, other)) | set(product(other, one))
 
     def rest(self, *left) -> list:
-        """All machines but these."""
+        """Machines except the given ones."""
         return [each for each in self.machines if each not in left]
 
-    # What they do
+    # Progress
 
     def writes(self, within_ms: int = 10_000) -> int:
-        """Until a message is acknowledged that was sent from now on."""
+        """Wait until a message that is sent after this call is acknowledged."""
         count = self.played.acked
         return self.until(lambda: self.played.acked > count + 1, within_ms, "no write")
 
     def elected(self, epoch: int, within_ms: int = 20_000) -> int:
-        """Until there is a master of a later epoch."""
+        """Wait until there is a master of a later epoch."""
 
         def is_there() -> bool:
             role = self.journal.role
@@ -76,11 +76,11 @@ class Story(Run):
         return self.until(is_there, within_ms, "no broker is elected")
 
     def end(self) -> None:
-        """Trouble is over: all hold."""
+        """End all trouble and check the group."""
         self.settle()
         self.check()
 
     def alone(self, number: int = BROKERS) -> None:
-        """So many of the brokers are in the set."""
+        """Wait until the set has `number` brokers."""
         what = f"not {number} in the set"
         self.until(lambda: len(self.journal.members) == number, SETTLE_MS, what)

@@ -1,13 +1,13 @@
-"""One seed of the group suite: controllers, brokers, a name server and clients, and what must hold.
+"""One seed of the group suite: controllers, brokers, a name server and clients, and the checks.
 
-Everything that decides is real: Raft and its log on disk, the controller's state machine, the
+Every part that decides is real: Raft and its log on disk, the controller's state machine, the
 membership of brokers, replication and the store, the name server's table. Simulated are the clocks,
-the network, the disks, and who presses which button: faults of some kinds, drawn from the seed,
-begin and end while clients send. Then trouble stops: within 10 seconds a message is acknowledged,
-within 30 all brokers are in the set and their logs are one.
+the network, the disks, and operators: faults of some kinds, drawn from the seed, begin and end
+while clients send. Then trouble stops: within 10 seconds a message is acknowledged, within 30 all
+brokers are in the set and their logs are equal.
 
-With `enableElectUncleanMaster`, or where disks do not sync and the power may go everywhere at once,
-messages may be lost; logs must be one in the end all the same.
+With `enableElectUncleanMaster`, or where disks do not sync and the power may be cut everywhere at
+once, messages may be lost; logs must be equal in the end all the same.
 """
 
 import hashlib
@@ -39,24 +39,26 @@ TROUBLE_MS = (3000, 6000, 12_000)
 SETTLE_MS, WRITES_MS = 30_000, 10_000
 """I19: after the last fault all members are back, and writes succeed."""
 WITHOUT_MS = 15_000
-"""Without the last master: a new leader of the controllers waits 10 s for brokers it never heard,
-also for one that lost its disk and came back with another id."""
+"""Time for the group to go on without its last master: a new leader of the controllers waits 10 s
+for unknown brokers, also for a broker that lost its disk and has another id since.
+"""
 ONE_MS = 60_000
-"""Until no broker reads less than another: a last acknowledgement is on its way."""
+"""Time until no broker reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
 THEMED = 0.6
 COPIED_EVERY_MS = 25
 TABLES_MS = 20_000
-"""Until all know the topics, groups and offsets of the master: some rounds of theirs, the first one
-of which may come to nothing."""
+"""Time until all brokers have the topics, groups and offsets of the master: some rounds of theirs,
+the first of which may fail.
+"""
 TIMEOUTS_MS = (1000, 2000, 10_000)
 BIG_SIZES = (700, 1500)
 AGAIN_MS = 1000
-"""From a start that failed to the next."""
+"""Delay between a failed start and the next one."""
 
 
 class Disks(list):
-    """All disks as one to be compared."""
+    """All disks of the group, compared as one."""
 
     def digest(self) -> str:
         """A hash of all."""
@@ -66,7 +68,7 @@ class Disks(list):
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What a seed is about; a scripted test says it instead."""
+    """Draws of a seed; a scripted test sets them instead."""
 
     kinds: tuple[str, ...]
     theme: str = ""
@@ -103,7 +105,7 @@ class Plan:
 
 
 class Run:
-    """One seed."""
+    """Run of one seed."""
 
     acts = False
     """Whether replicas act while no master can be elected (acting/elected.py)."""
@@ -144,19 +146,19 @@ class Run:
         self.nemesis = Nemesis(self, list(self.plan.kinds), self.plan.theme)
         self.acked_since: int | None = None
         self.compared_ms = 0
-        """When tables were compared the last time."""
+        """Time of the last comparison of tables."""
         self.standing: list[Stands] = []
-        """Whose loop waits for a sync."""
+        """Machines whose loop waits for a sync."""
         self.sick: dict[Process | GroupBroker, Callable[[], None]] = {}
-        """Machines that stay slow, full or failing, and what ends that."""
+        """Machines that stay slow, full or failing, each with the function that ends it."""
         self.again: list[tuple[int, Process | GroupBroker]] = []
         """Processes that ended at their start, and when they are started again."""
         self.backup: Backup | None = None
-        """Of all controllers."""
+        """Copies of all controllers' disks."""
 
     @property
     def pace(self) -> float:
-        """How long faults last beside how soon a broker counts as dead."""
+        """Factor of fault durations for the timeout after which a broker counts as dead."""
         return min(1.0, self.plan.timeout_ms / 3000)
 
     @property
@@ -167,7 +169,7 @@ class Run:
     # Its life
 
     def play(self) -> Played:
-        """All of it; AssertionError and StoreError are findings."""
+        """Play the whole seed; AssertionError and StoreError are findings."""
         rng = self.rng
         self.begin()
         if rng.random() < 0.7:
@@ -184,7 +186,7 @@ class Run:
         return self.played
 
     def begin(self) -> None:
-        """All start, in any order."""
+        """Start all machines, in any order."""
         machines = list(self.machines)
         self.rng.shuffle(machines)
         for machine in machines:
@@ -193,7 +195,7 @@ class Run:
                 self.go(int(self.rng.random() * 300))
 
     def start(self, machine: Process | GroupBroker) -> None:
-        """A process, unless there is one that goes on."""
+        """Start a process, unless one is running."""
         machine.paused = False
         if machine.up:
             if isinstance(machine, GroupBroker):
@@ -209,7 +211,7 @@ class Run:
             self.again.append((self.now_ms + AGAIN_MS, machine))
 
     def step(self) -> None:
-        """Some milliseconds, or nothing happens until the next tick of one."""
+        """Advance by some milliseconds, or to the next tick of a machine if nothing happens."""
         rng = self.rng
         busy = self.net.sweep(self.chance)
         for machine in self.machines:
@@ -245,7 +247,7 @@ class Run:
             self.standing.append(machine)
 
     def go(self, for_ms: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         end_ms = self.now_ms + for_ms
         while self.now_ms < end_ms:
             self.step()
@@ -259,29 +261,31 @@ class Run:
             self.step()
         return self.now_ms - start_ms
 
-    # What a suite of its own adds
+    # For suites that extend this one
 
     def broker_ticks(self, broker: GroupBroker) -> None:
-        """What brokers do beside copying, each tick."""
+        """Do a broker's other periodic work, at each tick."""
 
     def broker_wrote(self, broker: GroupBroker, start: LogOffset) -> None:
-        """Its own work, or a request of SEND_MESSAGE_V2, made records from there on."""
+        """Note that the broker appended records from `start`: its own work, or a SEND_MESSAGE_V2
+        request.
+        """
 
     def broker_stopped(self, broker: GroupBroker) -> None:
-        """Its store is closed: what else it writes down."""
+        """Save the rest of the state after a broker's store was closed."""
 
-    # What faults and checks ask
+    # For faults and checks
 
     def masters(self) -> list[GroupBroker]:
-        """All that take themselves for one."""
+        """Brokers that take themselves for the master."""
         return [broker for broker in self.brokers if broker.is_master]
 
     def think_ms(self) -> int:
-        """A client's pause."""
+        """Random pause of a client."""
         return int(self.rng.random() ** 3 * 600)
 
     def new_body(self) -> bytes:
-        """Of some message: no other has it."""
+        """Unique body of a message."""
         self.number += 1
         size = SIZES[int(self.rng.random() * len(SIZES))]
         return b"%08d" % self.number + b"x" * (size - 8)
@@ -302,7 +306,7 @@ class Run:
             broker.read(*TOPICS[int(self.rng.random() * len(TOPICS))])
 
     def answered(self, broker: GroupBroker, sent: Sent) -> None:
-        """A broker says that a message is safe."""
+        """Note that a broker reported a message as safe."""
         self.journal.acknowledged(broker, sent)
         if sent.need == ALL:
             queue = (sent.topic, sent.queue_id)
@@ -321,7 +325,7 @@ class Run:
     # The end
 
     def heal(self, away: GroupBroker | None = None) -> None:
-        """All are up but `away`, and reach each other."""
+        """Start all machines but `away`, and let them reach each other."""
         self.net.heal()
         for machine in self.machines:
             disk = getattr(machine, "disk", None)
@@ -353,11 +357,11 @@ class Run:
         for client in (*self.clients, self.clerk):
             client.active = False
         self.until(lambda: self.agree() and self.is_one(), ONE_MS, "not one")
-        # A send of before may come late: logs are one again behind it.
+        # A send from before may come late: logs are equal again after it.
         self.until(lambda: self.is_copied() and self.is_one(), TABLES_MS, "tables differ")
 
     def _live_beside_the_sick(self) -> None:
-        """All are well but machines that stay slow, full or failing: the others do without them."""
+        """Check that the group goes on without the machines that stay slow, full or failing."""
         self.heal()
         if not all(self.can_do_without(one) for one in self.brokers if one in self.sick):
             self._cure()
@@ -402,16 +406,16 @@ class Run:
         )
 
     def broker_of(self, broker_id: int | None) -> GroupBroker | None:
-        """By the id that its controllers gave it."""
+        """Broker by the id that its controllers gave it."""
         if not broker_id:
             return None
         return next((one for one in self.brokers if one.controller_id == broker_id), None)
 
     def is_whole(self, but: Container[Process | GroupBroker] = ()) -> bool:
-        """All brokers but some are in the set, and take part.
+        """Whether all brokers but some are in the set, and take part.
 
-        One whose disk stays slow keeps sends waiting again and again: it may be outside of the set
-        where haMaxTimeSendsWait says so, but must follow.
+        A broker with a slow disk delays sends again and again: it may be outside of the set because
+        of haMaxTimeSendsWait, but must follow.
         """
         known = {broker.controller_id for broker in self.brokers}
         well = [one for one in self.brokers if one not in but]
@@ -423,8 +427,11 @@ class Run:
         )
 
     def is_copied(self) -> bool:
-        """Whether the tables of replicas are the master's: compared now and then. The steps of a
-        calm group may all have one remainder, so its clock says nothing about when."""
+        """Whether replicas' tables equal the master's; compared at intervals.
+
+        The steps of a calm group may all have one remainder, so the time of a comparison cannot
+        depend on its clock.
+        """
         if self.now_ms < self.compared_ms + COPIED_EVERY_MS:
             return False
         self.compared_ms = self.now_ms
@@ -435,7 +442,7 @@ class Run:
         return not any(one.tables.same(master.tables) for one in self.brokers if one is not master)
 
     def agree(self) -> bool:
-        """One controller leads, and all know all."""
+        """Whether one controller leads, and all have the agreed state."""
         role = self.journal.role
         if not all(
             one.up and one.driver is not None and one.says() == role.said
@@ -445,13 +452,13 @@ class Run:
         return sum(one.is_leader for one in self.controllers) == 1
 
     def is_one(self) -> bool:
-        """All logs end at the same byte, and all confirm it."""
+        """Whether all logs end at the same byte, and all brokers confirm it."""
         logs = [broker.replicated for broker in self.brokers]
         ends = {end for log in logs for end in (log.end, log.confirm, log.flushed)}
         return self.is_whole() and len(ends) == 1
 
     def check(self) -> None:
-        """When all is calm."""
+        """Check the group after all trouble."""
         self.journal.check_calm()
         logs = {}
         for broker in self.brokers:
@@ -467,7 +474,7 @@ class Run:
             assert count >= len(found), f"broker {broker.number} shows {count} of {len(found)}"
 
     def states(self) -> str:
-        """How all are, for a finding."""
+        """Description of all machines for a finding."""
         said = [f"at {self.now_ms}; faults: {', '.join(self.nemesis.begun)}", str(self.plan)]
         said += [one.state() for one in (*self.controllers, *self.brokers)]
         said += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]
@@ -482,5 +489,5 @@ class Run:
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed, about).play()

@@ -1,8 +1,8 @@
-"""What a simulated broker has beside its log: topics, groups and offsets, their files, and the real
-follower that copies a master's; and the clerk, an operator and consumer who changes them.
+"""State of a simulated broker beside its log: topics, groups and offsets, their files, and the real
+follower that copies a master's; and the clerk, an operator and consumer that changes them.
 
-`Tables` watches them as they are: nothing that a broker knows goes unless it was deleted, no offset
-goes back unless it was set back (I13), neither while it lives nor over its end, once it is durable.
+`Tables` checks them: no known topic or group disappears unless it was deleted, and no offset
+decreases unless it was set back (I13), neither during a life nor, once durable, over its end.
 """
 
 from collections.abc import Callable
@@ -46,23 +46,25 @@ if TYPE_CHECKING:
     from tests.sim.group.suite import Run
 
 HEARTBEATS = 5
-"""In the time after which a broker counts as dead."""
+"""Heartbeats in the time after which a broker counts as dead."""
 SAVE_MS = 1500
-"""Between two savings of the offsets."""
+"""Interval in which offsets are saved."""
 CODES = SEND_CODES | {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     ResponseCode.INVALID_PARAMETER,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     ResponseCode.QUERY_NOT_FOUND,
 }
-"""What the clerk may be answered with."""
+"""Permitted codes of the clerk's responses."""
 NAMES = ("one", "two", "three")
 Where = tuple[str, str, int]
-"""Topic, group, queue."""
+"""Topic, group and queue of an offset."""
 
 
 class Tables:
-    """See the module. Those of one life of a broker; also what asks other nodes for it."""
+    """Tables of one life of a broker (see the module); also its interface for requests to other
+    nodes.
+    """
 
     def __init__(self, broker: "GroupBroker", store: Store) -> None:
         clock, work = broker.clock, broker.work
@@ -106,38 +108,38 @@ class Tables:
         self._offsets: dict[Where, int] = {}
 
     def begin(self) -> None:
-        """What they were loaded with is what was durable."""
+        """Check that everything durable was loaded."""
         kept = self._broker.kept
         self._compare(kept.names, kept.offsets, "did not survive its end")
 
-    # What asks other nodes
+    # Requests to other nodes
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
         return self._broker.endpoint.call(address, request, timeout_ms)
 
     def pause(self) -> Later[None]:
-        """Until the next tick, so that much comes between two steps."""
+        """Wait until the next tick, so that much happens between two steps."""
         later: Later[None] = Later()
         self._paused.append(later)
         return later
 
     async def stop(self) -> None:
-        """Its machine ends what is under way."""
+        """No-op: the machine ends pending requests."""
 
-    # What the broker does with them
+    # Use by the broker
 
     def answer(self, request: Command, peer: Peer) -> Answer:
         """Requests of operators, consumers and replicas."""
         return self.table.dispatch(request, peer, self._broker.clock.wall_ms)
 
     def make_topic(self, name: str) -> None:
-        """As a send of an unknown topic does."""
+        """Create a topic as a send to an unknown topic does."""
         topics = self.context.topics
         if topics.get(name) is None:
             topics.put(TopicConfig(name, 2, 2), self._broker.clock.wall_ms)
 
     def tick(self) -> None:
-        """Time passed."""
+        """Do the periodic work."""
         clock = self._broker.clock
         paused, self._paused = self._paused, []
         for later in paused:
@@ -150,7 +152,7 @@ class Tables:
         self.look()
 
     def close(self) -> None:
-        """A clean end."""
+        """Save and check at a clean end."""
         self.context.offsets.save()
         self.look()
 
@@ -189,8 +191,9 @@ class Tables:
         self._work.submit(partial(self._files.save, name, content), saved)
 
     def cut(self) -> None:
-        """The log was cut, or begun anew, and offsets are set back: one that was committed for what
-        another broker has goes to the end of the queue here, until a master says what it is (R14).
+        """Adapt the expected offsets after the log was truncated or restarted: an offset committed
+        for records of another broker is set to the end of the queue here, until a master reports it
+        (R14).
         """
         log, store, now = self._broker.replicated, self.context.store, self.offsets()
         if now == self._offsets:
@@ -204,16 +207,16 @@ class Tables:
         if log.end == log.min:
             self._offsets = self._broker.kept.offsets = {}
 
-    # What is seen of them
+    # Checks
 
     def names(self) -> frozenset[str]:
-        """Topics and groups."""
+        """Names of topics and groups."""
         context = self.context
         topics = (f"topic {name}" for name in context.topics.all())
         return frozenset((*topics, *(f"group {name}" for name in context.groups.all())))
 
     def offsets(self) -> dict[Where, int]:
-        """How far groups are."""
+        """Committed offsets of groups."""
         committed = self.context.offsets.offsets().committed
         return {
             (*pair, queue_id): int(at)
@@ -222,7 +225,10 @@ class Tables:
         }
 
     def look(self) -> None:
-        """Nothing goes back. Mostly nothing has changed: tables and offsets count."""
+        """Check that no table lost entries.
+
+        Usually nothing has changed: the change counters show that.
+        """
         context, kept = self.context, self._broker.kept
         seen = (
             context.topics._topics.changes,
@@ -257,7 +263,9 @@ class Tables:
             )
 
     def same(self, master: "Tables") -> str:
-        """When all is calm: what a replica has that its master has not, or otherwise (R22)."""
+        """Difference between the tables of a replica and its master in a calm group, empty if there
+        is none (R22).
+        """
         mine, theirs = self.context, master.context
         for name in ("topics", "groups"):
             one, other = getattr(mine, name), getattr(theirs, name)
@@ -276,7 +284,7 @@ class Tables:
 
 
 class Kept:
-    """What is durable of a broker's tables."""
+    """Durable state of a broker's tables."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -291,9 +299,9 @@ class Clerk(Client):
         self.set_back: set[Where] = set()
         """Offsets that were set back on purpose."""
         self.done: list[str] = []
-        """What was acknowledged."""
+        """Acknowledged changes."""
         self.safe: dict[tuple[str, int], int] = {}
-        """Up to where queues are acknowledged: so far consumers may be."""
+        """Acknowledged ends of queues: consumers may commit up to them."""
 
     @property
     def is_busy(self) -> bool:
@@ -301,7 +309,7 @@ class Clerk(Client):
         return self._busy
 
     def ask_of(self, address: str) -> None:
-        """What comes next goes there."""
+        """Send the next requests to this address."""
         self._address = address
 
     def _send(self) -> None:
@@ -335,7 +343,7 @@ class Clerk(Client):
         self.tell(f"group {name}", new_request(code, None, dump(body)))
 
     def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
-        """So far a group is."""
+        """Commit an offset of a group."""
         where = (topic, name, queue_id)
         if at < self.safe.get((topic, queue_id), 0) or self.group.trouble.repeat:
             self.set_back.add(where)
@@ -355,7 +363,7 @@ class Clerk(Client):
     def _told(self, what: str, where: Where | None, answer: Command | str) -> None:
         if isinstance(answer, str):
             if where is not None:
-                self.set_back.add(where)  # it may still arrive, behind later ones
+                self.set_back.add(where)  # it may still arrive, after later ones
             self._address = ""
             self._wait(answer)
             return
@@ -369,7 +377,7 @@ class Clerk(Client):
 
 
 def config_of(broker: "GroupBroker") -> BrokerConfig:
-    """As its file would give it."""
+    """Configuration of a broker, as its file would give it."""
     of, timeout_ms = broker.options, broker.run_of.plan.timeout_ms
     store = replace(broker.settings.store)
     return BrokerConfig(

@@ -21,7 +21,7 @@ STOPPED_MS, RUNS_MS = 1100, 150
 
 
 def stutter(story: Story, leader: Controller, rounds: int) -> bool:
-    """A leading controller stands still for most of the time; whether another one leads then."""
+    """Pause a leading controller for most of the time; return whether another one leads then."""
     others = [one for one in story.controllers if one is not leader]
     for _ in range(rounds):
         leader.paused = True
@@ -42,7 +42,11 @@ def test_f12_a_leading_controller_that_stutters_hands_the_lead_over() -> None:
 
 
 def test_f12_a_leading_controller_that_stutters_misses_a_silent_master() -> None:
-    """Before, each stop was credited: it took eight times as long as the timeout."""
+    """A leader that stutters still elects in time.
+
+    Without the fix each pause was credited to the master: the election took eight times the
+    timeout.
+    """
     story = Story.whole(timeout_ms=10_000)
     epoch, since_ms, leader = story.journal.role.epoch, story.now_ms, story.leader
     story.master.paused = True
@@ -63,7 +67,10 @@ def test_a_loop_stands_still_for_its_syncs() -> None:
 
 
 def test_the_time_of_a_request_behind_a_sync_begins_when_it_has_returned() -> None:
-    """Before, it was over when the loop went on, and the answer was not read."""
+    """A request's timeout begins after the sync that its caller waits for.
+
+    Without the fix it expired when the loop went on, and the response was not read.
+    """
     story = Story.whole()
     broker, leader = story.replicas[0], story.leader
     broker.disk.sync_ms = 400
@@ -112,7 +119,7 @@ def test_who_waits_for_a_disk_thread_stands_still() -> None:
 
 
 def test_no_disk_thread_is_behind_another_one() -> None:
-    """The sync that sends wait for, behind a checkpoint of many files (poppers 20)."""
+    """The sync that sends wait for does not wait for a checkpoint of many files (poppers 20)."""
     disk = SimDisk(random.Random(1), lambda: 0)
     clock, done = [0], list[str]()
     work = QueuedDisk(random.Random(1), disk, lambda: clock[0], threads=2)
@@ -131,7 +138,9 @@ def test_no_disk_thread_is_behind_another_one() -> None:
 
 
 def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
-    """Or a checkpoint of many slow ones counts as one that hangs."""
+    """Syncs of one job return one by one; otherwise a checkpoint of many slow syncs would count as
+    one that hangs.
+    """
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.make_folders("/a")
     disk.sync_ms, clock, told = 100, [0], list[int]()
@@ -182,7 +191,10 @@ def test_past_finding(kind: str, seed: int) -> None:
 
 
 def test_a_master_whose_disk_turns_slow_hands_its_lead_to_a_fast_one() -> None:
-    """Before, clients received no acknowledgement while it was slow."""
+    """A slow disk makes the master hand over its lead.
+
+    Without the fix clients received no acknowledgements.
+    """
     story = Story.whole(timeout_ms=10_000)
     slow, epoch = story.master, story.journal.role.epoch
     story.writes()

@@ -1,4 +1,4 @@
-"""Groups with controllers: a master that is stopped has another one lead first (F15)."""
+"""Groups with controllers: a master that is stopped hands its lead over first (F15)."""
 
 from tests.sim.group.stories import Story
 from turbopump.broker.ha.heir import HAND_OVER_MS
@@ -17,8 +17,9 @@ def test_f15_one_after_the_other_is_another_version() -> None:
 
 
 def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
-    """It serves until another one was elected, and follows no master then; it is started again
-    while it stops."""
+    """A stopping master serves until another one is elected, and then follows no master; a start
+    during the stop makes it start again afterwards.
+    """
     story = Story.whole()
     old, epoch, ends = story.master, story.journal.role.epoch, story.ends
     old.stop()

@@ -7,7 +7,9 @@ from tests.sim.group.stories import Story
 
 
 def left_with_one_replica(story: Story) -> GroupBroker:
-    """The only member that is left beside the master; both have what is acknowledged."""
+    """Reduce the set to the master and one replica, which both have all acknowledged messages;
+    return the replica.
+    """
     left, other = story.replicas
     other.crash(power=False)
     story.alone(2)
@@ -17,7 +19,7 @@ def left_with_one_replica(story: Story) -> GroupBroker:
 
 
 def test_f26_a_replica_comes_back_with_an_empty_disk() -> None:
-    """It has another id, has all in the end, and who it was is in no set."""
+    """A replica with an empty disk gets another id and all messages; its former id is in no set."""
     story = Story.whole(timeout_ms=1000)
     lost, former = story.replicas[0], story.replicas[0].controller_id
     lost.crash(power=True)
@@ -61,13 +63,14 @@ def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int) -> None:
-    """Nor by a controller that begins to lead while the registration was not heard by any yet
-    (group seed 195912)."""
+    """A broker without its page cache is not elected, not even by a new leader that has not
+    received its registration yet (group seed 195912).
+    """
     story = Story.whole(seed, timeout_ms=3000, sync=False)
     unclean = left_with_one_replica(story)
     master, leader, epoch = story.master, story.leader, story.journal.role.epoch
     unclean.crash(power=True)
-    story.go(1300)  # what its last life reported is not fresh any more
+    story.go(1300)  # the report of its last life is outdated
     story.apart([unclean], [master, leader])
     master.crash(power=False)
     story.start(unclean)
@@ -129,7 +132,9 @@ def test_f26_a_member_that_is_elected_after_its_disk_was_lost(seed: int) -> None
 def test_f38_a_master_that_lost_its_page_cache_is_not_elected_again(
     seed: int, unheard: bool
 ) -> None:
-    """Nor if it was killed once more before a controller heard of it (group seed 104368)."""
+    """A master without its page cache is not elected again, not even if it is killed once more
+    before its registration arrives (group seed 104368).
+    """
     story = Story.whole(seed, sync=False)
     master, epoch = story.master, story.journal.role.epoch
     master.crash(power=True)

@@ -1,4 +1,6 @@
-"""Groups with controllers: a reign that begins when it is over already, and one that should not."""
+"""Groups with controllers: a master's term that begins after it has ended already, and one that
+must not begin.
+"""
 
 from dataclasses import replace
 
@@ -11,15 +13,18 @@ from turbopump.engine.types import PutStatus
 
 
 def notice(story: Story, master: GroupBroker, epoch: int) -> Word:
-    """What a controller would say now of the master of an epoch."""
+    """Notice of a controller about the master of an epoch."""
     own_id, set_epoch = master.controller_id, story.journal.role.set_epoch
     return Word(epoch, own_id, master.endpoint.address, frozenset({own_id}), set_epoch)
 
 
 def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
-    """A broker that nothing reaches is elected, then another, which acknowledges; only then the
-    notice of its own election arrives. It cannot know, and has no lease: it takes no message and
-    confirms nothing, and a broker that heard of the later epoch does not follow (group seed 987).
+    """A late notice of an election that was superseded starts no writes.
+
+    A broker that nothing reaches is elected, then another, which acknowledges; only then the notice
+    of the first election arrives. Its receiver cannot know that, and has no lease: it takes no
+    message and confirms nothing, and a broker that knows the later epoch does not follow it (group
+    seed 987).
     """
     story = Story.whole()
     late, epoch = story.replicas[0], story.journal.role.epoch + 1
@@ -51,8 +56,9 @@ def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_master_that_lacks_what_is_confirmed_is_found(is_over: bool) -> None:
-    """I3, of the newest epoch; and of one that is over, if it was elected with less than there was
-    then: the checks of this suite see it."""
+    """The checks find a master without all confirmed bytes (I3), both in the newest epoch and in an
+    ended one whose master was elected with too few.
+    """
     story = Story.whole()
     late, journal = story.replicas[0], story.journal
     story.apart([late], story.rest(late))

@@ -12,10 +12,11 @@ from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
 
 SEEDS = range(40)
-# For each bug so many at most are about the faults it needs: the rarest shows in one of some forty.
+# Maximum number of seeds for each bug, with the faults that it needs: the rarest bug shows in one
+# of some forty.
 THEMED_SEEDS = range(120)
-# Seeds that found what is mended since; a change of the suite's steps makes other stories of them,
-# which is why what they found has a test of its own besides (group/test_stories.py).
+# Seeds that found bugs which are mended. A change of the suite's steps changes their stories, so
+# each bug also has a test of its own (group/test_stories.py).
 REGRESSIONS = {
     "each registration of a broker with a doubt makes its slow disk sync, a heartbeat is lost": 140,
     "a paused broker begins a reign that is over, and lacks what the next one confirmed": 987,

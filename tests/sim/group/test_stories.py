@@ -10,8 +10,10 @@ from turbopump.net.wire.controller import SyncStateSet
 
 
 def test_r01_the_answer_to_a_new_set_is_lost() -> None:
-    """The controllers agree to a larger set, their master does not hear it: what it acknowledges
-    then all of the larger set have, for one of them may be the next master."""
+    """The controllers agree to a larger set, but the response is lost: all messages that the master
+    acknowledges afterwards are on all members of the larger set, because one of them may be the
+    next master.
+    """
     story = Story.whole()
     story.replicas[0].crash(power=False)
     story.alone(2)
@@ -24,8 +26,9 @@ def test_r01_the_answer_to_a_new_set_is_lost() -> None:
 
 
 def test_r02_after_any_answer_the_master_counts_on_the_agreed_set() -> None:
-    """Answers get lost while replicas come and go; `Journal.same_set` watches each set the master
-    takes for the one in force, and in the end it has the newest."""
+    """While responses are lost and replicas come and go, each set that the master takes for the one
+    in force was agreed on (`Journal.same_set`), and in the end it has the newest.
+    """
     story = Story.whole(timeout_ms=1000)
     for number in range(6):
         story.trouble.lose = frozenset({1001, 1004}) if number % 2 else frozenset()
@@ -69,8 +72,9 @@ def test_r04_two_replicas_stop_at_once() -> None:
 
 
 def test_r05_a_stale_master_and_a_replica_apart_from_all() -> None:
-    """confirmOffset stands still on the side of the few, and nothing is acknowledged there once the
-    lease is over."""
+    """confirmOffset stays on the minority's side, and no message is acknowledged there after the
+    lease ended.
+    """
     story = Story.whole()
     master, replica = story.master, story.replicas[0]
     epoch = story.journal.role.epoch
@@ -84,8 +88,10 @@ def test_r05_a_stale_master_and_a_replica_apart_from_all() -> None:
 
 
 def test_r06_connections_storm() -> None:
-    """confirmOffset goes neither back nor over what a member has not acknowledged: `look` and the
-    journal watch that."""
+    """confirmOffset never decreases and never exceeds a member's acknowledged offset:
+
+    `look` and the journal check it.
+    """
     story = Story.whole()
     for _ in range(100):
         story.go(20)
@@ -97,8 +103,10 @@ def test_r06_connections_storm() -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_r07_the_end_at_any_operation_of_a_send(power: bool) -> None:
-    """What is shown is confirmed, and what is confirmed is durable and ends with a record: `look`
-    watches that, from the first moment of the next life on."""
+    """All shown bytes are confirmed, and all confirmed bytes are durable and end with a record:
+
+    `look` checks it, also from the beginning of the next life.
+    """
     for operation in range(0, 16, 2):
         story = Story.whole(operation, timeout_ms=1000)
         for broker in story.brokers:
@@ -144,7 +152,7 @@ def test_r09_the_same_broker_is_elected_again_and_again() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_r15_r16_elections_without_a_write(count: int) -> None:
-    """All rejoin, and epochs without a message are in all lists (S2)."""
+    """All brokers rejoin, and epochs without a message are in all epoch lists (S2)."""
     story = Story.whole()
     for client in story.clients:
         client.active = False
@@ -193,7 +201,7 @@ def test_r26_queue_offsets_are_contiguous_over_switches() -> None:
 
 
 def test_r27_a_master_apart_from_all_stops_before_another_is_elected() -> None:
-    """Its lease is over before the controllers count it as dead."""
+    """A separated master's lease ends before the controllers count the master as dead."""
     story = Story.whole()
     master, epoch = story.master, story.journal.role.epoch
     story.apart([master, story.clients[0]], story.rest(master, story.clients[0]))
@@ -207,7 +215,7 @@ def test_r27_a_master_apart_from_all_stops_before_another_is_elected() -> None:
 
 
 def test_r28_the_name_server_hears_of_the_old_master_last() -> None:
-    """In whatever order they register: it shows the master of the later epoch."""
+    """The name server shows the master of the later epoch, in whatever order brokers register."""
     story = Story.whole(timeout_ms=1000)
     old, epoch = story.master, story.journal.role.epoch
     others = story.rest(old, story.names)
@@ -238,7 +246,9 @@ def test_r32_who_joins_is_never_shown_as_master() -> None:
 
 
 def test_r29_nobody_serves_before_its_role_is_known() -> None:
-    """Nor does the name server hear of it (R32)."""
+    """A broker without a known role takes no message, and is not registered at the name server
+    (R32).
+    """
     story = Story()
     for machine in (story.names, *story.brokers, *story.clients):
         story.start(machine)
@@ -268,7 +278,7 @@ def test_r30_everybody_comes_back_at_another_address() -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_r31_the_end_at_any_operation_while_an_id_is_asked_for(power: bool) -> None:
-    """Each broker gets one id, and no more are given than there were tries."""
+    """Each broker gets one id, and no more ids are given than there were tries."""
     for operation in range(0, 40, 4):
         story = Story(operation, timeout_ms=1000)
         story.begin()
@@ -286,8 +296,9 @@ def test_r31_the_end_at_any_operation_while_an_id_is_asked_for(power: bool) -> N
 
 
 def test_k5_sets_that_are_not_the_masters_next_one_are_refused() -> None:
-    """Of an earlier master, of an earlier set, with a dead member, without the master: each is
-    refused with its code, and nothing changes."""
+    """The controller refuses a set of an earlier master, of an earlier set, with a dead member, or
+    without the master, each with its code, and without a change.
+    """
     story = Story.whole(timeout_ms=1000)
     first, epoch = story.master.controller_id, story.journal.role.epoch
     story.master.crash(power=False)
@@ -345,7 +356,9 @@ def test_k5_sets_that_are_not_the_masters_next_one_are_refused() -> None:
 @pytest.mark.parametrize("timeout_ms", [1000, 10_000])
 @pytest.mark.parametrize("silent", [False, True])
 def test_r33_somebody_is_elected_for_a_dead_master(timeout_ms: int, silent: bool) -> None:
-    """At once if its process ended, within its time if nothing is heard of it."""
+    """A new master is elected at once after the process of the old one ended, and within the
+    timeout if the old one is silent.
+    """
     story = Story.whole(timeout_ms=timeout_ms)
     epoch, master = story.journal.role.epoch, story.master
     master.crash(power=silent)

@@ -1,5 +1,5 @@
-"""Groups with controllers: what became of tables in past failures, one by one (R20 to R25), and the
-bugs that these stories must find.
+"""Groups with controllers: past failures of tables, one by one (R20 to R25), and the bugs that
+these stories must find.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from turbopump.engine.types import QueueOffset
 
 WHERE = ("A", "one", 0)
 ROUND_MS = 4000
-"""In which a replica has asked for all tables once."""
+"""Time in which a replica has requested all tables once."""
 
 
 def whole() -> Story:
@@ -39,7 +39,7 @@ def told(story: Story, what: str, ask: Callable[[], None]) -> None:
 
 
 def dies(story: Story) -> GroupBroker:
-    """The master does, at once; returns it when another one leads and takes messages."""
+    """Kill the master; return it when another one leads and takes messages."""
     old, epoch = story.master, story.journal.role.epoch
     old.crash(power=False)
     story.elected(epoch)
@@ -49,19 +49,19 @@ def dies(story: Story) -> GroupBroker:
 
 
 def topics(broker: GroupBroker) -> dict[str, object]:
-    """As it has them."""
+    """Topics of a broker."""
     assert broker.tables is not None
     return broker.tables.context.topics.all()
 
 
 def offset(broker: GroupBroker) -> int:
-    """Of the group the stories are about."""
+    """Committed offset of the stories' group."""
     assert broker.tables is not None
     return broker.tables.offsets().get(WHERE, -1)
 
 
 def test_r20_r24_a_topic_with_a_message_before_its_master_dies() -> None:
-    """The next round of tables never comes: the log tells the new master of it."""
+    """A new master learns of a topic from the log, without a round of tables."""
     story = whole()
     story.go(ROUND_MS)
     story.master.send("new-topic", 0, b"%08d" % 99_999_999)
@@ -74,7 +74,7 @@ def test_r20_r24_a_topic_with_a_message_before_its_master_dies() -> None:
 
 
 def test_r21_a_new_master_without_tables_wipes_nothing() -> None:
-    """Its files are lost; what the others know stays, with them and over its reign."""
+    """A new master that lost its files removes no tables from the others."""
     story = whole()
     clerk = story.clerk
     told(story, "group", lambda: clerk.group_of("one"))
@@ -119,7 +119,7 @@ def test_r22_a_replica_has_its_masters_version_and_attributes() -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_r23_two_switches_and_everybody_dies(power: bool) -> None:
-    """What was acknowledged, and copied, is there when the first one starts alone."""
+    """All acknowledged and copied tables are there when the first broker starts alone."""
     story = whole()
     clerk = story.clerk
     told(story, "topic", lambda: clerk.topic_of("two", 4))
@@ -139,8 +139,9 @@ def test_r23_two_switches_and_everybody_dies(power: bool) -> None:
 
 
 def test_r25_an_old_master_returns_with_old_offsets() -> None:
-    """Consumers went on meanwhile. It leads again, before it could copy newer ones: those of
-    brokers that knew better stay as they are, for the day one of them leads."""
+    """An old master that leads again with old offsets does not set back the newer offsets of other
+    brokers, which count when one of them leads.
+    """
     story = whole()
     clerk = story.clerk
     told(story, "group", lambda: clerk.group_of("one"))
@@ -175,8 +176,9 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
 
 
 def test_a_replica_without_news_follows_who_was_its_master() -> None:
-    """That one follows the next master and begins its log anew: it sets back its own offsets, not
-    those of brokers that have heard of no election (group seed 135577)."""
+    """A former master that restarts its log sets back its own offsets, not those of its replica
+    that has no news of the election (group seed 135577).
+    """
     story = whole()
     clerk = story.clerk
     told(story, "group", lambda: clerk.group_of("one"))
@@ -211,13 +213,13 @@ def topics_of_the_log_are_not_made(patch: Patch) -> None:
 
 
 def an_empty_table_counts(patch: Patch) -> None:
-    """R21: what the master lacks it has deleted."""
+    """R21: a replica deletes all entries that its master lacks."""
     follower = metadata.MetadataFollower
     patch.setattr(follower, "_before", lambda self, now, said, table, version, mine: set(mine))
 
 
 def replicas_count_for_themselves(patch: Patch) -> None:
-    """R22: what a replica adds is a new version."""
+    """R22: a replica counts its additions as a new version."""
     patch.setattr(
         metadata.Versions,
         "next",
@@ -226,7 +228,7 @@ def replicas_count_for_themselves(patch: Patch) -> None:
 
 
 def tables_are_not_saved(patch: Patch) -> None:
-    """R23: what a replica copies stays in memory."""
+    """R23: tables that a replica copies stay in memory."""
     patch.setattr(TopicTable, "_save", lambda self, put, gone, said: 0)
 
 

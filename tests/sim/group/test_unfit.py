@@ -10,20 +10,20 @@ SOON_MS = 1_000
 
 
 def sync_fails(broker: GroupBroker) -> None:
-    """As a sync of its log does, while the disk fails."""
+    """Let the store fail as after a failed sync of its log."""
     assert broker.store is not None
     broker.tries_again = False
     broker.store._commit.fail(OSError(errno.EIO, "input/output error"))
 
 
 def is_full(broker: GroupBroker, full: bool) -> None:
-    """As its retention finds."""
+    """Set the store's flag of a full disk, as its retention does."""
     assert broker.store is not None
     broker.store._retention.disk_full = full
 
 
 def opened_anew(story: Story, broker: GroupBroker) -> None:
-    """As broker/reopening.py does it: a new life in the same boot."""
+    """Open the broker's store again as broker/reopening.py does: a new life in the same boot."""
     broker.crash(power=False)
     story.start(broker)
 
@@ -66,7 +66,7 @@ def test_where_all_disks_are_full_nobody_is_elected_and_with_room_it_goes_on() -
 
 
 def test_all_stores_failed_and_the_first_that_is_whole_again_leads() -> None:
-    """The controllers give the master up once, and elect none that says that it cannot lead."""
+    """The controllers give the master up once, and elect no broker that reports itself unfit."""
     story = Story.whole()
     brokers = [*story.replicas, story.master]
     for broker in brokers:

@@ -1,8 +1,8 @@
-"""One broker of a simulated group: a disk, and while it is up a process with the real store, the
-real drivers of replication and what stands for the rest of a broker: its role, its clients.
+"""One broker of a simulated group: a disk, and while it is up a process with the real store and the
+real drivers of replication; its role and its clients are simulated.
 
-After everything that happens to it `look` (seen.py) compares what it says with what it said before
-and with the group's history. It never tells the others anything but by the network.
+After each of its events `look` (seen.py) compares its present state with the earlier one and with
+the group's history. It must never reach the other brokers but through the network.
 """
 
 import random
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 WALK_SECTOR = 512
 PROPERTIES = (b"KEYS\x01k\x02", b"KEYS\x01k\x02NOTE\x01\0")
-"""One ends in a zero, as a record does whose last bytes did not come."""
+"""Message properties; one ends in a zero, as does a record whose last bytes are missing."""
 
 
 class Broker(SeenBroker):
     """See the module. Everything that runs its code goes through `run`, which knows its end."""
 
     delay_levels_ms: Sequence[int] = ()
-    """Of messageDelayLevel, where there are delayed messages."""
+    """Delays of messageDelayLevel in ms, if the seed has delayed messages."""
 
     def __init__(
         self, group: "Run", number: int, settings: Settings, *, learner: bool, last_file: bool
@@ -55,7 +55,7 @@ class Broker(SeenBroker):
         super().__init__(group, number, settings)
         self.name = f"broker-{number}"
         self.paused = False
-        """Its process does not run for a while."""
+        """Whether its process is suspended."""
         self.learner = learner
         self.options = replace(
             settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
@@ -65,9 +65,9 @@ class Broker(SeenBroker):
                 self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
         self.carried: CarriedParts | None = None
-        """What a seed carries beside plain messages, while it is up."""
+        """Handlers of the other kinds of messages of a seed, while the broker is up."""
         self.ahead_ms = 0
-        """Of the wall clock that is written down."""
+        """Difference of its wall clock to the group's, in ms."""
         self._counts: Any = None
         self.service: HaService | None = None
         self.wire: Wire
@@ -75,12 +75,12 @@ class Broker(SeenBroker):
         self.role = Role(0, -1, frozenset(), 0)
         """The last one it took."""
         self.is_lossy = False
-        """Its last life ended, and may have taken what it had acknowledged."""
+        """Whether its last life may have lost bytes that it had acknowledged."""
         self.lives = 0
         self._rng: random.Random = group.rng
         self._failed_before = 0
         self._kept = 0
-        """Where its log ended when it was killed."""
+        """End of its log when it was killed."""
 
     # Its life
 
@@ -90,7 +90,7 @@ class Broker(SeenBroker):
 
     @property
     def wall_ms(self) -> int:
-        """Its wall clock."""
+        """Time of its wall clock, in ms."""
         return self._group.wall_ms + self.ahead_ms
 
     @property
@@ -149,7 +149,7 @@ class Broker(SeenBroker):
         self.look()
 
     def _replicate(self, store: Store) -> HaService:
-        """Its part in replication, not started."""
+        """Create its replication service, not started."""
         group, plain = self._group, not self.options.switches
         self.replicated = store.replicated(self.wall_ms, plain=plain)
         service = HaService(
@@ -170,7 +170,9 @@ class Broker(SeenBroker):
         return service
 
     def _check_started(self) -> None:
-        """What a start may have lost was not durable, and it knows of no more than it had."""
+        """Check that a start lost only bytes that were not durable, and that it confirms no more
+        than before.
+        """
         log = self.replicated
         if self.settings.safe:
             # It did not report all that it confirmed: see `_is_of_before`.
@@ -200,8 +202,9 @@ class Broker(SeenBroker):
         self._gone()
 
     def stop(self) -> None:
-        """A clean end. Where its disk takes no last write it ends like a kill: the process says so,
-        and its mark stays."""
+        """Stop cleanly. If its disk cannot do the last writes it ends like a kill: the process
+        reports that, and its abort file stays.
+        """
         try:
             self.run(self._stop)
         except (OSError, StoreError):
@@ -222,7 +225,7 @@ class Broker(SeenBroker):
         self._gone()
 
     def _closed(self) -> None:
-        """Its store is: what else it writes down."""
+        """Save the rest of the state after the store was closed."""
         if self.carried is not None:
             self.carried.close()
 
@@ -243,7 +246,7 @@ class Broker(SeenBroker):
         self.paused = False
 
     def damage_epochs(self) -> None:
-        """Both copies of the epoch list become unreadable while it is down (S1)."""
+        """Make both copies of the epoch list unreadable while the broker is down (S1)."""
         for path in (f"{ROOT}/{EPOCH_FILE}", f"{ROOT}/{EPOCH_FILE}{BACKUP}"):
             content = self.disk.visible(path)
             if content is not None:
@@ -286,8 +289,10 @@ class Broker(SeenBroker):
         service.to_master(role.epoch, role.members, role.set_epoch).then(told)
 
     def _reigns(self, epoch: int, due: int | None = None) -> None:
-        """Its reign begins: with all that was confirmed, and its epoch on the disk. `due`: see
-        History.begins."""
+        """Begin its term as master, with every confirmed byte in its log and its epoch on the disk.
+
+        `due`: see History.begins.
+        """
         self.look()
         log = self.replicated
         start = log.epochs.entries[-1].start
@@ -297,7 +302,7 @@ class Broker(SeenBroker):
             self._history.begins(self.number, self.log, log.min, start, due)
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """Alterations."""
+        """Propose a change of the SyncStateSet to the controller."""
         return self._group.proposals.ask(self, self.role.epoch, proposal)
 
     # Its connections
@@ -322,7 +327,7 @@ class Broker(SeenBroker):
             self.run(getattr(self.service, what), *args)
             self.look()
 
-    # What it does by itself
+    # Periodic work
 
     def tick(self) -> None:
         self.run(self._tick)
@@ -342,7 +347,9 @@ class Broker(SeenBroker):
         self._follow_counts()
 
     def _follow_counts(self) -> None:
-        """What a replica's tables ask its master for, as soon as its log has begun anew."""
+        """Take over the master's queue offsets of idle queues, as a replica's tables do once its
+        log has a new beginning.
+        """
         log = self.replicated
         if self.carried is not None or log is None or not log.wants_counts or not self.follows:
             return
@@ -353,7 +360,7 @@ class Broker(SeenBroker):
             self._counts = log.taking_counts(master.replicated.idle_counts())
 
     def turn(self) -> None:
-        """The loop's turn ends: what was to be done soon is done."""
+        """End the loop's turn: run the callbacks that were scheduled for it."""
         self.run(self.wire.turn)
         self.look()
 
@@ -377,7 +384,7 @@ class Broker(SeenBroker):
     # Its clients
 
     def send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
-        """What it will answer, if it took the message."""
+        """Append a message if this broker accepts it; return the sender's pending result."""
         sent: Sent | None = self.run(self._send, topic, queue_id, body)
         return sent
 
@@ -426,13 +433,15 @@ class Broker(SeenBroker):
         return sent
 
     def wrote(self) -> None:
-        """What it carries was written to its log by the master that it takes itself for."""
+        """Note that this broker, as the master of its epoch, wrote a message of another kind to its
+        log.
+        """
         self._history.writes(self.number, self.role.epoch)
         self.look()
 
     @property
     def tells_of_now(self) -> bool:
-        """Whether what it says is not of before an election that may lose."""
+        """Whether its results are of the history after an election that may lose."""
         return not self._is_of_before
 
     def _refuses(self, store: Store, message: NewMessage) -> None:
@@ -470,7 +479,7 @@ class Broker(SeenBroker):
 
 
 def finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run what waits for nothing."""
+    """Run a coroutine that has to end without a wait."""
     try:
         work.send(None)
     except StopIteration:

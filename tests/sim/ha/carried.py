@@ -1,14 +1,14 @@
-"""What some seeds of the replication suite carry beside plain messages: timers, delay levels and
+"""Other messages that some seeds of the replication suite carry: timers, delay levels and
 transactions, with clocks that are set (I14, I15, F29).
 
-`CarriedParts` is one life of a broker's parts for that, all of them real: handlers, timers, delay
+`CarriedParts` holds the parts of a broker for them in one life, all real: handlers, timers, delay
 levels, half messages, and the follower that copies a master's tables. Its requests reach the other
-broker at a tick and their answers at the next one, unless the two are apart. `Carried` sends,
-and checks what must hold: nothing comes before its time by the clock of the broker that delivers,
-and where nothing may be lost all that was acknowledged has come in the end, each transaction as its
-sender says and no more than once.
+broker at a tick and the responses arrive at the next one, unless the network separates the two.
+`Carried` sends messages and checks: no message is delivered before its time by the clock of the
+broker that delivers it, and where no loss is allowed every acknowledged message is delivered in the
+end, each transaction by its sender's decision and at most once.
 
-Which seeds do is drawn with a generator of their own: all others play the stories they always had.
+A separate random generator decides which seeds carry them, so that all others keep their stories.
 """
 
 import random
@@ -69,14 +69,18 @@ def carries(seed: int) -> bool:
 
 
 def carrying(settings: Settings) -> Settings:
-    """Without an index a broker does not know of what a crash left without its op message."""
+    """Settings with the message index, without which a broker cannot find transactions whose op
+    message a crash lost.
+    """
     store = settings.store
     store = replace(store, mapped_file_size_timer_log=TIMER_LOG, message_index_enable=True)
     return replace(settings, store=store)
 
 
 class CarriedParts:
-    """See the module. Of one life; it is called through `Broker.run` alone."""
+    """Parts of one life of a broker for the carried messages (see the module); used only through
+    `Broker.run`.
+    """
 
     def __init__(self, broker: "Broker", group: "Run", store: Store) -> None:
         config = _config(broker)
@@ -116,7 +120,7 @@ class CarriedParts:
         )
 
     def role_changed(self, service: HaService) -> None:
-        """As broker/replicating.py has it."""
+        """Change the role as broker/replicating.py does."""
         reign, role = service.reign, self.context.role
         if reign is not None:
             self.metadata.lead(service.epoch, self._broker.wall_ms)
@@ -137,7 +141,7 @@ class CarriedParts:
         return later
 
     def _pass_on(self) -> None:
-        """Answers of before arrive, and what was asked since reaches the others."""
+        """Deliver earlier responses, and pass new requests to the other brokers."""
         answers, self._answers = self._answers, []
         for answer in answers:
             answer()
@@ -157,7 +161,7 @@ class CarriedParts:
     # Its own
 
     def tick(self) -> None:
-        """As broker/duties.py and broker/replicating.py have it."""
+        """Run the periodic work as broker/duties.py and broker/replicating.py do."""
         broker, context = self._broker, self.context
         wall_ms, now_ms = broker.wall_ms, self._group.now_ms
         self._pass_on()
@@ -188,7 +192,7 @@ class CarriedParts:
         self._broker.work.submit(partial(self._files.save, DELAY_FILE, content), saved)
 
     def close(self) -> None:
-        """Its store is closed."""
+        """Save progress after the store was closed."""
         self.context.delay.save()
         self.context.timers.close()
 
@@ -212,7 +216,7 @@ class CarriedParts:
             told(answer)
 
     def _write(self, work: Callable[[], object]) -> None:
-        """What may append."""
+        """Run work that may append, and note when the new messages are due."""
         broker, store = self._broker, self.context.store
         end = store.max_log_offset
         work()
@@ -223,25 +227,27 @@ class CarriedParts:
 
 
 class Carried:
-    """See the module: of one seed. It is also the connection on which brokers ask it."""
+    """Sender and checker of one seed's carried messages (see the module); also the connection on
+    which brokers check transactions.
+    """
 
     def __init__(self, group: "Run") -> None:
         self.due = DueTimes(TOPIC)
         self._group = group
         self._safe: list[bytes] = []
-        """What was acknowledged, and is to be delivered."""
+        """Bodies of acknowledged messages, which have to be delivered."""
         self._payments: list[Payment] = []
         self._asked: list[tuple[Broker, Payment, tuple[int, int]]] = []
         self._count = 0
 
     @property
     def _keeps(self) -> bool:
-        """Whether what was acknowledged is there for good."""
+        """Whether acknowledged messages must never be lost."""
         group = self._group
         never_lost = not group.settings.ha.may_lose and not group.history.anew_in_epoch
         return group.settings.safe and never_lost
 
-    # What it sends
+    # Sending
 
     def act(self) -> None:
         """Something is asked of a master."""
@@ -336,10 +342,12 @@ class Carried:
         self._group.played.acked += 1
         return broker.tells_of_now
 
-    # What brokers ask
+    # Requests of brokers
 
     def asked(self, broker: "Broker", command: Command) -> None:
-        """Is it committed?"""
+        """Note the check of a transaction by a broker (CHECK_TRANSACTION_STATE), to be answered
+        later.
+        """
         assert command.code == RequestCode.CHECK_TRANSACTION_STATE, f"it asks {command.code}"
         header = read_header(CheckTransactionStateRequest, command.fields)
         payment = self._payments[int((header.msg_id or "")[2:])]
@@ -354,17 +362,17 @@ class Carried:
             if self._group.rng.random() < 0.8:
                 self._end(broker, payment, place, checked=True)
 
-    # What must hold
+    # Checks
 
     def all_is_due(self) -> None:
-        """By all clocks."""
+        """Advance the clocks of all brokers until every message is due."""
         brokers = self._group.brokers
         last_ms = max([one.wall_ms for one in brokers] + list(self.due.due_ms.values()))
         for broker in brokers:
             broker.ahead_ms += last_ms - broker.wall_ms
 
     def is_over(self) -> bool:
-        """Whether nothing waits any more, and all is there that has to come."""
+        """Whether no message is pending and all that have to be delivered are there."""
         masters = [one for one in self._group.brokers if one.is_master]
         if len(masters) != 1 or masters[0].carried is None:
             return False
@@ -380,7 +388,7 @@ class Carried:
         return all(body in shown for body in self._safe)
 
     def check(self, store: Store) -> None:
-        """What consumers read of transactions in the end."""
+        """Check the delivered transactions of the whole run."""
         shown, given_up = bodies(store, TOPIC), bodies(store, GIVEN_UP_TOPIC)
         for payment in self._payments:
             count = shown.count(payment.body)
@@ -401,11 +409,11 @@ class _Link:
         self._carried.asked(self._broker, command)
 
     def close(self) -> None:
-        """It stays open."""
+        """No-op: this connection stays open."""
 
 
 def _config(broker: "Broker") -> BrokerConfig:
-    """As its file would give it."""
+    """The broker's configuration, as its file would give it."""
     of = broker.options
     is_slave = of.broker_role is BrokerRole.SLAVE
     return BrokerConfig(

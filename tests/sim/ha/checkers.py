@@ -1,9 +1,12 @@
-"""What must hold of a group of brokers, whatever happened. Apart from the harness: logs are read
-from the simulated disks, and compared as bytes with what the group has said.
+"""Invariants of a group of brokers, whatever happened.
 
-`History` holds every byte that some broker ever called confirmed. There is only one history: no two
-brokers tell different ones (R05), each master has all of it when it begins (I3), what all had
-when it was acknowledged (I1) and what any reader read (I8) is in it, and none cuts what is (I12).
+The checks are apart from the harness: logs are read from the simulated disks, and compared as bytes
+with everything that the group has confirmed.
+
+`History` holds every byte that some broker ever called confirmed. There is one history: no two
+brokers confirm different bytes (R05), each master has all of it when its term begins (I3), it has
+every message that all required replicas had when it was acknowledged (I1) and every message that
+was read (I8), and no broker truncates it (I12).
 """
 
 from collections.abc import Callable
@@ -25,7 +28,7 @@ BLANK = 0xCBD43194
 MAGIC_AT, QUEUE_AT, QUEUE_OFFSET_AT, PHYSICAL_AT = 4, 12, 20, 28
 STORED_AT = 56
 BODY_SIZE_AT, BODY_AT = 84, 88
-# Two records differ before their store time ends: most in the CRC of the body, behind size and
+# Two records differ before the end of their store time: most in the CRC of the body, after size and
 # magic. Op messages of two masters for one transaction have the same body, and differ in their
 # times (seed 338 of the payments).
 ALIKE_MAX = 64
@@ -42,7 +45,7 @@ class LogFiles:
 
     @property
     def first(self) -> int:
-        """Where its first file begins; 0 without any."""
+        """Offset of its first file; 0 if there are no files."""
         names = (path.rpartition("/")[2] for path in self.disk.paths(self.folder))
         return min((int(name) for name in names if name.isdecimal()), default=0)
 
@@ -66,21 +69,26 @@ class LogFiles:
 
 @dataclass(slots=True)
 class History:
-    """See the module."""
+    """The confirmed history of a group (see the module)."""
 
     log: bytearray = field(default_factory=bytearray)
     read: dict[Key, bytes] = field(default_factory=dict)
-    """What readers were shown."""
+    """Records that readers were shown."""
     acked: dict[Key, tuple[int, bytes]] = field(default_factory=dict)
-    """What all required replicas had when the sender was answered: log offset and body."""
+    """Log offset and body of each message that was acknowledged, which all required replicas had by
+    then.
+    """
     writers: dict[int, int] = field(default_factory=dict)
-    """Who wrote in an epoch."""
+    """Writer of each epoch."""
     anew_in_epoch: int = 0
-    """An election that may lose began this history; who knows no epoch from then on tells of the
-    one before."""
+    """Epoch of the election that may lose data with which this history began; a broker with no
+    later epoch still reports the history before it.
+    """
 
     def tell(self, who: int, log: LogFiles, start: int, stop: int, why: str) -> None:
-        """A broker says that the bytes before `stop` are safe; it had said so up to `start`."""
+        """Check the bytes from `start` to `stop` that a broker now reports as safe, and add them to
+        the history.
+        """
         if stop <= start:
             return
         known = len(self.log)
@@ -95,8 +103,9 @@ class History:
     def begins(
         self, who: int, log: LogFiles, minimum: int, end: int, due: int | None = None
     ) -> None:
-        """A broker becomes a master: it has all that was ever confirmed (I3), or that part of it
-        which is `due` in a reign that is over already."""
+        """Check that a new master has all confirmed bytes (I3), or the part up to `due` if its term
+        has ended already.
+        """
         due = len(self.log) if due is None else min(due, len(self.log))
         assert end >= due, f"broker {who} leads with a log up to {end}, confirmed is {due}"
         at = minimum + common(log.read(minimum, due), self.log[minimum:due])
@@ -132,7 +141,9 @@ class History:
         self.acked[key] = (start, body)
 
     def forget(self, log: LogFiles, minimum: int, end: int, epoch: int) -> None:
-        """An election that may lose: what its master does not have never was."""
+        """Drop from the history all bytes that the master of an election that may lose does not
+        have.
+        """
         self.anew_in_epoch = epoch
         stop = minimum + common(log.read(minimum, end), self.log[minimum:])
         if stop >= len(self.log):
@@ -143,7 +154,7 @@ class History:
 
 
 def common(left: bytes, right: bytes | bytearray) -> int:
-    """How many first bytes are the same."""
+    """Length of the common prefix of two buffers."""
     size = min(len(left), len(right))
     if left[:size] == right[:size]:
         return size
@@ -164,12 +175,12 @@ class Parsed:
 
     @property
     def stored_ms(self) -> int:
-        """When, by the clock of the broker that wrote it."""
+        """Store time by the clock of the broker that wrote the record."""
         return int.from_bytes(self.record[STORED_AT : STORED_AT + 8])
 
     @property
     def properties(self) -> bytes:
-        """As they are stored."""
+        """Properties in their stored form."""
         at = self._body_end + 1 + self.record[self._body_end]
         size = int.from_bytes(self.record[at : at + 2])
         return self.record[at + 2 : at + 2 + size]
@@ -180,7 +191,7 @@ class Parsed:
 
 
 def parse(record: bytes, start: int) -> Parsed:
-    """One record of version 1."""
+    """Parse one record of version 1."""
     queue_id = int.from_bytes(record[QUEUE_AT : QUEUE_AT + 4])
     queue_offset = int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8])
     physical = int.from_bytes(record[PHYSICAL_AT : PHYSICAL_AT + 8])
@@ -191,7 +202,7 @@ def parse(record: bytes, start: int) -> Parsed:
 
 
 def records(data: bytes, start: int, file_size: int) -> list[Parsed]:
-    """All records of the bytes of a log that begin at `start`; each whole."""
+    """Parse the bytes of a log from offset `start`, which have to be whole records."""
     found = []
     at = 0
     while at < len(data):
@@ -207,14 +218,16 @@ def records(data: bytes, start: int, file_size: int) -> list[Parsed]:
 
 
 def check_zeros(who: int, log: LogFiles, log_end: int) -> None:
-    """Nothing of what was cut is on the disk any more (R11)."""
+    """Check that no byte after the log's end is on the disk after a truncation (R11)."""
     behind = log.read(log_end, log_end + -log_end % log.file_size, durable=True)
     assert not any(behind), f"broker {who}: bytes that were cut at {log_end} are on the disk"
 
 
 def check_queues(found: list[Parsed]) -> None:
-    """Queue offsets are contiguous: none is there twice (R08), none is missing (I9). Those of a
-    topic that is made again begin at 0 again."""
+    """Check that queue offsets are contiguous: no duplicates (R08), no gaps (I9).
+
+    Those of a topic that is created again restart at 0.
+    """
     following: dict[tuple[str, int], int] = {}
     for one in found:
         topic, queue_id, number = one.key
@@ -226,7 +239,7 @@ def check_queues(found: list[Parsed]) -> None:
 
 
 def check_reads(store: "Store", show: Callable[[Key, bytes], None]) -> int:
-    """All that a store shows, message after message; returns how many of topics that stay."""
+    """Read all messages that a store shows; return the number of those whose topics stay."""
     count = 0
     for topic in store.topics():
         is_doomed = topic.endswith(DOOMED)
@@ -248,7 +261,7 @@ def _ignore(_key: Key, _record: bytes) -> None:
 def show_some(
     store: "Store", topic: str, queue_id: int, at: int, show: Callable[[Key, bytes], None]
 ) -> int:
-    """One pull; returns where the next one begins."""
+    """Pull once; return the offset of the next pull."""
     result = store.read(topic, queue_id, at, READ_COUNT)
     data = b"".join(result.slices)
     while data:
@@ -263,8 +276,10 @@ def show_some(
 
 
 def check_same(logs: dict[int, tuple[LogFiles, int, int]], history: History) -> list[Parsed]:
-    """When trouble is over: all logs are the same where they are there, and hold the history.
-    `logs` are (files, min, end). Returns the records of what all have."""
+    """Check at the end that all logs are equal where they overlap, and hold the history.
+
+    `logs` are (files, min, end). Returns the records that all logs have.
+    """
     ends = {end for _log, _min, end in logs.values()}
     assert len(ends) == 1, f"logs end at {sorted(ends)}"
     end = ends.pop()

@@ -1,12 +1,12 @@
-"""A virtual network of TCP connections: bytes keep their order inside one connection, and nothing
-else is sure.
+"""A virtual network of TCP connections: bytes keep their order inside one connection, and no other
+guarantee is given.
 
-What a sender handed over lies in two places: in its kernel, which goes on delivering when the
-process closes the connection or is killed, and before that in the process, as the buffers
-themselves: views of a log that is cut meanwhile show zeros. A connection delivers in pieces of any
-size. A direction between two hosts may be blocked, a connection may stall; nothing is lost by that,
-but it may be reset at any time. A host without power answers none, and a peer of it
-hears of it only after it is back.
+Sent bytes are in two places: in the sender's kernel, which goes on delivering when the process
+closes the connection or is killed, and before that in the process, as the buffers themselves: views
+of a log that is truncated meanwhile show zeros. A connection delivers in pieces of any size. A
+direction between two hosts may be blocked, a connection may stall; neither loses bytes, but a
+connection may be reset at any time. A host without power does not respond, and its peers are
+notified only when it is back.
 """
 
 import random
@@ -22,7 +22,7 @@ PIECES = (1, 7, 12, 40, 500, 1 << 20)
 
 
 class Host(Protocol):
-    """An end of connections. `name` is its address; while it is `paused` it hears nothing."""
+    """An end of connections. `name` is its address; while it is `paused` it receives nothing."""
 
     name: str
     paused: bool
@@ -46,11 +46,13 @@ class Pipe:
         self.waiting: list[memoryview] = []
         self.window = window
         self.ended = False
-        """The sender closed it: the receiver hears that behind the last byte."""
+        """Whether the sender closed it: the receiver is notified after the last byte."""
         self.stalled_until_ms = 0
 
     def take(self) -> None:
-        """The kernel takes what it has room for, as it looks now."""
+        """Move waiting bytes into the kernel while its window has room, with their
+        present content.
+        """
         waiting = self.waiting
         while waiting and (room := self.window - len(self.kernel)) > 0:
             first = waiting[0]
@@ -62,21 +64,21 @@ class Pipe:
 
 
 class Wire:
-    """What a host's process knows of the network: connections by number (broker.ha.ports)."""
+    """Network interface of a host's process: its connections by number (broker.ha.ports)."""
 
     def __init__(self, network: "Network", host: Host) -> None:
         self._network = network
         self._host = host
         self._links: dict[int, Link] = {}
         self.due: list[Callable[[], None]] = []
-        """What `turn` has to do."""
+        """Callbacks that `turn` runs."""
 
     async def listen(self, host: str, port: int) -> int:
-        """All reach all by name."""
+        """Accept connections: hosts reach each other by name."""
         return port
 
     async def stop(self) -> None:
-        """All connections are cut."""
+        """Close all connections."""
         for connection in list(self._links):
             self.close(connection)
 
@@ -86,11 +88,11 @@ class Wire:
         return "" if link is None else link.hosts[1 - link.side(self._host)].name
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """To be called at the end of this turn of the loop."""
+        """Schedule a callback for the end of this turn of the loop."""
         self.due.append(callback)
 
     def turn(self) -> None:
-        """The turn ends."""
+        """Run the callbacks scheduled for the end of the turn."""
         due, self.due = self.due, []
         for callback in due:
             callback()
@@ -145,9 +147,9 @@ class Link:
         self.is_known = True
         """Whether the network still has it."""
         self.is_silent = False
-        """One end lost its power: nothing arrives any more."""
+        """Whether one end lost its power: no more bytes arrive."""
         self.pipes = (Pipe(window), Pipe(window))
-        """`pipes[side]` is what that side sends."""
+        """Directions: `pipes[side]` holds the bytes that `side` sends."""
 
     def side(self, host: Host) -> int:
         """Which side a host is."""
@@ -168,9 +170,9 @@ class Network:
         self.pieces: tuple[int, ...] = PIECES
         self._number = 0
         self._stirred: dict[int, Link] = {}
-        """By number: each link on which anything may be under way, and some that are idle."""
+        """Links by number: each link with anything under way, and some idle ones."""
 
-    # What hosts do
+    # Calls of hosts
 
     def connect(self, host: Host, address: str) -> Link:
         """`on_connected` or `on_closed` follows."""
@@ -193,12 +195,14 @@ class Network:
         return not pipe.waiting
 
     def pause(self, host: Host, link: Link, paused: bool) -> None:
-        """It reads nothing from there, or goes on."""
+        """Stop or continue reading from the link."""
         link.deaf[link.side(host)] = paused
         self._stir(link)
 
     def close(self, host: Host, link: Link) -> None:
-        """What the kernel has still arrives; the rest does not, and nothing more is heard."""
+        """Close one side: bytes in its kernel still arrive, later ones do not, and it receives
+        nothing more.
+        """
         side = link.side(host)
         link.open[side] = False
         link.pipes[side].waiting.clear()
@@ -221,7 +225,7 @@ class Network:
             if link.pending and side == 0:
                 self._forget(link)
 
-    # What happens
+    # Events
 
     def step(self) -> bool:
         """Deliver something to a host; False if there is nothing that could be."""
@@ -233,7 +237,7 @@ class Network:
         return True
 
     def drain(self, rounds_max: int) -> None:
-        """Deliver all there is, whole, and what it leads to, as far as so many rounds get."""
+        """Deliver everything, whole, with its consequences, for at most `rounds_max` rounds."""
         for _ in range(rounds_max):
             ready = self._ready()
             if not ready:
@@ -252,17 +256,17 @@ class Network:
         return bool(ready)
 
     def reset(self, link: Link) -> None:
-        """The connection breaks: both sides are notified, those that can be."""
+        """Break the connection, and notify both sides if they can be notified."""
         self._forget(link)
         for side in (0, 1):
             self._tell(link, side, "reset")
 
     def stall(self, link: Link, for_ms: int) -> None:
-        """One direction of it delivers nothing for a while."""
+        """Let one direction of a link deliver nothing for `for_ms`."""
         link.pipes[self.rng.randrange(2)].stalled_until_ms = self.now_ms + for_ms
 
     def heal(self) -> None:
-        """No more trouble, but for what is under way."""
+        """End all trouble except for packets under way."""
         self.blocked.clear()
         for link in self.links:
             for pipe in link.pipes:
@@ -272,8 +276,10 @@ class Network:
     # Inside
 
     def _ready(self) -> list[tuple[Link, int]]:
-        """(link, sender's side) of what may arrive now, by number. Most connections are idle most
-        of the time, and this is asked more often than anything else."""
+        """Pairs (link, sender's side) with bytes that may arrive now, by number.
+
+        Most connections are mostly idle, and this function is called more often than any other.
+        """
         ready: list[tuple[Link, int]] = []
         stirred = self._stirred
         if not stirred:
@@ -298,7 +304,8 @@ class Network:
                 if not (pipe.kernel or pipe.ended) or receiver.paused or link.deaf[1 - side]:
                     continue
                 if link.is_silent:
-                    # A host that is back knows nothing of the connection, and says so if asked.
+                    # A host that is back does not know the connection, and resets it when bytes
+                    # arrive.
                     if link.open[side] and pipe.kernel and receiver.up:
                         ready.append((link, side))
                     continue
@@ -316,7 +323,8 @@ class Network:
         if link.deaf[1 - side]:
             return
         if link.is_silent:
-            # It may have become so in this sweep, by the end of the host that is to say so.
+            # The link may have become silent in this sweep, by the end of the host that has to
+            # reset it.
             if link.open[side] and link.hosts[1 - side].up:
                 self._forget(link)
                 self._tell(link, side, "reset")
@@ -348,7 +356,7 @@ class Network:
             link.hosts[0].on_connected(link)
 
     def _end(self, link: Link, side: int) -> None:
-        """The receiver reads the end, and has nothing to say either."""
+        """Deliver the end of the stream; the receiver closes its own direction, too."""
         other = 1 - side
         if not link.open[side]:
             self._forget(link)

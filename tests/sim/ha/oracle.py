@@ -1,11 +1,10 @@
-"""What stands for the controller: it elects, and agrees to sets.
+"""Stand-in for the controller: it elects masters and agrees to SyncStateSets.
 
-It elects only members of the set it agreed to, each time with a new epoch; the set is the new
-master alone then. It agrees to a set of the present master that names the set's present epoch. A
-broker that comes back without a clean end of a life in which it answered for bytes that were not
-durable is out of the set (KIP-966): it may have lost what it acknowledged. It never knows a log.
-
-Brokers reach it when the simulation lets them: an answer may be late or lost.
+It elects only members of the agreed set, each time with a new epoch; the set then has only the new
+master. It agrees to a set of the present master that names the set's present epoch. A broker that
+starts after an unclean end of a life in which it acknowledged bytes that were not durable leaves
+the set (KIP-966): it may have lost them. It must never know a log. Brokers reach it when the
+simulation lets them: a response may be late or lost.
 """
 
 import random
@@ -16,7 +15,7 @@ from turbopump.net.ha.sync_state import Proposal
 
 @dataclass(slots=True, frozen=True)
 class Role:
-    """What the controller says: the master, in which epoch, and its set."""
+    """State of the controller: the master, its epoch, and the SyncStateSet with its own epoch."""
 
     master: int
     epoch: int
@@ -25,7 +24,7 @@ class Role:
 
 
 class Oracle:
-    """See the module."""
+    """Stand-in for the controller (see the module)."""
 
     def __init__(self, rng: random.Random, brokers: tuple[int, ...]) -> None:
         self.rng = rng
@@ -33,11 +32,11 @@ class Oracle:
         self.role = Role(0, 0, frozenset(), 0)
         """Master 0: there never was one."""
         self.doubtful: set[int] = set()
-        """Members that may have lost what they had, where no other was left in the set."""
+        """Members that may have lost acknowledged bytes while no other member was in the set."""
         self.elections = 0
 
     def candidates(self, up: set[int]) -> list[int]:
-        """Those that are up and may be elected."""
+        """Brokers that are up and may be elected."""
         members = self.role.members or frozenset(self.brokers)
         return sorted(members & up)
 
@@ -64,7 +63,7 @@ class Oracle:
             return
         others = role.members - {broker}
         if others:
-            # A proposal on its way may count what is no more: it names an older set then.
+            # A proposal on its way may include this broker: its set epoch is too old then.
             self.role = Role(role.master, role.epoch, others, role.set_epoch + 1)
         else:
             self.doubtful.add(broker)

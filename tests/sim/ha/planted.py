@@ -1,7 +1,7 @@
 """Bugs that replication has had elsewhere, to be planted one at a time: the suite must find each.
 
 The ids in the texts are those of docs/INVARIANTS.md: R01 and so on were reported for RocketMQ, S1
-to S3 were read in its source. Used by tests/sim/ha/test_seeds.py.
+to S3 were read in its source.
 """
 
 import dataclasses
@@ -27,8 +27,9 @@ from turbopump.net.ha.sync_state import SyncState
 
 
 def proposed_set_ignored(patch: Patch) -> None:
-    """R01: an acknowledgement waits for the set the master knows to be agreed, not for those that
-    may be."""
+    """R01: an acknowledgement waits for the last set that the master knows as agreed, not also for
+    the members of a pending proposal.
+    """
     patch.setattr(SyncState, "required", property(lambda self: self.members))
 
 
@@ -51,7 +52,7 @@ def missing_member_does_not_count(patch: Patch) -> None:
 
 
 def silent_member_does_not_count(patch: Patch) -> None:
-    """R06: confirmOffset goes on while a member has connected and not yet said where it is."""
+    """R06: confirmOffset advances while a connected member has not reported its offset yet."""
     _confirm_by(
         patch,
         lambda self, other: other not in self._replicas or self._replicas[other].acked is not None,
@@ -65,7 +66,9 @@ def queues_counted_up_to_confirm(patch: Patch) -> None:
 
 
 def cut_at_the_confirmed(patch: Patch) -> None:
-    """R10: a replica with a new master cuts what is not confirmed, the same for all or not."""
+    """R10: a replica with a new master truncates every unconfirmed byte, also bytes that the master
+    has.
+    """
     real = Replica._meet
 
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
@@ -117,7 +120,7 @@ def no_epochs_is_a_new_replica(patch: Patch) -> None:
 
 
 def epoch_without_writes_refused(patch: Patch) -> None:
-    """S2: an epoch that begins where the one before began is not recorded."""
+    """S2: an epoch without writes is not recorded: the next one begins at the same offset."""
     real = Epochs.appended
 
     def appended(self: Epochs, epoch: int, start: int) -> Epochs:
@@ -158,7 +161,7 @@ def acknowledged_before_replicas_have_it(patch: Patch) -> None:
 
 
 def acknowledged_before_durable(patch: Patch) -> None:
-    """A replica under SYNC_FLUSH acknowledges what it has, wherever it has it."""
+    """A replica under SYNC_FLUSH acknowledges bytes that are not durable."""
     real = Options.replica.__get__
     replica = property(lambda self: dataclasses.replace(real(self), ack_durable=False))
     patch.setattr(Options, "replica", replica)
@@ -174,12 +177,12 @@ def joins_before_it_has_all(patch: Patch) -> None:
 
 
 def lost_answer_is_a_refusal(patch: Patch) -> None:
-    """A proposal of which nothing was heard counts as dead."""
+    """A proposal without a response counts as refused."""
     patch.setattr(SyncState, "on_lost", SyncState.on_refused)
 
 
 def records_written_in_part(patch: Patch) -> None:
-    """A replica writes what comes, wherever it ends."""
+    """A replica writes incomplete records."""
     real = Incoming.take
 
     def take(self: Incoming, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
@@ -192,12 +195,12 @@ def records_written_in_part(patch: Patch) -> None:
 
 
 def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:
-    """After a kill each record whose text ends in zeros passes for one that lacks its end."""
+    """After a kill each record whose properties end in zeros is taken for an incomplete one."""
     patch.setattr(recovery, "may_end_inside", lambda *_args: True)
 
 
 def failed_sync_counts_as_done(patch: Patch) -> None:
-    """A sync of the log that failed is taken for one that did not: the next one reports success."""
+    """A failed sync of the log is ignored: the next one reports success."""
     real = DiskLane.sync
 
     def sync(self: DiskLane, ranges: Any, done: Any) -> None:
@@ -207,8 +210,9 @@ def failed_sync_counts_as_done(patch: Patch) -> None:
 
 
 def elected_before_it_knows_idle_queues(patch: Patch) -> None:
-    """A replica whose log began behind its master's first byte reports all of it at once, and may
-    lead before it knows how far the queues are that it has nothing of."""
+    """A replica whose log began after its master's first byte reports all of it at once, and may be
+    elected before it has the offsets of queues without records in its log.
+    """
     real = Replica._report
 
     def report(self: Replica, actions: list[Any], now_ms: int) -> None:
@@ -239,7 +243,7 @@ BUGS: list[Plant] = [
     failed_sync_counts_as_done,
     elected_before_it_knows_idle_queues,
 ]
-# What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
+# Kinds of trouble to play, the first as the theme of the seed, for bugs that show in few seeds.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "election"),
     missing_member_does_not_count: ("partition", "election"),

@@ -1,7 +1,7 @@
-"""Proposals of SyncStateSets on their way to the controller, and its answers on theirs.
+"""Proposals of SyncStateSets on their way to the controller, and its responses on their way back.
 
-A proposal may arrive late, long after its master gave up waiting; an answer may be lost although
-the controller agreed (R01). Nothing arrives at a process that is not the one that asked.
+A proposal may arrive late, long after its master gave up waiting; a response may be lost although
+the controller agreed (R01). A response arrives only at the process that sent the request.
 """
 
 import random
@@ -37,7 +37,7 @@ class Asked:
 
 
 class Proposals:
-    """All that are on their way."""
+    """Pending proposals and responses."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Proposals:
         now_ms: Callable[[], int],
         joined: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """`joined` is called with what is in the set that was not in it before."""
+        """`joined` is called with each broker that was added to the set."""
         self._joined = joined
         self._rng = rng
         self._oracle = oracle
@@ -82,7 +82,7 @@ class Proposals:
             self._reply(asked, asked.answer)
 
     def lose(self) -> None:
-        """The controller agrees, and the master does not hear of it."""
+        """Let the controller decide a proposal, and lose the response."""
         waiting = [one for one in self._asked if not one.is_late and not one.broker.paused]
         if waiting:
             asked = waiting[int(self._rng.random() * len(waiting))]
@@ -92,7 +92,7 @@ class Proposals:
             self._reply(asked, Lost("the answer is lost"))
 
     def deliver(self) -> None:
-        """All of them, and their answers."""
+        """Deliver all proposals and their responses."""
         for asked in list(self._asked):
             self._asked.remove(asked)
             self._reply(asked, asked.answer or self._decide(asked))

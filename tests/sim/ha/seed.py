@@ -1,4 +1,6 @@
-"""What a seed of the replication suite draws: the group and the kinds of trouble it knows."""
+"""Draws of one seed of the replication suite: the group and the kinds of trouble that may
+happen.
+"""
 
 import hashlib
 import random
@@ -17,7 +19,7 @@ from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.types import FlushMode
 
-# More than the largest record, as IN_FLIGHT_MAX is: a part of one is not acknowledged.
+# More than the largest record, as IN_FLIGHT_MAX is: an incomplete record is not acknowledged.
 IN_FLIGHT_LEAST = 1700
 # A second's, where the flow is controlled: a burst takes several.
 FLOW_BYTES = 5000
@@ -40,7 +42,8 @@ TROUBLES = (
     "pause",
     "failing disk",
 )
-# What default HA has nothing for: the leader, and what to do about a log that parted.
+# Trouble that default HA cannot handle: it has no change of the leader, and no repair of a diverged
+# log.
 SWITCHING = {"election", "idle elections", "epochs", "cut off", "lost answers", "retention"}
 PLAIN = 0.07
 THEMED = 0.6
@@ -48,7 +51,7 @@ THEMED = 0.6
 
 @dataclass(slots=True)
 class Played:
-    """What a seed leaves to be counted."""
+    """Counts of a played seed."""
 
     acked: int = 0
     ends: int = 0
@@ -73,7 +76,7 @@ def store_config(rng: random.Random, *, sync: bool) -> StoreConfig:
 
 
 class Disks(list[Broker]):
-    """All disks as one to be compared."""
+    """All disks of the group, compared as one."""
 
     def digest(self) -> str:
         """A hash of all."""
@@ -110,7 +113,7 @@ class GroupSeed:
         self.cut_off: set[int] = set()
         """Brokers that do not reach the controller."""
         self.elected_life = 0
-        """That of the master's process when it was elected."""
+        """Number of the master process's life when it was elected."""
         settings = self._settings()
         self.carried: Carried | None = None
         if carries(seed) or CARRIED in about:
@@ -140,7 +143,7 @@ class GroupSeed:
 
     @property
     def wall_ms(self) -> int:
-        """What is written down."""
+        """Wall clock that is written to disks, in ms."""
         return START_MS + self.now_ms
 
     def _settings(self) -> Settings:
@@ -171,7 +174,7 @@ class GroupSeed:
         )
 
     def reached(self, one: Broker, name: str) -> Broker | None:
-        """A broker that another one can ask."""
+        """Broker of that name if broker `one` can reach it now, else None."""
         other = next((other for other in self.brokers if other.name == name), None)
         is_apart = {(one.name, name), (name, one.name)} & self.net.blocked
         return (
@@ -186,5 +189,7 @@ class GroupSeed:
         return broker if broker.up and not broker.paused else None
 
     def _joined(self, number: int) -> None:
-        """Its labels are its master's: whatever was damaged is repaired (seed 306355)."""
+        """Note that a broker joined the set: it has its master's epochs, so that damaged ones are
+        repaired (seed 306355).
+        """
         self.brokers[number - 1].epochs_damaged = False

@@ -1,4 +1,6 @@
-"""What is seen of a simulated broker: its log, what it confirms and shows, held against before."""
+"""Observed state of a simulated broker: its log, and the bytes that it confirms and shows, compared
+with the earlier state.
+"""
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SeenBroker:
-    """What it says is compared with what it said, and with the group's history."""
+    """A broker whose reports are compared with its earlier ones and with the group's history."""
 
     def __init__(self, group: "Run", number: int, settings: Settings) -> None:
         self.number = number
@@ -31,15 +33,16 @@ class SeenBroker:
         self._bytes = bytearray()
         self._bounds = [0]
         self._cut: tuple[int, bytes] = (-1, b"")
-        """Where it cut its log last, and the first bytes that went."""
+        """Offset of the last truncation of its log, and the first bytes that it removed."""
 
     def look(self) -> None:
-        """Compare what it says with what it said."""
+        """Compare its present state with the last one."""
         log, store = self.replicated, self.store
         if log is None or store is None:
             return
         if log.is_being_cut:
-            # Nothing is said of it before it is durable; it may be in the set again by then.
+            # Nothing is reported before the truncation is durable; the broker may be in the set
+            # again by then.
             self._cut_for_damage = self._cut_for_damage or self.epochs_damaged
             return
         end, confirm = log.end, log.confirm
@@ -78,8 +81,9 @@ class SeenBroker:
 
     @property
     def _is_of_before(self) -> bool:
-        """Whether it has not heard of an election that may have lost what it knows; it may go on
-        telling of that for a while (group seed 132921)."""
+        """Whether it does not know yet of an election that may have lost its bytes: it may report
+        the old history for a while (group seed 132921).
+        """
         known: int = self.replicated.epochs.last_epoch
         return known < self._history.anew_in_epoch
 
@@ -110,7 +114,7 @@ class SeenBroker:
         self._confirm, self._told = min(self._confirm, end), min(self._told, end)
 
     def _find_bounds(self) -> None:
-        """Where records end in what was added."""
+        """Find the ends of records in the added bytes."""
         data, base, file_size = self._bytes, self._base, self.log.file_size
         at = self._bounds[-1]
         while at + 8 <= self._end:

@@ -1,4 +1,4 @@
-"""What a seed's brokers are configured with, and what a sender learns of its message."""
+"""Configuration of a seed's brokers, and the result of one send."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ ROOT = "/store"
 
 @dataclass(slots=True, frozen=True)
 class Options(HaOptions):
-    """What a seed sets beside RocketMQ's keys."""
+    """Options of a seed beside RocketMQ's keys."""
 
     in_flight_max: int = 1 << 20
     may_lose: bool = False
-    """Whether the oracle may elect one that has less than was confirmed."""
+    """Whether the oracle may elect a broker that lacks confirmed bytes."""
 
     @property
     def leader(self) -> LeaderOptions:
@@ -37,7 +37,7 @@ class Options(HaOptions):
 
 @dataclass(slots=True, frozen=True)
 class Settings:
-    """What a seed's brokers have in common."""
+    """Common configuration of a seed's brokers."""
 
     store: StoreConfig
     ha: Options
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def safe(self) -> bool:
-        """Whether what is confirmed and acknowledged stays."""
+        """Whether confirmed and acknowledged messages must survive."""
         return self.ha.switches and self.ha.all_ack
 
 
@@ -65,7 +65,7 @@ class Sent:
     queue_id: int
     queue_offset: int
     status: list[PutStatus] = field(default_factory=list)
-    """What it was answered, once it was."""
+    """Status of the response, once there is one."""
 
     @property
     def acked(self) -> bool:

@@ -1,15 +1,15 @@
-"""One seed of the replication suite: a group of brokers, random trouble, and what must hold.
+"""One seed of the replication suite: a group of brokers, random trouble, and the checks.
 
 Real stores on simulated disks, the real drivers and machines of replication, a virtual network and
-clock, and an oracle that elects. Each seed draws the group (two or three brokers, a learner, how
-sends are acknowledged, SYNC_FLUSH or not) and which kinds of trouble it knows (seed.py). Steps are
-work (work.py) and trouble (trouble.py). Trouble then stops, and within a minute all brokers are one
+clock, and an oracle that elects. Each seed draws the group (two or three brokers, a learner, the
+acknowledgement of sends, SYNC_FLUSH or not) and its kinds of trouble (seed.py). Steps are work
+(work.py) and trouble (trouble.py). Trouble then stops, and within a minute all brokers are equal
 again: the same log, the same epochs, all in the set.
 
-What may be lost depends on the seed. With allAckInSyncStateSet sends wait for the set: nothing
-acknowledged, confirmed or read is ever lost, but by an election that the oracle counts as unclean.
-Without it only copies are counted, and logs must be one in the end. A few seeds play default HA:
-one master, whose process may be killed, and replicas that may lose the power, too.
+Permitted losses depend on the seed. With allAckInSyncStateSet sends wait for the set: no
+acknowledged, confirmed or read message is ever lost, except by an election that the oracle counts
+as unclean. Without it only copies are counted, and logs must be equal in the end. A few seeds play
+default HA: one master, whose process may be killed, and replicas that may lose the power, too.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from tests.sim.ha.work import SETTLE_STEP_MS
 from turbopump.engine.log import incoming
 
 STEPS_MAX = 160
-# Smaller than what several records are: with the real size all would be stored through mappings.
+# Smaller than a few records: with the real size all would be stored through mappings.
 WRITE_MIN = 300
 PAUSES_MS = (0, 0, 1, 5, 20, 100, 400)
 THEME_FACTOR = 4
-# After the last trouble: I19, and what a replica may have to wait that was suspended before.
+# Time after the last trouble, in ms: I19, plus the wait of a replica that was suspended before.
 SETTLE_MS = 60_000
 
 
 class Run(GroupTrouble):
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""
@@ -41,7 +41,7 @@ class Run(GroupTrouble):
         self.actions = self._actions()
 
     def _actions(self) -> list[Callable[[], None]]:
-        """What a step may do, as often as it is likely."""
+        """Possible steps, each repeated by its weight."""
         weights = {
             self._send: 22,
             self._deliver: 40,
@@ -83,7 +83,7 @@ class Run(GroupTrouble):
         return [action for action, weight in weights.items() for _ in range(weight)]
 
     def play(self) -> Played:
-        """All of it; AssertionError and StoreError are findings."""
+        """Play the whole seed; AssertionError and StoreError are findings."""
         with patch.object(incoming, "WRITE_MIN", WRITE_MIN):
             return self._play()
 
@@ -120,7 +120,9 @@ class Run(GroupTrouble):
             assert self.now_ms < deadline_ms, f"not one after a minute: {self._states()}"
 
     def _carry_out(self, carried: Carried) -> None:
-        """All that was sent for later comes, and no more; also what was due while none led."""
+        """Check that all scheduled messages are delivered exactly, including those due while there
+        was no master.
+        """
         if self.switches and self.rng.random() < 0.6:
             for broker in self.brokers:
                 if broker.is_master:
@@ -170,7 +172,7 @@ class Run(GroupTrouble):
         return len({end for log in logs for end in (log.end, log.confirm, log.flushed)}) == 1
 
     def _has_nothing(self, broker: Broker) -> bool:
-        """It takes the last file only, and nothing is in that yet."""
+        """Whether it copies only from the last file, and that file has no records yet."""
         log = broker.replicated
         return broker.options.sync_from_last_file and log.min == log.end
 
@@ -189,7 +191,7 @@ class Run(GroupTrouble):
         return "\n".join(said)
 
     def _check(self) -> None:
-        """When all is calm."""
+        """Check the group after all trouble."""
         master = self.brokers[self.oracle.role.master - 1 if self.switches else 0]
         self._wait(1)
         sent = self.send(master)
@@ -215,5 +217,5 @@ class Run(GroupTrouble):
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed, about).play()

@@ -19,12 +19,12 @@ from tests.sim.timers.planted import a_slot_is_delivered_when_it_begins
 from tests.sim.transactions.planted import half_messages_are_dispatched_by_recovery
 
 SEEDS = range(240)
-# For each bug: so many seeds are about the trouble it needs.
+# Number of seeds for each bug, with the trouble that it needs as the theme.
 THEMED_SEEDS = range(120)
 # So that the processes of a parallel run share them.
 PARTS = 4
 
-# Seeds that found what is mended since.
+# Seeds that found bugs which are mended.
 REGRESSIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "a replica that does not know idle queues says it has nothing": (910181, ()),
     "a broker takes a timer and dies of that (of the suite)": (20516, ()),
@@ -66,7 +66,7 @@ CARRIED_BUGS: dict[Plant, range] = {
     half_messages_are_dispatched_by_recovery: range(120),
     what_is_committed_is_checked: range(120),
 }
-"""Of timers, delay levels and transactions, in seeds that carry them; each with its seeds."""
+"""Bugs of timers, delay levels and transactions, with seeds that carry such messages."""
 
 
 @pytest.mark.parametrize("bug", CARRIED_BUGS, ids=lambda bug: bug.__name__)
@@ -79,7 +79,7 @@ def test_what_is_carried_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Peer:
-    """A host that notes what it gets."""
+    """A host that notes the received bytes and events."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.name = name
@@ -118,7 +118,8 @@ def test_bytes_arrive_in_order_and_the_end_behind_them() -> None:
     assert one.wire.send(connection, [b"123"])
     log = bytearray(b"456789")
     assert not one.wire.send(connection, [memoryview(log)])
-    log[3:] = b"000"  # what the kernel did not take yet is sent as it looks then
+    # bytes that the kernel has not taken yet are sent with their content at that time
+    log[3:] = b"000"
     network.drain(10)
     assert b"".join(part for part in other.heard if isinstance(part, bytes)) == b"123456000"
     assert one.heard == ["connected", "writable"]

@@ -1,4 +1,4 @@
-"""What may go wrong in a group in one step: processes, disks, connections."""
+"""Kinds of trouble of a group in one step: processes, disks, connections."""
 
 from tests.sim.ha.broker import Broker
 from tests.sim.ha.work import GroupWork
@@ -32,8 +32,9 @@ class GroupTrouble(GroupWork):
                 broker.disk.cut_after = rng.randrange(30)
 
     def _fail_sync(self) -> None:
-        """The next sync of a disk fails; now and then an operator looks after a broker of such a
-        disk, which takes nothing until it is started anew."""
+        """Let the next sync of a disk fail; sometimes restart a broker with a failed disk, which
+        rejects writes until then.
+        """
         broker = self._some()
         if broker.up and broker.disk_failed:
             broker.crash(power=False)
@@ -87,7 +88,9 @@ class GroupTrouble(GroupWork):
         self._some().disk.writeback()
 
     def _damage_epochs(self) -> None:
-        """Of one that is down and not needed: the others have all that is confirmed."""
+        """Damage the epoch lists of a broker that is down and not needed: the others have all
+        confirmed bytes.
+        """
         broker = self._some()
         members = self.oracle.role.members
         others = members - {broker.number} - self.oracle.doubtful

@@ -1,4 +1,4 @@
-"""What brokers, clients and the controller of a group do in one step."""
+"""Normal steps of a group's brokers, clients and controller."""
 
 from tests.sim.ha.broker import Broker
 from tests.sim.ha.seed import GroupSeed
@@ -23,7 +23,7 @@ class GroupWork(GroupSeed):
             self.send(broker)
 
     def send(self, broker: Broker, sizes: tuple[int, ...] = SIZES) -> Sent | None:
-        """Some message."""
+        """Send one message of a random queue and size."""
         rng = self.rng
         topic, queue_id = TOPICS[int(rng.random() * len(TOPICS))]
         self.number += 1
@@ -60,8 +60,9 @@ class GroupWork(GroupSeed):
                     broker.do_work()
 
     def _go_on(self) -> None:
-        """A while in which all do what they can, so that trouble meets more than beginners:
-        replicas catch up, and the set grows."""
+        """Let all brokers work for a while, so that trouble also meets a settled group: replicas
+        catch up, and the set grows.
+        """
         for _ in range(self.rng.randrange(1, 6)):
             self.now_ms += SETTLE_STEP_MS
             self.net.now_ms = self.now_ms
@@ -87,7 +88,7 @@ class GroupWork(GroupSeed):
     # The controller
 
     def _notice(self) -> None:
-        """A broker hears of the controller, which hears of it: what is down is found out."""
+        """Exchange news between a broker and the controller, including brokers that went down."""
         if not self.switches:
             return
         broker = self._up()
@@ -105,7 +106,7 @@ class GroupWork(GroupSeed):
             broker.take(role)
 
     def _watch(self) -> None:
-        """The master is down, or began a new life: another one, if there is one."""
+        """Elect another master, if possible, when the present one is down or was restarted."""
         role = self.oracle.role
         master = next((one for one in self.brokers if one.number == role.master), None)
         if master is None or not master.up or role.master not in role.members:
@@ -146,10 +147,10 @@ class GroupWork(GroupSeed):
         self.proposals.lose()
 
     def _cut_off(self) -> None:
-        """A broker does not reach the controller any more, or does again."""
+        """Separate a broker from the controller, or reconnect it."""
         self.cut_off ^= {self._some().number}
 
-    # What is heard of it
+    # Results that the group reports
 
     def answered(self, broker: Broker, sent: Sent) -> None:
         """A sender was answered with success: as many as it needed have the message."""
@@ -176,7 +177,9 @@ class GroupWork(GroupSeed):
             assert len(have) >= sent.need, f"{len(have)} of {sent.need} copies"
 
     def confirmed(self, broker: Broker, start: int, stop: int) -> None:
-        """A master says that bytes are safe: all that may become master have them (I6)."""
+        """Check bytes that a master reports as safe: every broker that may become master has them
+        (I6).
+        """
         role = self.oracle.role
         if (role.master, role.epoch) != (broker.number, broker.role.epoch):
             return

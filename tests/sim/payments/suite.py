@@ -1,9 +1,9 @@
-"""Transactions in a simulated group: a payer whose half messages, ends and answers go to the broker
-that the name server calls the master, through elections, power cuts and lost messages (I15, F31).
+"""Transactions in a simulated group: a payer sends half messages, decisions and answers to the
+master that the name server knows, through elections, power cuts and lost messages (I15, F31).
 
-A run of its own (`make sim SUITE=payments`), because what a payer sends makes other stories of the
-seeds of `group`. What was acknowledged holds where nothing may be lost: a transaction is committed
-once at most, as its payer says, and none is open in the end.
+A run of its own (`make sim SUITE=payments`), because a payer's requests would change the stories of
+the seeds of `group`. Acknowledgements hold where no loss is allowed: a transaction is committed at
+most once, only as its payer decides, and none is open in the end.
 """
 
 from dataclasses import replace
@@ -98,7 +98,7 @@ class Payer(Client):
         return new_request(RequestCode.END_TRANSACTION, header)
 
     def asked(self, address: str, command: Command) -> None:
-        """A broker asks: mostly it is answered, by one that does not wait."""
+        """Answer most checks of a broker, without a wait for the response."""
         assert command.code == RequestCode.CHECK_TRANSACTION_STATE
         header = read_header(CheckTransactionStateRequest, command.fields)
         payment = self.payments[int((header.msg_id or "")[2:])]
@@ -109,11 +109,11 @@ class Payer(Client):
 
 
 class Payments(Run):
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)
-        # Without an index a broker does not know of what a crash left without its op message.
+        # Without an index a broker cannot find transactions whose op message a crash lost.
         store = replace(self.settings.store, message_index_enable=True)
         self.settings = replace(self.settings, store=store)
         for broker in self.brokers:
@@ -127,14 +127,14 @@ class Payments(Run):
         broker.write(partial(broker.context.half_checks.step, broker.clock.wall_ms))
 
     def settle(self) -> None:
-        """Payers answer what they are asked."""
+        """Let payers answer checks until no transaction is open."""
         super().settle()
         (master,) = self.masters()
         self.until(lambda: self._is_over(master), ENDS_MS, "a transaction is open")
         self.until(self.is_one, ENDS_MS, "not one")
 
     def check(self) -> None:
-        """What consumers read."""
+        """Check the transactions that consumers read."""
         super().check()
         (master,) = self.masters()
         shown, given_up = (_bodies(master, topic) for topic in (TOPIC, GIVEN_UP_TOPIC))
@@ -162,5 +162,5 @@ def _bodies(broker: "GroupBroker", topic: str) -> list[bytes]:
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Payments(seed, about).play()

@@ -19,8 +19,9 @@ PARTS = 2
 
 
 def op_messages_of_a_deposed_master(patch: Patch) -> None:
-    """It goes on with checks, and writes what comes of them, as long as it has not heard of the
-    next master."""
+    """A deposed master goes on with checks, and writes their results, until it is notified of the
+    next master.
+    """
     step = HalfChecks.step
 
     def steps(self: HalfChecks, now_ms: int) -> bool:
@@ -37,7 +38,7 @@ def op_messages_of_a_deposed_master(patch: Patch) -> None:
 
 
 def what_is_committed_is_checked(patch: Patch) -> None:
-    """A new master does not look at what the ones before it have ended."""
+    """A new master ignores the ends of earlier masters."""
 
     def read_ops(self: Transactions) -> bool:
         self.is_ready = True
@@ -52,7 +53,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     what_is_committed_is_checked: ("kill",),
     ends_are_forgotten: (),
 }
-"""With the faults that a seed has to know."""
+"""Planted bugs, each with the faults that a seed needs to find it."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -2,8 +2,8 @@
 elections, power cuts and lost messages (I17).
 
 A run of its own (`make sim SUITE=ordered`): the group of `suite.py` with a popper that pops in
-order. Where what was answered holds, nothing that was acknowledged comes again once all before it
-in its batch was acknowledged too, and nothing of a queue comes while a batch of it is out.
+order. Where responses hold, an acknowledged message is not given out again once all before it in
+its batch were acknowledged too, and no message of a queue is given out while a batch of it is out.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from turbopump.net.wire.pop_handles import PopHandle
 
 @dataclass(eq=False)
 class GivenOut:
-    """A message of the last batch of its queue, by what its consumer knows."""
+    """A message of the last batch of its queue, as its consumer knows it."""
 
     handle: str
     until_ms: int
@@ -38,7 +38,7 @@ class OrderedPopper(Popper):
         super().__init__(group, name)
         self._out: dict[int, dict[int, GivenOut]] = {}
         self._done: dict[int, int] = {}
-        """Up to where all of a queue is acknowledged."""
+        """Queue offset up to which all messages of a queue are acknowledged."""
 
     def _forget(self) -> None:
         super()._forget()
@@ -104,11 +104,11 @@ class OrderedPopper(Popper):
 
 
 class OrderedPoppers(Poppers):
-    """One seed."""
+    """Run of one seed."""
 
     popper_class = OrderedPopper
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return OrderedPoppers(seed, about).play()

@@ -9,7 +9,7 @@ from turbopump.engine.types import PutStatus
 
 
 def ordered_batches_are_one_brokers(patch: Patch) -> None:
-    """Nothing of them is in the log (as in RocketMQ)."""
+    """Ordered batches are in the memory of one broker, not in the log (as in RocketMQ)."""
 
     def kept(self: OrderedLog, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
         later: Later[PutStatus] = Later()

@@ -1,12 +1,12 @@
-"""Pop in a simulated group: a popper whose sends, pops and acknowledgements go to the broker that
-the name server calls the master, through elections, power cuts and lost messages (I16).
+"""Pop in a simulated group: a popper sends, pops and acknowledges at the master that the name
+server knows, through elections, power cuts and lost messages (I16).
 
-A run of its own (`make sim SUITE=poppers`), because what a popper sends makes other stories of the
-seeds of `group`. Where nothing may be lost, each message that was sent safely is handled in the
-end, and one whose acknowledgement was answered in time does not come again.
+A run of its own (`make sim SUITE=poppers`), because a popper's requests would change the stories of
+the seeds of `group`. Where no loss is allowed, each message that was sent safely is handled in the
+end, and one whose acknowledgement was confirmed in time is not given out again.
 
-In some seeds the popper also deletes topic and group, which are made again, and lowers the queues
-of the topic. Messages sent before the deletion need not come; all later messages have to.
+In some seeds the popper also deletes topic and group, which are created again, and lowers the
+queues of the topic. Messages sent before the deletion may be missing; all later messages must not.
 """
 
 from dataclasses import replace
@@ -28,10 +28,10 @@ from turbopump.net.wire.pop_handles import PopHandle
 
 TOPIC, GROUP = "A", "poppers"
 MAIL, READERS = f"mail-{DOOMED}", f"readers-{DOOMED}"
-"""What is deleted and made anew; the other machines use the first two."""
+"""Topic and group that are deleted and created again; the other machines use the first two."""
 REMAKES_SALT = 0x9E3A
 REMAKE = 0.08
-"""How often the popper deletes or lowers something, where it does."""
+"""Probability of a deletion or lowering at each step, in seeds that have them."""
 INVISIBLE_MS = (600, 1_500, 4_000)
 TIMER_STEPS = 20
 SLACK_MS = 500
@@ -187,7 +187,7 @@ class Popper(Client):
             if letter is not None:
                 letter.was_handled = True
                 is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
-                # That of another hand-out says nothing of the last one.
+                # An acknowledgement of another hand-out does not concern the last one.
                 in_time = self.group.now_ms < letter.until_ms - SLACK_MS
                 letter.is_done |= is_ok and letter.handle == text and in_time
             self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
@@ -195,7 +195,7 @@ class Popper(Client):
         self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), told)
 
     def _on(self, answer: Command | str, expected: set[int]) -> None:
-        """What comes next."""
+        """Continue after a response: with the next request, or with a new route after an error."""
         if isinstance(answer, str) or answer.code not in expected:
             self._address = ""
             self._wait(answer if isinstance(answer, str) else f"{answer.code} {answer.remark}")
@@ -206,7 +206,7 @@ class Popper(Client):
 
 
 class Poppers(Run):
-    """One seed."""
+    """Run of one seed."""
 
     popper_class: type[Popper] = Popper
 
@@ -224,12 +224,12 @@ class Poppers(Run):
 
     @property
     def keeps(self) -> bool:
-        """Whether what was answered holds, and comes when it is due."""
+        """Whether responses must hold, and due messages must be delivered."""
         is_known = not self.may_lose and "clock jump" not in self.plan.kinds
         return is_known and self.popper.deletion.is_sure
 
     def step(self) -> None:
-        """See the base."""
+        """Advance the group, and check copies and masters."""
         super().step()
         self.popper.look_at_copies()
         seen = (self.ends, self.journal.role.epoch)
@@ -238,7 +238,7 @@ class Poppers(Run):
             self.popper.look()
 
     def broker_ticks(self, broker: GroupBroker) -> None:
-        """Deliver timers, and revive what was not acknowledged."""
+        """Deliver timers, and revive unacknowledged messages."""
         context, clock = broker.context, broker.clock
 
         def serve() -> None:
@@ -264,5 +264,5 @@ class Poppers(Run):
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Poppers(seed, about).play()

@@ -19,7 +19,7 @@ SEEDS = range(4)
 ORDERED_SEEDS = range(2)
 THEMED_SEEDS = range(100)
 
-# Seeds that found what is mended since.
+# Seeds that found bugs which are mended.
 REGRESSIONS = {
     "syncs that wait are behind those of a checkpoint, or return with its last (of the disk)": 20,
     "check points that a new master cannot read yet are passed over": 566,
@@ -36,7 +36,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     handles_of_a_former_life_acknowledge: ("kill",),
     what_a_new_master_does_not_know_is_for_no_group: ("kill",),
 }
-"""With the faults that a seed has to know."""
+"""Planted bugs, each with the faults that a seed needs to find it."""
 
 
 def test_poppers() -> None:

@@ -1,7 +1,4 @@
-"""The handles of popped messages, as clients make them (ExtraInfoUtil).
-
-Owns that alone. Called by the suites of consumers that pop.
-"""
+"""Handles of popped messages, in the form in which clients make them (ExtraInfoUtil)."""
 
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
@@ -11,7 +8,7 @@ from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_start_offs
 
 
 def handles_of(answer: Command, broker_name: str) -> list[tuple[MessageView, str]]:
-    """Each message of an answer with its handle."""
+    """Each message of a response with its handle."""
     found = []
     reply = read_header(PopMessageResponse, answer.fields)
     starts = read_start_offsets(reply.start_offset_info or "")

@@ -1,10 +1,10 @@
-"""What holds of popped messages whatever happens (I16).
+"""Invariants of popped messages (I16).
 
-* A message whose acknowledgement was answered before its time was over is never given out again.
-* One that was given out and not acknowledged is not given out again before its time, and is after
-  it: once consumers are there and acknowledge, each message that was sent safely is acknowledged.
-* Under ASYNC_FLUSH a power cut may take back what was answered last. Where it, or a kill, comes
-  between a message's copy and the record that says so, the copy may be made twice.
+* A message whose acknowledgement was confirmed before its time ended is never given out again.
+* An unacknowledged message is not given out again before its time, and is after it: once
+  consumers are there and acknowledge, each message that was sent safely is acknowledged.
+* Under ASYNC_FLUSH a power cut may undo the last responses. Where it, or a kill, comes between a
+  message's copy and the record that ends the hand-out, the copy may be made twice.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Message:
-    """One, as its producer and its consumers know it."""
+    """One message, as its producer and its consumers know it."""
 
     number: int
     life: int = 0
-    """How often topic or group had been deleted when it was sent."""
+    """Number of deletions of its topic or group before it was sent."""
     is_wanted: bool = True
     """Whether the group's filter lets it through."""
     gone_in: int | None = None
@@ -26,7 +26,7 @@ class Message:
     is_safe: bool = False
     """Whether it was acknowledged to its producer, and cannot be lost."""
     until_ms: int = 0
-    """Until when it is hidden, of the hand-outs that were answered; 0: it is not known."""
+    """Time until which its confirmed hand-outs hide it; 0: unknown."""
     seen_ms: int = 0
     """The latest that the clock has shown since it was given out last."""
     is_done: bool = False
@@ -34,7 +34,7 @@ class Message:
     was_before: bool = False
     """Whether a consumer handled it before the last deletion of the group was requested."""
     was_handled: bool = False
-    """Whether a consumer ever said so; it may have lost the answer, or have come late."""
+    """Whether a consumer ever acknowledged it; the response may have been lost, or come late."""
     may_double: bool = False
     is_changing: bool = False
     """Whether its time is being changed: its new check point may be there and the acknowledgement
@@ -51,8 +51,9 @@ class Model:
         self.acked = self.again = 0
 
     def leave(self, messages: list[Message], *, keep: bool = False) -> list[Message]:
-        """The topic is about to be deleted, or, to `keep` messages, the group with its offsets:
-        return its messages. Deliveries and acknowledgements of before do not count from now on."""
+        """Note that the topic is about to be deleted, or, with `keep`, the group with its offsets;
+        return the messages. Earlier deliveries and acknowledgements do not count afterwards.
+        """
         left = [message for message in messages if message.gone_in is None]
         for message in left:
             message.may_double = True
@@ -76,7 +77,7 @@ class Model:
             message.seen_ms = max(message.seen_ms, now_ms)
 
     def popped(self, message: Message, now_ms: int, until_ms: int, life: int) -> None:
-        """It was given out to a consumer that asked in that life."""
+        """Check a message that was given out to a consumer whose request was sent in that life."""
         is_gone = message.gone_in is not None and message.gone_in <= life
         assert not is_gone, f"given out after its topic was deleted: {message}"
         assert message.is_wanted, f"given out past the filter: {message}"
@@ -95,8 +96,10 @@ class Model:
             message.is_done = True
 
     def ended(self, *, power: bool, reviving: bool) -> None:
-        """The broker's life is over; `reviving`: between a message's copy and the record that says
-        so."""
+        """Note the end of the broker's life;
+
+        `reviving`: between a message's copy and the record that ends its hand-out.
+        """
         for message in self.messages:
             message.was_handled |= message.was_before  # the group may be there as before
             message.was_before = False

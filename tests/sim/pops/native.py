@@ -1,7 +1,7 @@
 """A connection with a lane, to a broker on the simulated disk.
 
-Owns the way of a request: natively where the lane takes it, else to the broker's handlers. It must
-never know what is asked. Called by the suite of pops, in a part of its seeds.
+Owns the path of a request: natively where the lane takes it, else to the broker's handlers. It must
+never know the meaning of requests.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,9 @@ _FRAME = {"codec": Codec.JSON, "version": 513}
 
 
 class NativeAsker(Driven):
-    """Of one life of a broker. `by_handlers` serves what the lane does not."""
+    """Connection for one life of a broker. `by_handlers` serves the requests that the
+    lane refuses.
+    """
 
     def __init__(
         self, broker: BrokerContext, by_handlers: Callable[[Command], Later[Command | None]]
@@ -27,7 +29,7 @@ class NativeAsker(Driven):
         self._laters: dict[int, Later[Command | None]] = {}
 
     def ask(self, request: Command) -> Later[Command | None]:
-        """Its answer, which may be there."""
+        """Send a request; the result may be there at once."""
         self._numbered += 1
         later = self._laters[self._numbered] = Later()
         self.feed(finish(request, _FRAME, self._numbered), 1 << 20)
@@ -37,7 +39,7 @@ class NativeAsker(Driven):
         return later
 
     def frame(self, view: memoryview) -> bool:
-        """One that is not plain."""
+        """Pass a frame that the lane does not serve to the handlers."""
         self.met_version = -1
         request = decode(bytes(view))
         later = self._laters.pop(request.opaque)
@@ -45,9 +47,9 @@ class NativeAsker(Driven):
         return True
 
     def met(self, version: int, language: int) -> None:
-        """Nothing is known of the client."""
+        """No-op: the client's version is not used."""
 
     def end(self) -> None:
-        """The life is over."""
+        """Close both ends of the connection."""
         self.near.close()
         self.far.close()

@@ -33,7 +33,7 @@ def acknowledgements_are_not_waited_for(patch: Patch) -> None:
 
 
 def hand_outs_are_forgotten(patch: Patch) -> None:
-    """After a crash the saved offsets count (as in RocketMQ)."""
+    """After a crash pops begin at the saved offsets (as in RocketMQ)."""
     patch.setattr(service.PopService, "_is_ready", _leads)
 
 
@@ -43,7 +43,7 @@ def _leads(self: service.PopService) -> bool:
 
 
 def what_is_revived_is_not_noted(patch: Patch) -> None:
-    """The progress alone says what was revived (as in RocketMQ)."""
+    """Only the saved progress tells which messages were revived (as in RocketMQ)."""
     revive_one = ReviveQueue._revive_one
 
     def silent(self: ReviveQueue, *arguments: object) -> bool:
@@ -66,7 +66,7 @@ def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
 
 
 def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
-    """They are lost at a restart."""
+    """Acknowledgements are kept in memory, and lost at a restart."""
     revive = ReviveQueue._revive
 
     def kept(self: ReviveLog, ack: Acknowledgement, *_more: int) -> Later[PutStatus]:
@@ -83,7 +83,9 @@ def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
 
 
 def messages_are_revived_before_their_time(patch: Patch) -> None:
-    """By less than the second that check points are there before they are due."""
+    """Messages are revived by less than a second early: check points are there a second before they
+    are due.
+    """
     step, early_ms = ReviveQueue.step, 700
 
     def early(
@@ -95,7 +97,7 @@ def messages_are_revived_before_their_time(patch: Patch) -> None:
 
 
 def acknowledgements_go_to_another_revive_queue(patch: Patch) -> None:
-    """Not to that of their check point, where they are looked for."""
+    """Acknowledgements are stored in another revive queue than their check point."""
     add_ack = ReviveLog.add_ack
 
     def astray(
@@ -113,7 +115,7 @@ def _resolved() -> Later[PutStatus]:
 
 
 def offsets_move_by_check_points_of_a_former_life(patch: Patch) -> None:
-    """After a crash the first messages of a topic that was made again are skipped."""
+    """After a crash the first messages of a topic that was created again are skipped."""
     patch.setattr(
         PoppedOffsets,
         "counts",
@@ -127,7 +129,7 @@ def check_points_of_a_former_life_revive(patch: Patch) -> None:
 
 
 def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
-    """Each reader of handles, check points and batches asks the same."""
+    """Handles, check points and batches of a former life count as current."""
     patch.setattr(Lives, "is_former", lambda self, topic, group, pop_time_ms: False)
 
 
@@ -137,12 +139,12 @@ def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
 
 
 def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
-    """What lies there, or comes there from the timers, never comes again (as in RocketMQ)."""
+    """Records in revive queues beyond a lowered number are never read (as in RocketMQ)."""
     patch.setattr(making, "_revive_queues", lambda ground, topic: ground.config.revive_queue_num)
 
 
 def the_clock_never_goes_back(patch: Patch) -> None:
-    """What counted as read by the clock of before counts for the time that comes again."""
+    """After the clock was set back, times that were read before count as read."""
     step, delivered_ms = SettledTime.step, Timers.delivered_ms
 
     def ahead(self: SettledTime, now_ms: int) -> int:

@@ -1,10 +1,10 @@
-"""One seed of the suite of pops (I16): consumers that pop, a broker, and the power.
+"""One seed of the suite of pops (I16): consumers that pop, a broker, and power cuts.
 
 The real parts of a broker over the simulated disk, on virtual time. Consumers acknowledge soon,
-late, twice or never, change a message's time, and lose answers. The broker ends by power cuts and
-kills, anywhere. In half of the seeds without syncs the fast lane serves what it can. Some seeds
-remake topic and group, pop with a filter, lower the queues of the topic, change reviveQueueNum
-between two lives, or step the clock back. `model.py` has the rules that must hold.
+late, twice or never, change a message's time, and lose responses. The broker ends by power cuts and
+kills, anywhere. In half of the seeds without syncs the fast lane serves the requests that it can.
+Some seeds remake topic and group, pop with a filter, lower the queues of the topic, change
+reviveQueueNum between two lives, or step the clock back. `model.py` has the invariants.
 """
 
 import random
@@ -31,24 +31,27 @@ from turbopump.net.wire.pop_handles import PopHandle
 
 SETTLE_MS = 60_000
 TROUBLED = 1_000
-"""From this seed on, half of the seeds delete and make topic and group again, and half of them pop
-with a filter. Lower seeds play as before."""
+"""First seed from which half of the seeds delete and create topic and group again, and half of them
+pop with a filter. Lower seeds play as before.
+"""
 WEAR_SALT = 0x3EA2
-"""Of what else changes in those seeds: queues of topic and revive topic, and the clock."""
+"""Salt of the generator for the other changes in those seeds: queues of topic and revive topic, and
+the clock.
+"""
 REVIVE_QUEUES = (1, 2, 8)
 STEPS_BACK_MS = (700, 2_000, 5_000)
 INVISIBLE_MS = (300, 1_500, 1_500, 6_000, 20_000)
 
 
 class Link(SilentLink):
-    """The consumers' connection: what they are notified of is nothing to them."""
+    """The consumers' connection, which ignores notifications."""
 
     def send(self, command: Command) -> None:
         pass
 
 
 class Run(BrokerLives):
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -76,13 +79,13 @@ class Run(BrokerLives):
         )
         self._remade = Remakes(seed, WEAR_SALT, "T", "g")
         self._back_ms = 0
-        """By how much the clock went back, all together."""
+        """Total time by which the clock went back."""
         self._old_handles: list[str] = []
         self._keeps_retries = False
         """Whether the group was deleted: while it has no offsets its retry topic does not go with
         the topic (as in RocketMQ, which finds retry topics by offsets)."""
         self._life_number = 0
-        """How often the topic was deleted, or the group was with its offsets."""
+        """Number of deletions of the topic, or of the group with its offsets."""
         self._asker: NativeAsker | None = None
         self.native_pops = 0
 
@@ -112,7 +115,7 @@ class Run(BrokerLives):
             self._asker = None
 
     def play(self) -> Self:
-        """All lives; AssertionError is a finding."""
+        """Play all lives; AssertionError is a finding."""
         try:
             return super().play()
         finally:
@@ -134,7 +137,7 @@ class Run(BrokerLives):
         self.model.seen(self.now_ms)
 
     def _settle(self) -> None:
-        """No trouble any more, and consumers that acknowledge: each message ends."""
+        """Let consumers acknowledge without trouble until each message ends."""
         self._open()
         if self._lowers:
             self._request(self._remade.whole())
@@ -178,7 +181,9 @@ class Run(BrokerLives):
             self._turn()
 
     def _save_at_once(self) -> None:
-        """The disk is slow with the log: the file of offsets is on it before what was appended."""
+        """Save offsets before the appended records are synced, as a disk does that is slow with the
+        log.
+        """
         before = len(self.work.jobs)
         if not self._saving:
             self._save()
@@ -212,7 +217,7 @@ class Run(BrokerLives):
 
     def _pop(self, *, sure: bool = False) -> None:
         rng, invisible_ms = self.rng, self.rng.choice(INVISIBLE_MS)
-        # Few at a time: one that finds nothing is the handler's.
+        # Few at a time: the handler serves a pop that finds no messages.
         count = 32 if sure else rng.choice((1, 1, 3) if self._is_native else (1, 3, 32))
         header = PopMessageRequest("g", "T", -1, count, invisible_ms, 0, self.now_ms, 0)
         if self._filters:
@@ -250,7 +255,7 @@ class Run(BrokerLives):
         self._ask(RequestCode.ACK_MESSAGE, header).then(told)
 
     def _delete_topic(self) -> None:
-        """What was sent and popped is gone once this is answered; the next send makes the topic."""
+        """Delete the topic with its messages; the next send creates it again."""
         handles = self._held_handles()
         gone = self.model.leave(self.model.messages)
 
@@ -299,7 +304,7 @@ class Run(BrokerLives):
         header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
 
         def told(answer: Command | None) -> None:
-            # One that was changed meanwhile is no longer that of the message.
+            # A handle that was changed meanwhile is no longer the message's.
             if answer is not None and answer.code == 0 and message.handles[-1:] == [text]:
                 until_ms = handle.pop_time_ms + handle.invisible_ms
                 self.model.done(message, until_ms)
@@ -335,5 +340,5 @@ class Run(BrokerLives):
 
 
 def run_seed(seed: int) -> Run:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()

@@ -13,8 +13,9 @@ SEEDS_OF_TROUBLE = range(TROUBLED, TROUBLED + 400)
 
 
 FOUND = (84, 108, 234, 340)
-"""They failed once: offsets that a power cut left ahead of the log, groups that it lost, a message
-whose time was changed in the millisecond of its pop."""
+"""Seeds that failed once: offsets that a power cut left ahead of the log, groups that it lost, a
+message whose time was changed in the millisecond of its pop.
+"""
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -1,7 +1,7 @@
-"""What must hold in a quorum of controllers: Raft-1 to Raft-10 (docs/INVARIANTS.md) and the lease.
+"""Invariants of a quorum of controllers: Raft-1 to Raft-10 (docs/INVARIANTS.md) and the lease.
 
-Apart from the suite, so that it can be tested against planted bugs. Nothing here asks a member what
-it thinks of itself but for its term, role, log and commit index.
+Apart from the suite, so that it can be tested against planted bugs. Of a member's own state it
+reads only the term, role, log and commit index.
 """
 
 import zlib
@@ -11,7 +11,7 @@ from turbopump.controller.raft.log import Entry, Log
 
 
 def chained(state: int, entry: Entry) -> int:
-    """The state of a machine after an entry: it tells of everything that was ever applied."""
+    """State of a machine after an entry; it depends on every entry that was ever applied."""
     return zlib.crc32(b"%d %d %s" % (entry.index, entry.term, entry.body), state)
 
 
@@ -27,7 +27,7 @@ class Reign:
 
 @dataclass(slots=True)
 class History:
-    """All that was ever reported."""
+    """Everything that members ever reported."""
 
     leaders: dict[int, str] = field(default_factory=dict)
     votes: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class History:
     entries: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
     """(index, term): the body and the term of the entry before."""
     committed: list[Entry] = field(default_factory=list)
-    """By index."""
+    """Committed entries by index."""
     committed_in: list[int] = field(default_factory=list)
-    """The newest term of the member that first said it is committed."""
+    """Newest term of the member that first reported each entry as committed."""
     states: list[int] = field(default_factory=list)
-    """What a machine is after the entry."""
+    """State of a machine after each entry."""
     reigns: dict[str, Reign] = field(default_factory=dict)
 
     def tells_term(self, name: str, term: int) -> None:
@@ -56,7 +56,9 @@ class History:
         )
 
     def appends(self, name: str, before: int | None, entries: tuple[Entry, ...]) -> None:
-        """Raft-5: an index and a term tell the entry, and by the one before all before it."""
+        """Raft-5: index and term identify an entry, and through the entry before it all
+        before it.
+        """
         for entry in entries:
             found = (entry.body, before)
             known = self.entries.setdefault((entry.index, entry.term), found)
@@ -66,7 +68,7 @@ class History:
             before = entry.term
 
     def cuts(self, name: str, cut: tuple[Entry, ...]) -> None:
-        """Raft-9: what a member applied is not cut."""
+        """Raft-9: an entry that a member applied is never truncated."""
         for entry in cut:
             if entry.index < len(self.committed):
                 assert self.committed[entry.index] != entry, (
@@ -106,7 +108,7 @@ class History:
         self.reigns[name] = Reign(term, log.end, log.end_term, committed)
 
     def leads_not(self, name: str) -> None:
-        """Of one that does not."""
+        """Note a member that does not lead."""
         self.reigns.pop(name, None)
 
     def _begins(self, name: str, term: int, log: Log) -> None:

@@ -1,7 +1,7 @@
-"""A group of members of the quorum in one process: what each asked for is done at once, and what
-they say to each other waits in `flying` until it is delivered.
+"""A group of members of the quorum in one process: actions are done at once, and messages wait in
+`flying` until they are delivered.
 
-Used by unit tests, by transcripts and by the suite, which has another network and real disks.
+For unit tests, transcripts and the suite, which has another network and real disks.
 """
 
 import random
@@ -34,7 +34,7 @@ class Flying:
 
 @dataclass
 class Kept:
-    """What a member has on its disk."""
+    """State of a member on its disk."""
 
     restored: Restored = field(default_factory=Restored)
     lives: int = 0
@@ -53,7 +53,7 @@ class Kept:
             kept.log = Log(action.base, action.entries)
 
     def again(self) -> Restored:
-        """What the next life finds."""
+        """State that the next life reads."""
         log = self.restored.log or Log()
         self.lives += 1
         return Restored(
@@ -108,7 +108,7 @@ class Group:
             self.start(peer)
 
     def start(self, peer: str) -> None:
-        """A member's process, from what its disk has."""
+        """Start a member's process from the state of its disk."""
         options = RaftOptions(
             self_id=peer, peers=self.peers, **{**self.changes, **self.own_options.get(peer, {})}
         )
@@ -117,7 +117,7 @@ class Group:
         self.do(peer)
 
     def stop(self, peer: str) -> None:
-        """Its process is gone."""
+        """Stop a member's process."""
         del self.rafts[peer]
         self.flying = [
             one
@@ -126,7 +126,7 @@ class Group:
         ]
 
     def do(self, peer: str) -> None:
-        """All actions of a member."""
+        """Do all actions of a member."""
         raft = self.rafts[peer]
         while found := raft.take():
             for action in found:
@@ -161,13 +161,13 @@ class Group:
             self.disks[peer].do(action)
 
     def _wire(self, message: RaftMessage) -> RaftMessage:
-        """As the other side reads it."""
+        """Encode and decode a message, as the other side reads it."""
         again = decode(type(message), encode(message)) if self.wire_check else message
         assert again == message, f"{message} reads as {again}"
         return again
 
     def deliver(self, at: int = 0) -> Flying:
-        """One message, the oldest if nothing else is said."""
+        """Deliver one message, by default the oldest."""
         flying = self.flying.pop(at)
         raft = self.rafts.get(flying.target)
         if (flying.source, flying.target) in self.cut or raft is None:
@@ -189,7 +189,7 @@ class Group:
             self.do(peer)
 
     def settle(self, steps: int = 1000) -> None:
-        """Deliver until no member has anything to say."""
+        """Deliver until no messages are left."""
         while self.flying:
             steps -= 1
             assert steps > 0, f"they talk for ever: {self.flying[0]}"
@@ -215,14 +215,14 @@ class Group:
         return self.answers.get(token)
 
     def append(self, peer: str, body: bytes) -> Any:
-        """A proposal."""
+        """Propose an entry."""
         later = self.rafts[peer].append(body, self.now_ms)
         self.do(peer)
         return later
 
     @property
     def leaders(self) -> list[str]:
-        """The leader."""
+        """Names of all members that lead."""
         return [peer for peer, raft in self.rafts.items() if raft.is_leader]
 
     def elect(self, limit_ms: int = 30_000) -> str:

@@ -1,8 +1,8 @@
 """One member of the simulated quorum: the real core over the real files of a simulated disk.
 
-Its actions are done in the order that the driver of the controller's node uses; a crash forgets
-what waits, and what the disk was not asked to keep. A disk may take its time for each sync, or
-hang: what it writes is done at the beginning of that time or at its end; it is said behind it.
+Its actions are done in the order that the driver of the controller's node uses; a crash drops
+pending actions and unsynced data. A disk may take time for each sync, or hang: a write is done at
+the beginning of that time or at its end, and reported after it.
 """
 
 import random
@@ -37,12 +37,12 @@ HANGS_MS = 1 << 40
 
 
 def syncs_of(batch: list[Durable]) -> int:
-    """What the files need for it."""
+    """Number of syncs that the files need for a batch."""
     kinds = [type(action) for action in batch]
     syncs = 0
     if acts.SaveSnapshot in kinds:
         before_it = kinds[: len(kinds) - 1 - kinds[::-1].index(acts.SaveSnapshot)]
-        syncs = int(acts.AppendEntries in before_it)  # behind it, if the file has them not
+        syncs = int(acts.AppendEntries in before_it)  # after it, if the file does not have them
         del kinds[: len(before_it)]
     for kind, before in zip(kinds, [None, *kinds], strict=False):
         if kind is not before or kind is acts.TruncateFrom:
@@ -52,7 +52,7 @@ def syncs_of(batch: list[Durable]) -> int:
 
 @dataclass(slots=True)
 class Write:
-    """What a slow disk is at."""
+    """Pending write of a slow disk."""
 
     batch: list[Durable]
     began_ms: int
@@ -61,22 +61,22 @@ class Write:
 
 
 class World(Protocol):
-    """What a member needs of the run."""
+    """Interface of the run for a member."""
 
     history: History
     rng: random.Random
     now_ms: int
     batches: bool
-    """Whether disks do all that is queued for them at once, ahead of what is said before it."""
+    """Whether disks do all queued work at once, before the messages queued ahead of it are sent."""
 
     def disk_work(self) -> int:
-        """How many operations a disk does now."""
+        """Number of operations that a disk does now."""
 
     def fly(self, source: "Node", target: str, call: tuple[int, int], message: RaftMessage) -> None:
         """Send a request; `call` names the life and the call."""
 
     def fly_back(self, source: "Node", target: str, call: Any, message: RaftMessage) -> None:
-        """Send an answer."""
+        """Send a response."""
 
 
 class Node:
@@ -96,10 +96,10 @@ class Node:
         self.raft: Raft | None = None
         self.order = Order()
         self.sync_ms = 0
-        """What a sync takes."""
+        """Duration of a sync in ms."""
         self.write: Write | None = None
         self.is_elder = False
-        """Whether it is one that does not know questions before an election, as DLedger's."""
+        """Whether it has no pre-vote before an election, like DLedger's members."""
         self.calls: dict[int, tuple[str, int]] = {}
         """The member that a call of this life asks, and when it fails."""
         self.state = 0
@@ -109,7 +109,7 @@ class Node:
 
     @property
     def now_ms(self) -> int:
-        """Its own clock."""
+        """Time of its own clock in ms."""
         return int(self.world.now_ms * self.rate) + self.offset_ms
 
     @property
@@ -117,7 +117,7 @@ class Node:
         return self.raft is not None
 
     def start(self) -> bool:
-        """Its process; False if the power went meanwhile."""
+        """Start its process; False if the power was cut meanwhile."""
         assert self.raft is None
         self.life += 1
         storage = RaftStorage(self.disk, FOLDER, FILE_SIZE)
@@ -132,7 +132,7 @@ class Node:
         assert restored.log is not None
         self.state, self.applied, self.leads = 0, -1, False
         self.storage = storage
-        # A generator of its own: what it draws must not depend on the others.
+        # A generator of its own: its draws must not depend on the others.
         rng = random.Random(self.world.rng.random())
         self.raft = Raft(self.options, restored, rng, self.now_ms)
         log, history = restored.log, self.world.history
@@ -162,7 +162,7 @@ class Node:
         self.down()
 
     def kill(self) -> None:
-        """A member whose disk failed ends itself."""
+        """Kill the process, as a member whose disk failed does itself."""
         self.crash(kill=True)
 
     # Work
@@ -174,7 +174,7 @@ class Node:
             self.run()
 
     def run(self) -> None:
-        """Do what can be done, until the disk is slow."""
+        """Do actions until the disk is slow."""
         limit: int | None = None
         while self.raft is not None:
             raft, found = self.raft, self.raft.take()
@@ -220,7 +220,7 @@ class Node:
         return self.raft is not None
 
     def _look_at_disk(self, raft: Raft) -> None:
-        """As a driver does at its ticks."""
+        """Finish or report a pending sync, as a driver does at its ticks."""
         write = self.write
         if write is None:
             return
@@ -235,7 +235,7 @@ class Node:
             self.run()
 
     def look(self) -> None:
-        """What can be seen from outside."""
+        """Check the visible state of the member."""
         raft, history = self.raft, self.world.history
         if raft is None:
             return
@@ -276,7 +276,7 @@ class Node:
             self.leads = False
 
     def read_snapshot(self, index: int, data: bytes) -> int:
-        """Raft-7: it is of what all applied."""
+        """Raft-7: check that a snapshot has the state of the applied entries."""
         states = self.world.history.states
         state = int(data)
         assert index < len(states), f"Raft-7: a snapshot at {index}, which is not applied"
@@ -306,7 +306,7 @@ class Node:
             elif isinstance(action, acts.SaveSnapshot):
                 log = Log(action.base, action.entries)
         storage.do(batch)
-        # What did not get so far may never have been: another may stand in its place.
+        # Entries that were not written may be replaced by others.
         for before, entries in appended:
             history.appends(self.name, before, entries)
         for action in batch:
@@ -314,7 +314,7 @@ class Node:
                 history.votes_for(self.name, action.term, action.vote)
 
     def _speaks(self, message: RaftMessage) -> None:
-        """What is said is checked when it leaves, as all before it in the queue is done."""
+        """Check a message when it leaves, because all actions before it in the queue are done."""
         history = self.world.history
         if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None:
             return  # a question, and no promise
@@ -346,13 +346,13 @@ class Node:
         self.run()
 
     def on_response(self, peer: str, call: int, message: RaftMessage | None) -> None:
-        """Once for each call of this life."""
+        """Pass on a response, once for each call of this life."""
         if self.raft is not None and self.calls.pop(call, None) is not None:
             self.raft.on_response(peer, call, message, self.now_ms)
             self.run()
 
     def tick(self) -> None:
-        """Time passes."""
+        """Advance the time of the member."""
         if self.raft is None:
             return
         for call in [call for call, (_, at_ms) in self.calls.items() if at_ms <= self.now_ms]:

@@ -1,7 +1,6 @@
 """Bugs that a quorum can have, to be planted one at a time: the suite must find each.
 
-Raft-1 to Raft-10 are the rules that they break; several are how DLedger is. Used by
-tests/sim/raft/test_seeds.py.
+Raft-1 to Raft-10 are the rules that they break; several are DLedger's behaviour.
 """
 
 import dataclasses
@@ -74,7 +73,7 @@ def vote_is_said_before_it_is_kept(patch: Patch) -> None:
 
 
 def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
-    """Raft-4: it begins its term behind what it knows to be committed."""
+    """Raft-4: a new leader truncates its log to the last entry that it knows as committed."""
     real = Leading.__init__
 
     def init(self: Leading, member: Member, now_ms: int) -> None:
@@ -89,7 +88,7 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
 
 
 def entries_follow_anything(patch: Patch) -> None:
-    """Raft-5: a follower does not look at what comes before."""
+    """Raft-5: a follower does not compare the entry before new ones."""
     patch.setattr(following, "_follows", lambda member, request, first: first <= member.log.end + 1)
     patch.setitem(following._HANDLERS, following.PushType.COMPARE, lambda member, request: OK)
 
@@ -110,12 +109,12 @@ def any_log_is_good_enough(patch: Patch) -> None:
 
 
 def blind(voter: Voter) -> Voter:
-    """One whose log is empty."""
+    """The voter with an empty log."""
     return dataclasses.replace(voter, ledger_end_index=-1, ledger_end_term=-1)
 
 
 def commits_up_to_its_end(patch: Patch) -> None:
-    """Raft-7: a follower commits what it has, compared or not (DLedger's handleDoCommit)."""
+    """Raft-7: a follower commits all its entries, compared or not (DLedger's handleDoCommit)."""
     end = property(lambda self: self.log.end, lambda self, value: None)
     patch.setattr(Member, "matched", end, raising=False)
 
@@ -167,7 +166,7 @@ def entries_are_not_synced(patch: Patch) -> None:
 
 
 def restarts_forget_promises(patch: Patch) -> None:
-    """Who starts again votes at once: a leader may still rely on what it promised before."""
+    """A restarted member votes at once, while a leader may still rely on its earlier promise."""
     real = Raft.__init__
 
     def init(self: Raft, *args: Any) -> None:
@@ -221,7 +220,7 @@ def commit_is_told_once(patch: Patch) -> None:
     real = Leading._request
 
     def request(self: Leading, progress: replication.FollowerProgress, now_ms: int) -> Any:
-        """As if what was committed was only just said."""
+        """Request to a follower, as if the committed entries were only just reported."""
         has_all = progress.next > self.member.log.end
         if progress.state is replication.FollowerState.APPEND and has_all:
             progress.sent_ms = now_ms
@@ -231,12 +230,12 @@ def commit_is_told_once(patch: Patch) -> None:
 
 
 def heartbeats_wait_for_the_disk(patch: Patch) -> None:
-    """They stand behind the entries before them: a slow disk costs the lead."""
+    """Heartbeats wait for the entries before them: a slow disk costs the lead."""
     patch.setattr(order, "rests_on_terms_only", lambda action: False)
 
 
 def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
-    """Raft-3: a vote is said while it is written."""
+    """Raft-3: a vote is sent while it is being written."""
     patch.setattr(
         order,
         "is_free",
@@ -248,8 +247,9 @@ def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
 
 
 def nobody_is_asked_before(patch: Patch) -> None:
-    """A candidate raises its term and votes for itself whenever it is time, however long its disk
-    takes, and none waits for the one that runs (before there was a question before an election)."""
+    """There is no pre-vote: a candidate raises its term and votes for itself at its timeout,
+    however long its disk takes, and no candidate waits for another.
+    """
     patch.setattr(Campaign, "favour", lambda self, candidate, now_ms: None)
     patch.setattr(
         Campaign,
@@ -272,12 +272,12 @@ def nobody_is_asked_before(patch: Patch) -> None:
 
 
 def pushes_do_not_wait_for_slow_disks(patch: Patch) -> None:
-    """A push is sent again and its answer not heard, before a slow disk can have answered."""
+    """A push is repeated, and its response ignored, before a slow disk can finish."""
     patch.setattr(Member, "patience_ms", 0)
 
 
 def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:
-    """Its heartbeats need no disk."""
+    """A leader whose disk hangs keeps its lead, because heartbeats need no disk."""
     patch.setattr(Raft, "on_sync_waits", lambda self, for_ms, now_ms: None)
 
 
@@ -304,7 +304,7 @@ BUGS: list[Plant] = [
     nobody_is_asked_before,
     a_leader_whose_disk_hangs_leads_on,
 ]
-# What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
+# Kinds of trouble to play, the first as the theme of the seed, for bugs that show in few seeds.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     restarts_forget_promises: ("one way", "bounce"),
     promises_are_not_kept: ("one way",),

@@ -1,11 +1,11 @@
-"""The quorum on machines that stay slow: which one leads, how soon, and for how long.
+"""The quorum on machines that stay slow: which member leads, how soon, and for how long.
 
-Each sync takes the same time on a member, 25 ms to 3 s. Trouble has stopped but for that. Asked is
-what an operator is promised: a leader within a bound that follows the slowest disk, after all
-trouble and again when the leader dies, is taken for dead or hangs at a sync; and while nothing else
-happens, no lead is lost, and what is appended is committed.
+Each sync takes the same time on a member, 25 ms to 3 s; there is no other trouble. The suite checks
+an operator's guarantees: a leader within a bound that follows the slowest disk, after all trouble
+and again when the leader dies, is taken for dead or hangs at a sync; and otherwise no lead is lost,
+and appended entries are committed.
 
-Used by tests/sim/raft/suite.py; the options are those a controller has by default.
+The options are a controller's defaults.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 SYNCS_MS = (25, 75, 100, 250, 1000, 3000)
 STEP_MS = 20
 BASE_MS, BASE_SYNCS = 1_000, 9
-"""Of the bound: 2 s at 100 ms, 10 s at 1 s."""
+"""Bound for an election: 2 s with syncs of 100 ms, 10 s with syncs of 1 s."""
 LATE_MS, LATE_SYNCS = 10_000, 30
-"""Right behind trouble: promises end, snapshots are written, messages are lost no more."""
+"""Bound directly after trouble: promises end, snapshots are written, messages arrive again."""
 CALM_MS = 8_000
 COMMIT_MS, COMMIT_SYNCS = 4_000, 10
-"""One entry at a time, as a controller's decisions are: two syncs, those under way, a snapshot, and
-a call that is given up before the other disk is done."""
+"""Bound for one entry at a time, as a controller's decisions are: two syncs, those under way, a
+snapshot, and a call that expires before the other disk is done.
+"""
 PROBE_MS = 200
-"""Until all know that a killed leader's port is refused."""
+"""Time until all members know that a killed leader's port is refused."""
 
 
 class Slow:
@@ -55,7 +56,7 @@ class Slow:
 
     @property
     def leader(self) -> Node | None:
-        """The one that leads, has a quorum, and can write."""
+        """The member that leads, has a quorum, and can write."""
         for node in self.run.disk:
             if node.raft is not None and node.leads and node.raft.has_quorum(node.now_ms):
                 return node
@@ -79,8 +80,9 @@ class Slow:
             self._step(down)
 
     def _join(self, when: str) -> None:
-        """All follow one and have what it has: one that comes with a later term than the leader's
-        costs it the lead, and one that is behind has more to write than a vote."""
+        """Wait until all members follow one leader and have its log: a member with a later term
+        costs the leader its lead, and a late one has more to write than a vote.
+        """
         bound_ms = LATE_MS + LATE_SYNCS * self.slowest_ms
         self._wait(f"all follow {when}", bound_ms, self._is_followed, None)
 
@@ -126,7 +128,7 @@ class Slow:
         promise_ms = leader.options.promise_ms * 21 // 20
         bound_ms = BASE_MS + BASE_SYNCS * self.slowest_ms
         if any(node.is_elder for node in run.disk):
-            # A member without the question before an election says yes to all: more runs collide.
+            # A member without pre-vote accepts every candidate: more elections collide.
             bound_ms = LATE_MS + LATE_SYNCS * self.slowest_ms
         if how == "hanging":
             was_ms, leader.sync_ms = leader.sync_ms, HANGS_MS

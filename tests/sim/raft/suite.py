@@ -1,14 +1,14 @@
-"""One seed of the quorum's suite: one to five members, random trouble, and what must hold.
+"""One seed of the quorum's suite: one to five members, random trouble, and the checks.
 
 The real core and the real files on simulated disks, and a network that delays, loses, doubles and
-reorders messages, each by itself, and cuts members off from each other in one or both directions.
-Members lose their power (and what was not synced) or are killed, at any operation of their disks;
-syncs fail; disks are slow, so that a core is ahead of its files; clocks differ a little. Some seeds
-are about syncs that take their time, each, for as long as the seed lasts (raft/slow.py).
+reorders messages, each by itself, and separates members in one or both directions. Members lose
+their power (and unsynced data) or are killed, at any operation of their disks; syncs fail; disks
+are slow, so that a core is ahead of its files; clocks differ a little. Some seeds are about syncs
+that all take time, as long as the seed lasts (raft/slow.py).
 
-Then trouble stops: soon one leads, takes appends, and all members have applied the same, with
-everything that was acknowledged. What holds all the time is in raft/checkers.py; besides, who says
-that it has a quorum is the only leader (what leases of masters rest on).
+Then trouble stops: soon one member leads and takes appends, and all members have applied the same
+entries, including every acknowledged one. Permanent invariants are in raft/checkers.py; besides, a
+member that reports a quorum is the only leader (leases of masters rest on that).
 """
 
 import hashlib
@@ -59,7 +59,7 @@ TROUBLES = (
 )
 SLOW_SYNC = "slow sync"
 SLOW = 0.12
-"""Of the seeds; they play ten times the time of others."""
+"""Fraction of the seeds that are slow; they play ten times the time of others."""
 SLOW_PACE = 10
 ELDERS = 0.15
 THEMED = 0.6
@@ -72,7 +72,7 @@ UNLIMITED = 1 << 30
 
 @dataclass(slots=True)
 class Played:
-    """What a seed leaves to be counted."""
+    """Counts of a played seed."""
 
     acked: int = 0
     ends: int = 0
@@ -90,7 +90,7 @@ class Flying:
 
 
 class Disks(list[Node]):
-    """All disks as one to be compared."""
+    """All disks of the group, compared as one."""
 
     def digest(self) -> str:
         """A hash of all."""
@@ -99,7 +99,7 @@ class Disks(list[Node]):
 
 
 class Run:
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""
@@ -143,7 +143,7 @@ class Run:
         self.actions = self._actions()
 
     def _slow_down(self) -> None:
-        """One machine for all, or each has its own."""
+        """Choose the duration of syncs: one for all members, or one for each."""
         if not self.is_slow:
             return
         same_ms = self.rng.choice(SYNCS_MS)
@@ -185,7 +185,7 @@ class Run:
         }
 
     def _actions(self) -> list[Callable[[], None]]:
-        """What a step may do, as often as it is likely."""
+        """Possible steps, each repeated by its weight."""
         # Where little is appended no log is too short to be elected.
         appends = self.rng.choice((2, 2, 48) if self.theme == "one way" else (2, 48, 48))
         weights = {self._deliver: 240, self._tick: 100, self._append: appends, self._restart: 16}
@@ -209,7 +209,7 @@ class Run:
         return [action for action, weight in weights.items() for _ in range(weight)]
 
     def play(self) -> Played:
-        """All of it; AssertionError and StoreError are findings."""
+        """Play the whole seed; AssertionError and StoreError are findings."""
         rng = self.rng
         for node in self.nodes.values():
             assert node.start(), "a member does not start"
@@ -219,10 +219,12 @@ class Run:
         self._settle()
         return self.played
 
-    # What members ask for
+    # Requests of members
 
     def disk_work(self) -> int:
-        """A slow disk does some of what is queued; the rest waits for the next event."""
+        """Number of queued operations that a slow disk does now; the rest waits for the
+        next event.
+        """
         if self.calm or "slow disk" not in self.troubles or self.rng.random() < 0.6:
             return UNLIMITED
         return int(self.rng.random() * 3)
@@ -234,7 +236,7 @@ class Run:
         self._send(Flying(source.name, target, call, message, False), once)
 
     def fly_back(self, source: Node, target: str, call: Any, message: RaftMessage) -> None:
-        """An answer."""
+        """Send a response."""
         self._send(Flying(source.name, target, call, message, True), False)
 
     def _send(self, flying: Flying, once: bool) -> None:
@@ -297,7 +299,9 @@ class Run:
         return body
 
     def _outcome(self, body: bytes, outcome: Outcome) -> None:
-        """What was acknowledged was applied, and so is watched by the history for ever."""
+        """Check that an acknowledged entry was applied: the history watches it from then to the
+        end.
+        """
         if isinstance(outcome, Committed):
             self.played.acked += 1
             committed = self.history.committed
@@ -346,7 +350,7 @@ class Run:
         self._some().disk.writeback()
 
     def _kill_leader(self) -> None:
-        """Its host refuses connections: others learn that it is dead while it is."""
+        """Kill the leader: its host refuses connections, so the others learn of its death."""
         leaders = [node for node in self.disk if node.raft and node.raft.role is RaftRole.LEADER]
         if not leaders:
             return
@@ -383,7 +387,7 @@ class Run:
     def _join(self) -> None:
         self.cut.clear()
 
-    # What holds
+    # Checks
 
     def _check_quorum(self) -> None:
         """A leader with a quorum is the only one."""
@@ -399,7 +403,7 @@ class Run:
                     )
 
     def _settle(self) -> None:
-        """No more trouble: soon they are one, before anything is appended and behind that."""
+        """End all trouble and check that members soon agree, before any append and after it."""
         self.calm = True
         self.cut.clear()
         if self.is_slow:
@@ -421,7 +425,7 @@ class Run:
             self.deliver_all()
 
     def deliver_all(self) -> None:
-        """What flies now, and the answers."""
+        """Deliver the messages that are on their way, and the responses."""
         for _ in range(FLYING_MAX):
             if self.flying:
                 self._deliver()
@@ -444,7 +448,7 @@ class Run:
         )
 
     def states(self) -> str:
-        """For a finding."""
+        """Description of all members for a finding."""
         said = []
         for node in self.disk:
             raft = node.raft
@@ -462,5 +466,5 @@ class Run:
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed, about).play()

@@ -12,7 +12,7 @@ from tests.sim.share import check_found, played
 from turbopump.controller.raft.log import Entry, Log
 
 SEEDS = range(400)
-# For each bug: so many seeds are about the trouble it needs.
+# Number of seeds for each bug, with the trouble that it needs as the theme.
 THEMED_SEEDS = range(300)
 # Those play ten times the time of others.
 SLOW_SEEDS = range(100)

@@ -1,9 +1,9 @@
-"""Timers and delay levels in a simulated group: their sender asks the broker that the name server
-calls the master, through elections, power cuts, lost messages and clocks that are set (I14, F29).
+"""Timers and delay levels in a simulated group: their sender sends to the master that the name
+server knows, through elections, power cuts, lost messages and clocks that are set (I14, F29).
 
-A run of its own (`make sim SUITE=reminders`), as payments is. What was acknowledged is delivered
-once or more where nothing may be lost, by a master with a lease, and never before its time by the
-clock of the one that delivers.
+A run of its own (`make sim SUITE=reminders`), as payments is. Where no loss is allowed, each
+acknowledged message is delivered at least once, by a master with a lease, and never before its time
+by the clock of the broker that delivers it.
 """
 
 from dataclasses import dataclass, replace
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 TOPIC = "A"
 DELAYS_MS = (300, 1_000, 1_700, 4_000, 9_000)
 LEVELS = 2
-"""Those of some seconds."""
+"""Number of delay levels, of some seconds each."""
 TIMER_LOG = 700
 PAUSE_MS, MOST = 50, 80
-"""With more of them, a broker whose disk stays slow would not catch up in its time."""
+"""Pause between sends and maximum of reminders: with more, a broker with a slow disk would not
+catch up in time.
+"""
 COMES_MS = 60_000
 TIMES, STALLS_MS = 3, 1_300
-"""Replicas that have nothing for longer are not of the set any more."""
+"""Number and length of the stalls of replication: a replica without progress for longer leaves the
+set.
+"""
 LOOK_MS = 50
 
 
@@ -78,7 +82,7 @@ class Reminding(Client):
 
 
 class Reminders(Run):
-    """One seed."""
+    """Run of one seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)
@@ -91,7 +95,7 @@ class Reminders(Run):
         self.due = DueTimes(TOPIC)
         self.looked_ms = 0
 
-    # What its brokers do
+    # Steps of its brokers
 
     def broker_ticks(self, broker: "GroupBroker") -> None:
         """Deliver, and save how far."""
@@ -107,18 +111,18 @@ class Reminders(Run):
             broker.tables.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
 
     def broker_wrote(self, broker: "GroupBroker", start: LogOffset) -> None:
-        """When it is due, of all that it took."""
+        """Note the due times of the messages that a broker took."""
         self.due.note(broker.log, start, broker.store.max_log_offset, broker.clock.wall_ms)
 
     def broker_stopped(self, broker: "GroupBroker") -> None:
-        """Its store is closed: what else its process writes down."""
+        """Save the rest of the state after the store was closed."""
         broker.context.delay.save()
         broker.context.timers.close()
 
-    # What must hold
+    # Checks
 
     def settle(self) -> None:
-        """All are due."""
+        """Advance all clocks until every reminder is due, and check that each is delivered."""
         self.sender.active = False
         super().settle()
         clocks = [broker.clock for broker in self.brokers]
@@ -142,7 +146,8 @@ class Reminders(Run):
 
 class LateCopies(Reminders):
     """A seed of one story, played several times: connections of replication stall while tables are
-    copied, and the master is killed, so that the next one lacks what was delivered last."""
+    copied, and the master is killed, so that the next one lacks the latest deliveries.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, plan=Plan((), timeout_ms=1_000))
@@ -167,7 +172,7 @@ class LateCopies(Reminders):
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Reminders(seed, about).play()
 
 

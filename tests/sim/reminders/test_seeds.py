@@ -20,7 +20,7 @@ THEMED_SEEDS = range(200)
 # So that the processes of a parallel run share them.
 PARTS = 2
 
-# Seeds that found what is mended since.
+# Seeds that found bugs which are mended.
 REGRESSIONS = {
     "a rewind over the end of a file left its units in their slots": 3044,
     "a new master delivers to a topic that it has not copied yet": 4079,
@@ -28,7 +28,9 @@ REGRESSIONS = {
 
 
 def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
-    """A replica is sent, and believes, what was delivered before it has the deliveries."""
+    """A replica receives and trusts the progress of deliveries before it has the deliveries
+    themselves.
+    """
     take = SafeProgress._take
 
     def settle(self: SafeProgress[Any]) -> None:
@@ -43,7 +45,7 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
 
 
 def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
-    """What was due while none led is never delivered."""
+    """Timers that were due while there was no master are never delivered."""
     begin = DueSlots.begin
 
     def begins(self: DueSlots, read_tick: int, now_tick: int) -> None:
@@ -53,7 +55,7 @@ def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
 
 
 def a_deposed_master_delivers(patch: Patch) -> None:
-    """It goes on without a lease, as long as it has not heard of the next master."""
+    """A deposed master delivers without a lease until it is notified of the next master."""
     deliver = TimerDeliveries.step
 
     def delivers(self: TimerDeliveries, now_ms: int, until_ms: int) -> bool:
@@ -72,7 +74,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     a_deposed_master_delivers: ("partition",),
     a_slot_is_delivered_when_it_begins: (),
 }
-"""With the faults that a seed has to know."""
+"""Planted bugs, each with the faults that a seed needs to find it."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))

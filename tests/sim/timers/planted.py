@@ -16,8 +16,11 @@ from turbopump.pyx import timer as kernel
 
 
 def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:
-    """What was delivered counts as safe before it is on the disk, which is not asked for it either:
-    a sync that was begun before the checkpoint's mostly ends before it."""
+    """Deliveries count as safe before they are on the disk.
+
+    No sync is requested for them either: a sync that began before the checkpoint's mostly ends
+    before it.
+    """
 
     def settle(self: Any) -> None:
         if self._candidate is not None:
@@ -28,7 +31,7 @@ def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:
 
 
 def a_slot_is_delivered_when_it_begins(patch: Patch) -> None:
-    """Up to a second early."""
+    """Timers are delivered up to a second early."""
     load = DueSlots._load_more
 
     def early(self: DueSlots, budget: int) -> int:
@@ -50,7 +53,7 @@ def a_roll_loses_its_slot(patch: Patch) -> None:
 
 
 def a_wheel_is_believed_after_a_power_cut(patch: Patch) -> None:
-    """As if its pages were written in order."""
+    """The wheel is trusted as if its pages were written in order."""
     load = timer_check.load
 
     def whole(*arguments: Any) -> Any:
@@ -60,12 +63,12 @@ def a_wheel_is_believed_after_a_power_cut(patch: Patch) -> None:
 
 
 def the_cursor_stays_when_the_clock_is_set_back(patch: Patch) -> None:
-    """What comes then waits until the clock is where it was."""
+    """After the clock was set back, new timers wait until it shows the earlier time again."""
     patch.setattr(DueSlots, "watch_clock", lambda self, now_tick: None)
 
 
 def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:
-    """A crash then loses what came since."""
+    """The progress advances while the clock is set back: a crash then loses newer timers."""
     progress_of = Timers._progress
 
     def unheld(self: Timers) -> TimerProgress:
@@ -76,7 +79,7 @@ def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:
 
 
 def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
-    """The progress counts what waits in the queue as put into its slot."""
+    """The progress counts timers that wait in the queue as put into their slots."""
     progress_of = Timers._progress
 
     def ahead(self: Timers) -> TimerProgress:
@@ -88,7 +91,9 @@ def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
 
 
 def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
-    """A power cut takes the deliveries, and what is on the disk says that they were made."""
+    """Progress of delay levels is saved before the deliveries are durable: a power cut
+    loses them.
+    """
 
     def take_save(self: DelayedMessages) -> dict[str, Any] | None:
         return self._to_json(self._kept.current)

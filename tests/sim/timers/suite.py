@@ -1,10 +1,11 @@
-"""One seed of the suite of timers (I14, F29): sends, recalls, a clock that is set, and the power.
+"""One seed of the suite of timers (I14, F29): sends, recalls, a clock that is set, and power cuts.
+
 Some seeds have messages of delay levels, too, drawn with a generator of its own.
 
-The real parts of a broker over the simulated disk, on virtual time, with a wheel that is so small
-that timers roll and go round it. The broker ends by power cuts and kills, anywhere. What must hold:
-a timer is delivered once or more, never before its time by the clock that is read, and none that
-was durable is lost.
+The real parts of a broker over the simulated disk, on virtual time, with a wheel so small that
+timers roll and go round it. The broker ends by power cuts and kills, anywhere. Invariants: a timer
+is delivered at least once, never before its time by the clock that is read, and no durable timer is
+lost.
 """
 
 import random
@@ -27,7 +28,7 @@ from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.properties import encode_properties
 
 SLOTS = 400
-"""Of the wheel: 200 s, of which 140 are the window, so longer ones roll."""
+"""Slots of the wheel: 200 s, of which 140 are the window, so longer timers roll."""
 DELAYS_MS = (1, 300, 999, 1_000, 2_500, 7_000, 30_000, 150_000, 260_000)
 JUMPS_MS = (-100_000, -30_000, -1_500, 1_500, 60_000)
 LEVELED, SALT, LEVELS = 0.3, 0xDE1A, 4
@@ -50,7 +51,7 @@ DUE_STEPS_MAX = 50_000
 
 @dataclass
 class Timer:
-    """One, as its sender and its consumers see it."""
+    """One timer, as its sender and its consumers see it."""
 
     number: int
     due_ms: int
@@ -59,16 +60,18 @@ class Timer:
     handle: str = ""
     log_offset: int = -1
     is_sure: bool = False
-    """It was stored, and nothing that has happened can have taken it."""
+    """Whether it was stored, and no later event can have lost it."""
     is_recalled: bool = False
     recall_end: int = -1
-    """Where the log ended when its recall was answered, before its time and its delivery."""
+    """End of the log when its recall was confirmed, before its time and its delivery; -1: not
+    recalled.
+    """
     is_level: bool = False
     delivered: int = 0
 
 
 class Run(BrokerLives):
-    """One seed."""
+    """Run of one seed."""
 
     steps_max = 70
     timer_slots = SLOTS
@@ -120,7 +123,7 @@ class Run(BrokerLives):
         self._look(is_new=False)
 
     def _ended(self, *, power: bool) -> None:
-        """What was not on the disk may be gone after a power cut."""
+        """Note the end of a life: a power cut may lose unsynced records."""
         if power and not self.is_sync:
             for timer in self.timers:
                 timer.is_sure = timer.is_sure and timer.log_offset < self._flushed
@@ -130,7 +133,7 @@ class Run(BrokerLives):
             self._change_precision()
 
     def _settle(self) -> None:
-        """No trouble any more: each timer comes at its time, and in the end all have come."""
+        """Check without trouble that each timer is delivered at its time, and all in the end."""
         self._open()
         self._calm(SETTLE_MS)
         self._check_due(self.now_ms - LATE_MS)
@@ -248,7 +251,7 @@ class Run(BrokerLives):
             self._save_levels()
 
     def _save_levels(self) -> None:
-        """As broker/duties.py has it."""
+        """Save the progress of delay levels as broker/duties.py does."""
         delay = self.broker.delay
         content = None if self._saving_levels else delay.take_save()
         if content is None:
@@ -306,7 +309,7 @@ class Run(BrokerLives):
             header = RecallMessageRequest("T", timer.handle, "PG")
             self._ask(RequestCode.RECALL_MESSAGE, header)
 
-    # What must hold
+    # Checks
 
     def _look(self, *, is_new: bool = True) -> None:
         """Every delivery that a reader can see; `is_new`: it was made since the last look."""
@@ -326,5 +329,5 @@ class Run(BrokerLives):
 
 
 def run_seed(seed: int) -> Run:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()

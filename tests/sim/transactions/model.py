@@ -1,13 +1,12 @@
-"""What holds of transactions whatever happens (I15, F31).
+"""Invariants of transactions (I15, F31).
 
-* What consumers can read of a transaction is one message at most, and it was committed by its
-  producer.
-* An answer counts: a commit that was acknowledged stays readable, a rollback that was is never
-  readable, and what was said against it later changes nothing. Under ASYNC_FLUSH a power cut may
-  take the last answers back, but only as a whole: then it is asked again.
-* A half message that was acknowledged ends: as its producer says, or given up after
+* Consumers can read at most one message of a transaction, and only if its producer committed it.
+* Responses count: an acknowledged commit stays readable, an acknowledged rollback is never
+  readable, and later contradicting requests change nothing. Under ASYNC_FLUSH a power cut may
+  undo the last ones, but only as a whole: then the producer is checked again.
+* An acknowledged half message ends: as its producer decides, or given up after
   transactionCheckMax checks. None is forgotten.
-* A producer is not asked about what it knows to be ended.
+* A producer is not checked for a transaction whose end was acknowledged.
 """
 
 from collections.abc import Iterator
@@ -24,24 +23,24 @@ COMMITTED, ROLLED_BACK = True, False
 
 @dataclass(eq=False)
 class Transaction:
-    """One, as its producer knows it."""
+    """One transaction, as its producer knows it."""
 
     number: int
     body: bytes
     commits: bool
-    """How it is to end."""
+    """The producer's decision."""
     is_fickle: bool = False
-    """Whether others say the opposite."""
+    """Whether other producers send the opposite decision."""
     places: list[tuple[int, int]] = field(default_factory=list)
-    """(queue offset, log offset) of its half messages that the producer has heard of."""
+    """(queue offset, log offset) of its half messages that the producer knows of."""
     is_safe: bool = False
     """Whether its half message was acknowledged, and cannot be lost."""
     said: set[bool] = field(default_factory=set)
-    """What was ever said of it."""
+    """Decisions that were ever sent."""
     ended: bool | None = None
-    """How it ended, as the broker acknowledged."""
+    """Decision that the broker acknowledged."""
     in_life: int = -1
-    """In which life of the broker that was."""
+    """Number of the broker's life at that acknowledgement."""
 
 
 def visible(store: Store) -> Iterator[tuple[int, Record | None]]:
@@ -61,21 +60,21 @@ class Model:
         self._shown: set[tuple[int, int]] = set()
 
     def tried(self, transaction: Transaction) -> None:
-        """Its half message is being sent."""
+        """Note that a half message is being sent."""
         self.transactions.append(transaction)
 
     def prepared(self, transaction: Transaction) -> None:
-        """Its half message was acknowledged."""
+        """Note that a half message was acknowledged."""
         self.acked += 1
         transaction.is_safe = True
 
     def says(self, transaction: Transaction, commits: bool) -> bool:
-        """Its producer, or another one, says how it ends."""
+        """Note a decision that its producer, or another one, sends."""
         transaction.said.add(commits)
         return commits
 
     def told(self, transaction: Transaction, commits: bool) -> None:
-        """That was acknowledged."""
+        """Note the acknowledgement of a decision."""
         if transaction.ended is not None:
             assert transaction.ended == commits, f"{transaction} ends twice"
         transaction.ended, transaction.in_life = commits, self.life
@@ -86,7 +85,7 @@ class Model:
         transaction.places.append(place)
 
     def ended(self, *, power: bool) -> None:
-        """The broker's life is over. What was not synced may be lost with the power."""
+        """Note the end of the broker's life; a power cut may lose unsynced records."""
         if power and not self.is_sync:
             for transaction in self.transactions:
                 transaction.is_safe = False
@@ -115,7 +114,7 @@ class Model:
         assert not found, f"messages of none: {found}"
 
     def settled(self, broker: BrokerContext) -> None:
-        """All producers were there and answered for long."""
+        """Check the end of a seed, after producers answered all checks for long."""
         store = broker.store
         given_up = {
             record.body

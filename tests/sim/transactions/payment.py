@@ -1,4 +1,4 @@
-"""A transaction, as the suites that carry some know it. Called by ha/carried.py and payments."""
+"""A transaction, as the suites that carry some know it."""
 
 from dataclasses import dataclass, field
 

@@ -39,12 +39,12 @@ def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
 
 
 def commits_are_checked(patch: Patch) -> None:
-    """What a crash left without an op message is open (as in RocketMQ)."""
+    """A committed half message whose op message a crash lost counts as open (as in RocketMQ)."""
     patch.setattr(Transactions, "_has_copy", lambda self, half: False)
 
 
 def progress_is_ahead_of_the_disk(patch: Patch) -> None:
-    """Offsets are published before what they rest on is safe."""
+    """Offsets are saved before the records they depend on are durable."""
 
     class Ahead:
         def __init__(self, store: object) -> None:
@@ -67,7 +67,7 @@ def progress_is_ahead_of_the_disk(patch: Patch) -> None:
 
 
 def op_message_before_the_commit(patch: Patch) -> None:
-    """It says that a half message is done with, and the message itself comes behind it."""
+    """The op message, which ends a half message, is written before the committed message itself."""
     put = handlers.put
 
     def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Put:
@@ -91,7 +91,9 @@ def ends_are_forgotten(patch: Patch) -> None:
 
 
 def renewed_messages_are_other_transactions(patch: Patch) -> None:
-    """The first answer of a slow producer ends what it knows, not what was renewed since."""
+    """The first decision of a slow producer ends the half message that it knows, not its renewed
+    copy.
+    """
 
     def outcome(
         self: Transactions, half: object, *, asks_index: bool = False

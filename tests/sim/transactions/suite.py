@@ -1,10 +1,10 @@
-"""One seed of the suite of transactions (I15, F31): producers, a broker, and the power.
+"""One seed of the suite of transactions (I15, F31): producers, a broker, and power cuts.
 
-The real parts of a broker over the simulated disk, on virtual time. Each producer knows from the
-start how its transaction ends, but may say so late, twice, by the ids of before a check, or not
-until it is asked; others say the opposite, or speak of other records. The broker ends by power cuts
-and kills, anywhere. In some seeds configuration and queue count of the topic change between two
-lives, and half messages come in bursts. `model.py` has the rules that must hold.
+The real parts of a broker over the simulated disk, on virtual time. Each producer has its decision
+from the start, but may send it late, twice, with the ids from before a check, or only when it is
+checked; others send the opposite, or name other records. The broker ends by power cuts and kills,
+anywhere. In some seeds configuration and queue count of the topic change between two lives, and
+half messages come in bursts. `model.py` has the invariants.
 """
 
 import random
@@ -30,7 +30,7 @@ _GROUP = "PG"
 
 
 class Producer(SilentLink):
-    """The link of the producers' connection: what the broker asks them."""
+    """The producers' connection, which collects the broker's checks."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -45,7 +45,7 @@ class Producer(SilentLink):
 
 
 class Run(BrokerLives):
-    """One seed."""
+    """Run of one seed."""
 
     link: Producer
 
@@ -53,7 +53,7 @@ class Run(BrokerLives):
         super().__init__(seed)
         rng = self.rng
         self.changes = random.Random(f"{seed} changes")
-        """Draws what changes between lives, apart from all other draws."""
+        """Random generator for changes between lives, apart from all other draws."""
         self.varies = self.changes.random() < 0.25
         self.clock_jumps = rng.random() < 0.2
         is_sync = rng.random() < 0.6
@@ -101,7 +101,7 @@ class Run(BrokerLives):
 
     @property
     def _queues(self) -> int:
-        """Of the topic, as the broker has it."""
+        """Number of the topic's read queues at the broker."""
         topic = self.broker.topics.peek("T")
         return 4 if topic is None else topic.read_queue_nums
 
@@ -109,8 +109,10 @@ class Run(BrokerLives):
         self.model.look(self.broker.store, self._queues)
 
     def _settle(self) -> None:
-        """No trouble any more, and producers that answer: each transaction ends as it is to. The
-        disk works between two answers: a burst of them needs several of the small log files."""
+        """Let producers answer without trouble until each transaction has its proper end.
+
+        The disk works between two responses: a burst of them needs several of the small log files.
+        """
         self._open()
         for _ in range(SETTLE_MS // TICK_MS):
             self._tick()
@@ -212,5 +214,5 @@ class Run(BrokerLives):
 
 
 def run_seed(seed: int) -> Run:
-    """Play one seed."""
+    """Play one seed of this suite."""
     return Run(seed).play()

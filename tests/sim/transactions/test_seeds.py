@@ -12,7 +12,7 @@ SEEDS = range(300)
 RARE = {"op_message_before_the_commit": range(5_000)}
 # So that the processes of a parallel run share them.
 PARTS = 2
-# Seeds that found what is mended since.
+# Seeds that found bugs which are mended.
 REGRESSIONS = {
     "a repeated commit is answered before the first one is safe": 4,
     "the newest half message of a transaction cannot be read yet": 208,

@@ -32,7 +32,9 @@ async def until(seen: list[int], count: int) -> None:
 def test_what_is_refused_comes_again_and_what_takes_long_does_not(
     namesrv: str, topic: str, name: str
 ) -> None:
-    """Two members, one letter that is refused once, one whose handler runs for twice its time."""
+    """A rejected message is given out again, and one whose handler runs for twice its invisible
+    time is not.
+    """
     seen: list[int] = []
 
     async def handle(message: ReceivedMessage) -> Outcome:

@@ -43,7 +43,6 @@ SHOWN_BY: Final = {
     "failed_cut_forgotten_by_a_restart": 18,
     "failed_sync_counts_as_done": 25,
     "hand_outs_are_forgotten": 19,
-    "handles_of_a_former_life_acknowledge": 72,
     "ids_are_kept_in_memory": 5,
     "ids_are_not_compared": 33,
     "ids_are_taken_over": 363,

@@ -11,7 +11,7 @@ from tests.sim.poppers.planted import (
     proofs_of_new_lives_are_passed_over,
 )
 from tests.sim.poppers.suite import run_seed
-from tests.sim.pops.planted import hand_outs_are_forgotten, handles_of_a_former_life_acknowledge
+from tests.sim.pops.planted import hand_outs_are_forgotten
 from tests.sim.share import check_found
 from turbopump.broker.tables.groups import GroupTable
 
@@ -33,7 +33,6 @@ def what_a_new_master_does_not_know_is_for_no_group(patch: Patch) -> None:
 
 BUGS: dict[Plant, tuple[str, ...]] = {
     hand_outs_are_forgotten: ("kill",),
-    handles_of_a_former_life_acknowledge: ("kill",),
     what_a_new_master_does_not_know_is_for_no_group: ("kill",),
 }
 """Planted bugs, each with the faults that a seed needs to find it."""

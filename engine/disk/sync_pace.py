@@ -1,7 +1,6 @@
 """Whether the disk of a log is too slow for sends that wait for a sync.
 
-Owns that verdict. It must never look at a clock or at the disk: times are arguments. Called by the
-group commit.
+Owns that verdict. It must never look at a clock or at the disk: times are arguments.
 
 A send may wait for two syncs: the one under way when its message arrives, and its own. A producer
 waits 3 s by default, so syncs of SLOW_MS leave a send no time. A few slow syncs happen on any disk

@@ -28,6 +28,8 @@ class DeletedTopics:
         self._files = ConfigFiles(files, f"{root}/config")
         self._ends: dict[str, int] = {}
         self._times: dict[str, int] = {}
+        self.latest_ms = 0
+        """The latest time of all deletions, in epoch ms; 0: none is known."""
 
     def __bool__(self) -> bool:
         return bool(self._ends)
@@ -40,6 +42,7 @@ class DeletedTopics:
         if not all(isinstance(number, int) for number in (*ends.values(), *times.values())):
             raise StoreError(f"{FILE_NAME} has values that are not log offsets or times")
         self._ends, self._times = dict(ends), dict(times)
+        self.latest_ms = max(map(abs, self._times.values()), default=0)
 
     def end(self, topic: str) -> int:
         """Log offset up to which records of the topic belong to an earlier life; 0 if there was
@@ -104,6 +107,7 @@ class DeletedTopics:
         if kept is not None:
             self._times = {name: at for name, at in self._times.items() if name in kept}
         self._times[topic] = deleted_ms
+        self.latest_ms = max(self.latest_ms, abs(deleted_ms))
         if kept is not None:
             self._ends = kept
             return

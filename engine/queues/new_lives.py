@@ -1,10 +1,9 @@
-"""Topics that begin anew in the log, while no table says that they were deleted.
+"""Topics whose new life begins in the log, while no table contains their deletion.
 
 Owns the proofs that dispatch finds. A deletion is not in the log: a master answers it, the topic is
 made again and gets messages, and the master may die before its replicas have copied the tables. The
 queues of the former life are then in the way of the new one's records, which count from 0 again. It
-must never decide what becomes of a topic: a deletion that is applied here makes its units again.
-Called by the dispatcher, and by what applies deletions (upkeep/topic_deletion.py).
+must never delete a topic: a deletion that is applied here makes the units of the new life again.
 
     former  | A0 | A1 | A2 |  deletion  | A0 | A1 | ...
                            ^ at           ^ seen: queue offset 0 behind a queue's last record

@@ -75,7 +75,7 @@ class TopicDeletions:
 
     def latest_ms(self) -> int:
         """The latest time of all deletions, in epoch ms; 0: none is known."""
-        return max(self.times().values(), default=0)
+        return self._parts.queues.deleted.latest_ms
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or

@@ -117,7 +117,7 @@ class Adoption:
         own = self._tables.own
         for pair in list(own):
             if pair not in self._tables.committed and pair in own:
-                own.remove(pair)
+                own.remove([pair])
             yield 1
 
     def _mark_others(self, pair: Pair, queues: Mapping[int, int]) -> Iterator[int]:
@@ -176,7 +176,7 @@ class Adoption:
             queues = entries.get(pair)
             if queues is None:
                 continue
-            entries.remove(pair)
+            entries.remove([pair])
             if entries is not tables.lowered and entries is not tables.pulled:
                 for queue_id in fresh:
                     if queue_id in queues:

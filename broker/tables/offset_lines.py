@@ -10,7 +10,7 @@ loop ran only for a moment every five milliseconds.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from json.encoder import encode_basestring
 from typing import Final
@@ -65,8 +65,12 @@ class OffsetLines:
         self._lines: dict[str, _Line] = {}
 
     def touch(self, pair: Pair) -> None:
-        """Mark a pair's line as outdated: its queues have changed, or the pair was removed."""
+        """Mark a pair's line as outdated: its queues have changed."""
         self._stale[pair] = None
+
+    def remove(self, pairs: Iterable[Pair]) -> None:
+        """Mark the lines of pairs that were removed."""
+        self._stale.update(dict.fromkeys(pairs))
 
     def write(self, table: Mapping[Pair, Mapping[int, int]], step: int) -> Iterator[None]:
         """Write the outdated lines; a step writes at most `step` pairs and queues. Changes between
@@ -121,14 +125,21 @@ class GroupLines:
         insort(self._topics.setdefault(group, []), topic)
         self._stale[group] = None
 
-    def remove(self, pair: Pair) -> None:
-        """Remove a topic of a group."""
-        topic, group = pair
-        topics = self._topics[group]
-        del topics[bisect_left(topics, topic)]
-        if not topics:
-            del self._topics[group]
-        self._stale[group] = None
+    def remove(self, pairs: Iterable[Pair]) -> None:
+        """Remove topics of groups. The topics of a group are removed together: one by one, each
+        would move the others."""
+        removed: dict[str, set[str]] = {}
+        for topic, group in pairs:
+            removed.setdefault(group, set()).add(topic)
+        for group, doomed in removed.items():
+            topics = self._topics[group]
+            if len(doomed) == 1:
+                del topics[bisect_left(topics, doomed.pop())]
+            else:
+                topics[:] = [topic for topic in topics if topic not in doomed]
+            if not topics:
+                del self._topics[group]
+            self._stale[group] = None
 
     def of(self, group: str) -> list[str]:
         """The topics of a group, sorted."""
@@ -196,29 +207,31 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
             self.queues -= 1
             self.touched(pair)
             if not queues:
-                self.remove(pair)
+                self.remove([pair])
         return found
 
-    def remove(self, pair: Pair) -> None:
-        """Remove every entry of a pair, which must be there."""
-        self.queues -= len(self.pop(pair))
-        self._names -= len(pair[0]) + len(pair[1])
-        self.touched(pair)
-        self.removed(pair)
+    def remove(self, pairs: Collection[Pair]) -> None:
+        """Remove every entry of the pairs, which must be there."""
+        queues = names = 0
+        for pair in pairs:
+            queues += len(self.pop(pair))
+            names += len(pair[0]) + len(pair[1])
+        self.queues -= queues
+        self._names -= names
+        self.removed(pairs)
 
     def remove_all(self) -> None:
         """Remove every entry."""
-        for pair in list(self):
-            self.remove(pair)
+        self.remove(list(self))
 
     def added(self, pair: Pair) -> None:
         """Called when a pair is new."""
 
-    def removed(self, pair: Pair) -> None:
-        """Called when a pair is removed."""
+    def removed(self, pairs: Collection[Pair]) -> None:
+        """Called when pairs are removed."""
 
     def touched(self, pair: Pair) -> None:
-        """Called when a queue of a pair has changed, or the pair is removed."""
+        """Called when a queue of a pair has changed."""
 
 
 class SavedEntries(Entries):
@@ -232,6 +245,10 @@ class SavedEntries(Entries):
         """Mark the pair's line as outdated."""
         self.lines.touch(pair)
 
+    def removed(self, pairs: Collection[Pair]) -> None:
+        """Mark the pairs' lines as outdated."""
+        self.lines.remove(pairs)
+
 
 class CommittedEntries(SavedEntries):
     """Saved entries with the topics of each group."""
@@ -244,6 +261,7 @@ class CommittedEntries(SavedEntries):
         """Add the topic to the group's topics."""
         self.groups.add(pair)
 
-    def removed(self, pair: Pair) -> None:
-        """Remove the topic from the group's topics."""
-        self.groups.remove(pair)
+    def removed(self, pairs: Collection[Pair]) -> None:
+        """Remove the topics from the groups' topics, too."""
+        super().removed(pairs)
+        self.groups.remove(pairs)

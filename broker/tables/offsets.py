@@ -326,8 +326,7 @@ class OffsetTable:
 
     def forget_resets(self, topics: Container[str]) -> None:
         """Undo `begin_again`: the offsets of the topics' next lives are known."""
-        for pair in [pair for pair in self._resets if pair[0] in topics]:
-            self._resets.remove(pair)
+        self._resets.remove([pair for pair in self._resets if pair[0] in topics])
 
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
         """Time of the queue's last set-back on purpose, in ms; close to 0 (1970) if it was never
@@ -513,8 +512,7 @@ class OffsetTable:
         """Remove the chosen pairs. `chosen` is called for each table instead of each of up to
         MAX_PAIRS pairs, which would take three times as long."""
         for entries in (self._committed, self._pulled, self._resets, self._lowered):
-            for pair in chosen(entries):
-                entries.remove(pair)
+            entries.remove(chosen(entries))
         self._changes += 1
         if deleted_ms and not self.versions.following:
             self.data_version = self._next_version(deleted_ms)

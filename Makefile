@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
 # More than two cores: much of the tests' time is waiting for processes and their timers.
 WORKERS ?= 5
+# Stories of several processes each, with limits of time.
+LONG_WORKERS ?= 4
 # Clients of other processes wait half of the time.
 INTEROP_WORKERS ?= 2
 ARGS ?=
@@ -28,18 +30,22 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test sim transcripts chaos fuzz attacks lowest lint types bench versus asan interop rebalance clean
+.PHONY: help run test long sim transcripts chaos fuzz attacks lowest lint types bench versus asan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
 	$(BIN)/turbopump up $(ARGS)
 
 # Without restarts: xdist waits for ever where a worker ends while few tests are left.
-test: $(VENV)/.dev ## all tests, on WORKERS=5 (ARGS='-k name': some of them)
+test: $(VENV)/.dev ## all tests but those of `make long`, on WORKERS=5 (ARGS='-k name': some of them)
 	@$(BYTECODE)
 	@$(REWRITE) tests/unit >/dev/null 2>&1 & \
 	$(REWRITE) tests --ignore=tests/unit >/dev/null 2>&1; wait
 	$(BIN)/python -m pytest tests -n $(WORKERS) --max-worker-restart=0 $(ARGS)
+
+long: $(VENV)/.dev ## the tests that take long: real processes that are killed, cut off and restarted
+	@$(BYTECODE)
+	$(BIN)/python -m pytest tests/integration tests/fuzz -m long -n $(LONG_WORKERS) --max-worker-restart=0 $(ARGS)
 
 sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group|timers|transactions|payments|reminders|assignment|pops|acting|escapes|halves|popped|elected|poppers|ordered SEEDS=1000 FIRST=0, or SEED=n to replay one
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))

@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from tests import parallel
 from tests.failures import logged
+from tests.long import left_out
 
 # A sanitized kernel on a machine with other work may take any time.
 settings.register_profile("unhurried", deadline=None)
@@ -35,9 +36,13 @@ def pytest_configure() -> None:
     logged.watch()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests, so that all workers of a parallel run have the same order."""
-    items[:] = parallel.ordered(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that take long (tests/long.py), and sort the others, so that all workers
+    of a parallel run have the same order."""
+    left = left_out(items, config.option, config.args)
+    config.hook.pytest_deselected(items=left)
+    kept = set(items).difference(left)
+    items[:] = parallel.ordered([item for item in items if item in kept])
 
 
 @pytest.fixture(autouse=True)

@@ -56,6 +56,7 @@ def walk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
     found.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_no_request_holds_the_loop(walk: tuple[str, Walk]) -> None:
     """No request holds the loop, and each code has large requests of its own: a new code without

@@ -1,9 +1,9 @@
 """The share of seeds, planted bugs and crashes that a run of the tests plays.
 
 Owns that share alone. `make test` plays a third of the seeds without a planted bug, of the suites
-of whole groups a third of the planted bugs, and a quarter of the operations at which a crash is
-tried. With TURBOPUMP_ALL_SEEDS=1, which `.ci/run` sets for a run at the lowest priority, all are
-played.
+of whole groups a third of the planted bugs and of the troubles of disks, but none of LONG_BUGS, and
+a quarter of the operations at which a crash is tried. With TURBOPUMP_ALL_SEEDS=1, which `.ci/run`
+sets for a run at the lowest priority, all are played.
 """
 
 import os
@@ -24,6 +24,24 @@ SLOW_SUITES: Final = (
     *("timers", "transactions"),
 )
 """Suites in which a planted bug takes seconds."""
+LONG_BUGS: Final = frozenset(
+    {
+        "a_new_master_begins_at_its_own_time",
+        "batches_of_one_broker",
+        "chains_of_another_precision_stay",
+        "check_points_and_acknowledgements_escape_to_different_masters",
+        "ids_are_not_compared",
+        "offsets_move_by_check_points_of_a_former_life",
+        "popped_messages_leave_when_they_are_sent",
+        "progress_does_not_rest_while_the_clock_is_behind",
+        "proofs_that_are_passed_over",
+        "slow_syncs_are_not_reported",
+        "what_no_master_took_counts",
+    }
+)
+"""Planted bugs of these suites, or ends of their tests' names, that take more than five seconds of
+a processor."""
+DISKS: Final = "test_disks.py::test_about_each_trouble"
 SHOWN_BY: Final = {
     "a_broker_forgets_locks_and_votes": 34,
     "a_deposed_master_delivers": 13,
@@ -102,16 +120,19 @@ def is_crash_tried(operation: int, case: int) -> bool:
 
 
 def is_bug_played(nodeids: Sequence[str]) -> Iterator[bool]:
-    """Whether a run of the tests plays each of these tests of planted bugs: in a slow suite every
-    third test of a function.
+    """Whether a run of the tests plays each of these tests: of the planted bugs of a slow suite,
+    and of the troubles of disks, every third test of a function, but no bug of LONG_BUGS.
     """
     functions: Counter[str] = Counter()
     for nodeid in nodeids:
-        function = nodeid.partition("[")[0]
+        function, _, case = nodeid.removesuffix("]").partition("[")
         is_slow = nodeid.startswith(tuple(f"tests/sim/{suite}/" for suite in SLOW_SUITES))
-        number = functions[function]
-        functions[function] += 1
-        yield IS_WHOLE or "_finds" not in function or not is_slow or number % PART == 0
+        if IS_WHOLE or not is_slow or not ("_finds" in function or function.endswith(DISKS)):
+            yield True
+            continue
+        is_long = case in LONG_BUGS or function.endswith(tuple(LONG_BUGS))
+        yield not is_long and functions[function] % PART == 0
+        functions[function] += not is_long
 
 
 def finds(run_seed: Callable[[int], Any], seed: int) -> bool:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests import parallel
+from tests.long import left_out
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = "tests/integration/spark/"
@@ -58,3 +60,15 @@ def test_a_file_of_a_parallel_run_has_one_worker() -> None:
     assert set(workers) == set(files), done.stdout
     assert all(len(each) == 1 for each in workers.values()), workers
     assert set.union(*workers.values()) == {"gw0", "gw1"}
+
+
+def test_long_tests_are_left_out_of_a_run_that_names_nothing() -> None:
+    def marked(*markers: str) -> SimpleNamespace:
+        return SimpleNamespace(get_closest_marker=lambda name: name if name in markers else None)
+
+    short, slow = marked("timeout"), marked("timeout", "long")
+    everything = SimpleNamespace(keyword="", markexpr="")
+    assert left_out([short, slow], everything, ["tests"]) == [slow]
+    assert left_out([slow], everything, ["tests/unit/test_x.py::test_y"]) == []
+    assert left_out([slow], SimpleNamespace(keyword="cut", markexpr=""), ["tests"]) == []
+    assert left_out([slow], SimpleNamespace(keyword="", markexpr="long"), ["tests"]) == []

@@ -162,6 +162,7 @@ def bench(group: Group, program: list[str], command: Command) -> Iterator[Bench]
     made.process.communicate()
 
 
+@pytest.mark.long
 def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench: Bench) -> None:
     """One command kills a node, another restarts it; the files and logs of each node are there.
 
@@ -222,6 +223,7 @@ def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench
     assert "enableControllerMode=true" in Path(config).read_text()
 
 
+@pytest.mark.long
 def test_a_load_goes_on_while_the_master_stands_still(
     group: Group, command: Command, bench: Bench
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_load_goes_on_while_the_master_stands_still(
     assert max(each["gap_ms"] for each in found["outages"]) > 1_000, found["outages"]
 
 
+@pytest.mark.long
 def test_the_files_that_up_wrote_run_each_node_alone(
     program: list[str],
     command: Command,

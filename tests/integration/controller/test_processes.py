@@ -111,6 +111,7 @@ def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_all_are_killed_and_nothing_is_forgotten(tmp_path: Path) -> None:
     async def run() -> None:
         async with group(tmp_path) as (members, broker):

@@ -44,6 +44,7 @@ async def leads_on(broker: Asker, leader: str) -> None:
         await asyncio.sleep(LOOK_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sync_ms", "bound_s"), [(100, 2.0), (1000, 10.0)])
 def test_a_leader_on_slow_disks(tmp_path: Path, sync_ms: int, bound_s: float) -> None:
     """Another leader with a quorum is there within the bound after the kill of the leader."""

@@ -391,6 +391,7 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", CUTS)
 def test_a_master_is_cut_off(machines: Machines, groups: Groups, kind: str) -> None:
     ledger = Watched(f"{TOPIC}-{list(CUTS).index(kind)}")

@@ -90,6 +90,7 @@ async def play(group: Controlled) -> None:
     await compare(group, load)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_five_controllers_lose_their_leaders_one_by_one(tmp_path: Path) -> None:
     ours = Turbopump()

@@ -87,6 +87,7 @@ def linked_group(folder: Path) -> Iterator[tuple[Controlled, Links]]:
         links.stop()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_reset_connections_elect_nobody(tmp_path: Path) -> None:
     with linked_group(tmp_path) as (group, links):

@@ -147,6 +147,7 @@ def restarted(group: Controlled, sending: Sending, members: Sequence[Member]) ->
         assert epoch_of(group) - before == was_master, f"elections: {what}"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_seven_nodes_are_restarted_one_by_one(tmp_path: Path) -> None:
     ours = Turbopump()

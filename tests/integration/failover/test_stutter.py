@@ -49,6 +49,7 @@ def stuttering(member: Member) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_leader_that_stutters_misses_a_silent_master(tmp_path: Path) -> None:
     ours = Turbopump()

@@ -114,6 +114,7 @@ def troubles(group: Controlled, watch: Watch) -> None:
     watch.until("whole", is_whole)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_everything_that_happens_is_told(tmp_path: Path) -> None:
     ours = Turbopump()

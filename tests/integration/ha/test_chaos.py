@@ -12,6 +12,7 @@ from tests.integration.ha.processes import HOST
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("seed", "more"), [(1, SYNC_FLUSH), (2, "")])
 def test_three_brokers_lose_nothing(tmp_path: Path, seed: int, more: str) -> None:

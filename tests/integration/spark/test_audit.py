@@ -91,6 +91,7 @@ def test_damage_of_stores(spark: Any, group: Group) -> None:
     ]
 
 
+@pytest.mark.long
 def test_what_ledgers_say_and_stores_do_not(
     spark: Any, group: Group, capsys: pytest.CaptureFixture[str]
 ) -> None:

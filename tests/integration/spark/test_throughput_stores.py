@@ -98,6 +98,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[m
     return root / "a", root / "b", first + second
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_run_over_two_stores(
     spark: Any, stores: tuple[Path, Path, list[model.Record]], tmp_path: Path
@@ -143,6 +144,7 @@ def test_a_run_over_two_stores(
         run(spark, options)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_only_some_topics_and_times(
     spark: Any, stores: tuple[Path, Path, list[model.Record]], capsys: pytest.CaptureFixture[str]
@@ -207,6 +209,7 @@ def test_where_two_logs_part(spark: Any, tmp_path: Path) -> None:
     assert (same.records_behind, same.differs, same.ends_apart_ms) == (0, False, 0)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_copy_in_another_group(spark: Any, tmp_path: Path) -> None:
     puts = list(traffic(300))

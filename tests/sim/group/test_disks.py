@@ -180,7 +180,7 @@ REGRESSIONS = {
 
 
 @pytest.mark.parametrize("kind", sorted(set(DISK_FAULTS) - set(WAITING)))
-def test_each_trouble(kind: str) -> None:
+def test_about_each_trouble(kind: str) -> None:
     for seed in range(3):
         Run(seed, (kind,)).play()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from tests.sim import share
 from tests.sim.planting import Patch, Plant
-from tests.sim.share import CRASHES, check_found, is_bug_played, is_crash_tried
+from tests.sim.share import CRASHES, LONG_BUGS, check_found, is_bug_played, is_crash_tried
 
 
 class Clock:
@@ -93,6 +93,8 @@ def test_a_run_plays_a_part_of_the_slow_planted_bugs(monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setattr(share, "IS_WHOLE", False)
     assert list(is_bug_played([*slow, *others])) == [True, False, False, True, True, True, True]
+    long = [f"tests/sim/group/test_seeds.py::test_the_suite_finds[{bug}]" for bug in LONG_BUGS]
+    assert not any(is_bug_played([*long, "tests/sim/pops/x.py::test_finds_batches_of_one_broker"]))
     monkeypatch.setattr(share, "IS_WHOLE", True)
     assert all(is_bug_played([*slow, *others]))
 

@@ -10,6 +10,7 @@ its check point is safe.
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
@@ -229,16 +230,16 @@ class Popping:
         return self._parts.retry_names.read(topic, group)
 
     def _places(self, wish: PopWish, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
-        """Yield the queues of a request in reading order: the retry topic comes first now and then,
-        so that neither starves."""
+        """Return the queues of a request in reading order: the retry topic comes first now and
+        then, so that neither starves. Each queue is made when it is read: a topic may have many."""
         parts = self._parts
-        normal = list(self._queues(wish, RetryKind.NORMAL, draw))
+        normal = self._queues(wish, RetryKind.NORMAL, draw)
         kinds = [] if wish.is_ordered else self.retry_kinds(wish.topic, wish.group)
-        retry: list[tuple[RetryKind, PoppedQueue]] = []
+        retry: Iterator[tuple[RetryKind, PoppedQueue]] = iter(())
         if kinds:
             # An answer has messages of a kind of retry topic: both have the same queue ids.
-            retry = list(self._queues(wish, kinds[draw % len(kinds)], draw))
-        yield from retry + normal if draw < parts.retry_share else normal + retry
+            retry = self._queues(wish, kinds[draw % len(kinds)], draw)
+        return chain(retry, normal) if draw < parts.retry_share else chain(normal, retry)
 
     def _queues(
         self, wish: PopWish, kind: RetryKind, draw: int

@@ -128,16 +128,21 @@ class GroupLines:
     def remove(self, pairs: Iterable[Pair]) -> None:
         """Remove topics of groups. The topics of a group are removed together: one by one, each
         would move the others."""
-        removed: dict[str, set[str]] = {}
+        removed: dict[str, list[str]] = {}
         for topic, group in pairs:
-            removed.setdefault(group, set()).add(topic)
+            topics = self._topics[group]
+            if len(topics) == 1:
+                del self._topics[group]
+                self._stale[group] = None
+            else:
+                removed.setdefault(group, []).append(topic)
         for group, doomed in removed.items():
             topics = self._topics[group]
             if len(doomed) == 1:
-                del topics[bisect_left(topics, doomed.pop())]
+                del topics[bisect_left(topics, doomed[0])]
+            elif kept := set(topics).difference(doomed):
+                self._topics[group] = sorted(kept)
             else:
-                topics[:] = [topic for topic in topics if topic not in doomed]
-            if not topics:
                 del self._topics[group]
             self._stale[group] = None
 

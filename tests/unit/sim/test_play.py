@@ -24,6 +24,7 @@ GROUPS = {
 SEEDS = {suite: range(1 if suite in GROUPS else 4) for suite in sim.SUITES}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_seed_is_the_same_in_any_process(part: int) -> None:
     """The hash seed, the process id and earlier seeds must have no effect: a failing seed out of a

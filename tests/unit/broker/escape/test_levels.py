@@ -245,7 +245,7 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
     told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert told["escapeWaits"].startswith("no name server has said yet where topic T is")
+    assert told["escapeWaits"].startswith("no name server has returned a route yet for topic T")
     replica.others.dead.clear()
     replica.pass_time(6_000)
     assert bodies(other) == [b"x"]

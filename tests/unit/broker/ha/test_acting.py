@@ -384,7 +384,7 @@ def test_a_master_serves_once_it_knows_what_its_replicas_do(make: Callable[..., 
     slave.commit(8)
     master.world.pass_time(1_500)
     assert master.online == 0
-    assert "does not follow this log" not in master.group.why_not, "it is given some time"
+    assert "does not copy this log" not in master.group.why_not, "it is given some time"
     assert not slave.world.broker.role.is_acting, "its offsets do not change any more"
     assert (master.commit(4), master.lock()) == (14, 14)
     master.connections.hosts = ["10.0.0.2"]
@@ -435,7 +435,7 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
     master.names.dead.add(NAMES)
     master.world.pass_time(3_000)
     assert master.online == 0
-    assert master.group.why_not == "no name server has said yet who is in the group"
+    assert master.group.why_not == "no name server has returned the group's members yet"
     master.names.dead.clear()
     master.world.pass_time(2_000)
     assert master.group.why_not == "name servers may not know all replicas yet"
@@ -461,7 +461,7 @@ def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., 
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(500)
     assert master.online == 0
-    assert master.group.why_not == "the replica at 10.0.0.3 does not follow any more"
+    assert master.group.why_not == "the replica at 10.0.0.3 no longer follows"
     master.connections.hosts = ["10.0.0.2", "10.0.0.3"]
     master.world.pass_time(1_500)
     assert master.online == 1

@@ -119,7 +119,7 @@ def test_who_was_cleaned_away_registers_anew(
     again = make()
     again.start()
     again.forgotten(CODES.CONTROLLER_REGISTER_BROKER, code)
-    assert "do not know broker 1 of broker any more" in caplog.text
+    assert "no longer know broker 1 of broker" in caplog.text
     again.pass_time(1000)
     again.give_id(2)
     again.registered(word(3, 7))

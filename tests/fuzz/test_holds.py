@@ -19,7 +19,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode
 
 SLACK = 2
-"""Factor for a machine that is slower than the one LIMIT_MS is for."""
+"""Factor for a machine that is slower than LIMIT_MS assumes."""
 HELD_MS = SLACK * LIMIT_MS
 ATTEMPTS = 3
 LEFT_OUT = {"a member of objects, 16 MiB", "brackets, 16 MiB", "escapes, 16 MiB", "zeros, 16 MiB"}

@@ -491,7 +491,7 @@ class TestTopicsOfAnOlderCopy:
         assert self.names(files) == {"One": 4, "Two": 3}
 
     def test_a_deleted_topic_does_not_come_back(self, files: ConfigFiles) -> None:
-        """Its queues are deleted after the topic's entry: a crash in between leaves them."""
+        """Queues are deleted after their topic's entry: a crash in between leaves the queues."""
         self.prepare(files)
         topic_table(files).delete("Two", 4)
         assert self.names(files) == {"One": 8}

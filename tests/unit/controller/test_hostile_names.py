@@ -259,7 +259,7 @@ def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> No
 
 
 def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
-    """Up to 1,024 requests wait for their turn; with 16 MiB each they would take 16 GiB."""
+    """Waiting requests are bounded in bytes: 1,024 requests of 16 MiB would need 16 GiB."""
     fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
     first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
     assert isinstance(first, Later) and not first.done

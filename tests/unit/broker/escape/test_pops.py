@@ -404,8 +404,8 @@ def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
 
 
 def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
-    """One message of the check point is acknowledged by a timer, one went to another master, and an
-    earlier check point holds the progress back."""
+    """A check point has a message that a timer acknowledged and a message that went to another
+    master, and an earlier check point holds the progress back."""
     other = taker(acting)
     acting.pop(b"alone", topic="Alone", waits=False)
     point = acting.pop(b"a", b"b", b"c", waits=False)

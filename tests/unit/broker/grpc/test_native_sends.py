@@ -254,7 +254,7 @@ def test_what_the_service_refuses_is_not_held(sides: Sides, begin: bytes) -> Non
 
 
 def test_what_all_hold_is_bounded(sides: Sides) -> None:
-    """Beyond 16 MiB, partial calls go to the service, which counts them and refuses."""
+    """The service gets partial calls beyond 16 MiB, counts them and refuses them."""
     callers = [sides.native.connect() for _ in range(600)]
     body = body_of(message(body=b"x" * 31_000))
     data = (

@@ -444,7 +444,7 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
 
 
 def test_a_master_that_waits_asks_at_its_own_pace(make: Callable[..., Bench]) -> None:
-    """With syncBrokerMemberGroupPeriod of an hour, a master came online only after that hour."""
+    """A master came online only after an hour if syncBrokerMemberGroupPeriod was an hour."""
     master = make(ACTING + "syncBrokerMemberGroupPeriod=3600000\n", MASTER)
     master.world.pass_time(8_000)
     assert master.online == 1, master.group.why_not

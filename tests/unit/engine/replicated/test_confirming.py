@@ -162,7 +162,8 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
 
 
 def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
-    """Nothing was dispatched since the restart, so the time of the last record is unknown."""
+    """The time of the last record is unknown, because no record was dispatched since the
+    restart."""
     for epoch in range(1, 4):
         store = stores.open()
         leader = store.replicated(NOW_MS)

@@ -212,7 +212,8 @@ def test_a_store_whose_disk_is_slow() -> None:
 
 
 def test_brokers_of_rocketmq() -> None:
-    """They report neither role nor confirm offset: the role comes from the controller."""
+    """RocketMQ's brokers report neither role nor confirm offset: the role comes from the
+    controller."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}
     told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
     group = read_group(BrokerData("c", "b"), STATE, told)

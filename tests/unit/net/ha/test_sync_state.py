@@ -44,7 +44,7 @@ def test_alone_everything_is_confirmed() -> None:
 
 
 def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
-    """With SYNC_FLUSH a new master's own log may not be durable yet."""
+    """A new master's own log may not be durable yet under SYNC_FLUSH."""
     state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
     assert state.on_tick(0) is None
     assert state.confirm_offset == 900 == state.all_end()

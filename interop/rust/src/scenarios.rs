@@ -113,7 +113,7 @@ impl Bench {
         Ok(ids)
     }
 
-    /// Returns the messages of one receive. RocketMQ's proxy sometimes reports an empty queue only
+    /// Returns the messages of a receive. RocketMQ's proxy sometimes reports an empty queue only
     /// after the deadline: then the client, or the proxy, cancels the call.
     async fn heard(
         &self,

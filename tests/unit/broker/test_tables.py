@@ -417,7 +417,7 @@ def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:
     assert table.query("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) is None
-    assert not list(table.clone("G", "H", "T", 2)), "so few take one step"
+    assert not list(table.clone("G", "H", "T", 2)), "a few entries take a single step"
     assert table.queues_of("H", "T") == {0: 4}
     table.commit_pull("G", "T", 0, QueueOffset(4))
     table.remove_group("G")

@@ -165,7 +165,7 @@ def test_made_up_brokers_do_not_keep_a_registered_one_out(monkeypatch) -> None:
     assert all(beat(table, 1, number, connection=number) for _, _, number in registered)
     assert beat(table, 1, 200, connection=200) is None
     registered |= {("c", "b", number) for number in range(30)}
-    assert beat(table, 2, 0) is not None, "who registered later counts no more"
+    assert beat(table, 2, 0) is not None, "a broker that registered later no longer counts"
     assert beat(table, 2, 200, connection=200)
 
 

@@ -88,7 +88,9 @@ def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> N
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
     assert bodies(other) == [b"x"]
-    assert replica.world.broker.delay.progress() == {}, "it is not ahead of what was delivered"
+    assert replica.world.broker.delay.progress() == {}, (
+        "progress is not ahead of the delivered messages"
+    )
     replica.master("n", topic="Alone")
     replica.pass_time(REFRESH_MS + 6_000)
     assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]

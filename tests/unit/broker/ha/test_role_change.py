@@ -72,7 +72,7 @@ def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> No
     two.service.to_replica(one.address, 2)
     group.settle(500)
     assert two.service.follower is not None
-    assert two.service.follower.machine.state is State.READY, "it says nothing yet"
+    assert two.service.follower.machine.state is State.READY, "it has sent nothing yet"
     two.disk.release()
     assert isinstance(told.value, Overtaken)
     assert not two.service.is_master

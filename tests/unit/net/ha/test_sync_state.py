@@ -442,7 +442,7 @@ class TestAMemberThatSendsWaitFor:
         state = state_of(1, 2, 3)
         assert self.run(state, 100, 2_000, acks=True) is None
         state.on_log(LogOffset(9_000))
-        assert state.on_tick(7_000) is None, "five seconds in which it heard no replica"
+        assert state.on_tick(7_000) is None, "five seconds without news of a replica"
         assert ack(state, 3, 9_000, 7_000) is None
         assert ack(state, 2, 9_000, 7_000) is None
 

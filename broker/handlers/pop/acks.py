@@ -89,7 +89,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             if not 0 <= header.invisible_time <= INVISIBLE_MAX_MS:
                 raise PopRefused(
                     ResponseCode.INVALID_PARAMETER,
-                    f"invisibleTime {header.invisible_time} is over {INVISIBLE_MAX_MS} ms",
+                    f"invisibleTime {header.invisible_time} is not from 0 to {INVISIBLE_MAX_MS} ms",
                 )
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)

@@ -188,7 +188,7 @@ final class Transacting {
         Bench.await("the route of " + topic, 15_000, () -> !bench.queues(topic).isEmpty());
         Answering listener = new Answering();
         TransactionMQProducer producer = producer(bench, "left-group", listener);
-        producer.send(new Message(bench.topic("hello", 1), new byte[] {1})); // so brokers hear of it
+        producer.send(new Message(bench.topic("hello", 1), new byte[] {1})); // so brokers see it
         int shown = 0;
         for (int number = 0; number < count; number++) {
             shown += isShown(number, count) ? 1 : 0;

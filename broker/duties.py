@@ -82,7 +82,7 @@ class Duties:
         guarded(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
             chain.tick()
-        guarded(lambda: context.waiting.step(steady_ms), "the look at waiting messages")
+        guarded(lambda: context.waiting.step(steady_ms), "the check of waiting messages")
         guarded(context.lags.tick, "the walk over the consumer groups")
         guarded(context.assignments.tick, "the assignments' tick")
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
@@ -234,7 +234,11 @@ class Duties:
         def done(result: OSError | None) -> None:
             self._saving.discard(_HISTORIES)
             if isinstance(result, OSError):
-                logger.warning("histories of %d assignments are lost: %s", len(changes), result)
+                logger.warning(
+                    "histories of %d assignments were not written and are lost: %s",
+                    len(changes),
+                    result,
+                )
 
         def write() -> None:
             self._ground.histories.append(lines_of(changes), size_max)

@@ -34,7 +34,7 @@ class Opening:
     def reached(self, progress: Progress) -> None:
         """Report progress; called on the thread. Raises OpeningStopped after `give_up`."""
         if self._given_up:
-            raise OpeningStopped("the opening of the store was given up")
+            raise OpeningStopped("opening the store was cancelled")
         self._post(lambda: self._show(progress))
 
     def give_up(self) -> None:

@@ -236,11 +236,11 @@ def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
     found = committed.clamp(store.next_queue_offset, now_ms)
     if not found:
         return
-    logger.warning("%d consumer offsets were beyond the log and are set back", found)
+    logger.warning("%d consumer offsets were beyond the log's end and were set back to it", found)
     try:
         committed.save()
     except OSError as error:
-        logger.warning("they are not saved yet: %s", error)
+        logger.warning("the corrected offsets are not saved yet: %s", error)
         committed.save_failed()
 
 

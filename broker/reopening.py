@@ -64,12 +64,12 @@ class Reopening:
             await asyncio.wait([task])
 
     async def _reopen(self) -> None:
-        logger.warning("the disk takes syncs again: the store is opened anew")
+        logger.warning("the disk accepts syncs again: opening the store again")
         said = ""
         try:
             await self._end()
         except Exception:
-            logger.exception("the broker did not end in order before its store is opened anew")
+            logger.exception("stopping the broker's parts failed before its store is opened again")
         while True:
             try:
                 await self._begin()
@@ -81,4 +81,4 @@ class Reopening:
                 await asyncio.sleep(TRY_MS / 1_000)
         self.count += 1
         self._task = None
-        logger.warning("the store was opened anew, messages are taken again")
+        logger.warning("the store is open again and accepts messages")

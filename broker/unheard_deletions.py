@@ -81,7 +81,7 @@ class UnheardDeletions:
         broker = self._broker
         self._begun.discard(topic)
         if error is not None:
-            logger.error("topic %s of which the log has a new life: %s", topic, error)
+            logger.error("the former life of topic %s is not deleted yet: %s", topic, error)
             self._due_ms[topic] = broker.steady_ms() + AGAIN_MS
             return
         self._due_ms.pop(topic, None)

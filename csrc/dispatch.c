@@ -6,7 +6,7 @@
 
 #define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX"
 #define KEY_SEPARATOR ' '
-#define AHEAD 16 /* records whose index slots are fetched while those before them are put */
+#define AHEAD 16 /* records whose index slots are prefetched while earlier records are put */
 #define HASH_STEP 0x9E3779B97F4A7C15ull /* 2^64 / golden ratio: spreads low entropy upwards */
 
 void dsp_init(struct dsp_table *table)
@@ -42,8 +42,8 @@ static int is_slot_of(const struct dsp_slot *slot, uint32_t hash, const uint8_t 
            memcmp(slot->topic, topic, topic_size) == 0;
 }
 
-/* The same topics come again and again: comparing one with the slot found last for its queue id
- * takes a fraction of hashing it. */
+/* Few topics recur in many records: comparing a topic with the slot found last for its queue id
+ * takes a fraction of the time of hashing the topic. */
 static int is_recent(const struct dsp_table *table, int32_t slot, const uint8_t *topic,
                      size_t topic_size, int32_t queue_id)
 {
@@ -101,7 +101,7 @@ void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t
     }
 }
 
-/* Close the hole at `hole` by moving back the slots behind it that would not be found over it. */
+/* Close the hole at `hole`: move back the later slots that a search would not find across it. */
 static void close_hole(struct dsp_table *table, size_t hole)
 {
     size_t mask = table->bucket_mask, bucket = hole;
@@ -185,19 +185,19 @@ int32_t dsp_take_arrival(struct dsp_table *table)
     return slot;
 }
 
-/* What is known of the record at hand. */
+/* The record that is dispatched now, with its parsed parts. */
 struct at_hand {
     const uint8_t *topic;
     size_t topic_size;
     int64_t log_offset;
     const struct rec_row *row;
     struct rec_properties properties;
-    uint32_t topic_hash; /* Java hash of "topic#", which every key goes on from */
-    uint32_t uniq_hash;  /* of the first key, if there is a UNIQ_KEY */
+    uint32_t topic_hash; /* Java hash of "topic#", the prefix of every key */
+    uint32_t uniq_hash;  /* hash of the first key, if there is a UNIQ_KEY */
 };
 
-/* The level of a DELAY property, as Integer.parseInt reads it, -1 where it is no number. More than
- * nine digits are above every level there can be. */
+/* The level of a DELAY property, as Integer.parseInt reads it; -1 if it is not a number. More than
+ * nine digits exceed every possible level. */
 static int64_t parse_level(struct rec_text text)
 {
     int64_t level = 0;
@@ -214,7 +214,7 @@ static int64_t parse_level(struct rec_text text)
     return level;
 }
 
-/* Java hash of the tags, sign extended; the delivery time for the delay topic. */
+/* Java hash of the tags, sign extended; for the delay topic the delivery time. */
 static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand *hand)
 {
     const struct rec_text tags = hand->properties.tags;
@@ -232,7 +232,7 @@ static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand 
     return tags.at == NULL ? 0 : (int32_t)idx_java_hash(0, tags.at, tags.size);
 }
 
-/* Write the record's unit unless it is there already. */
+/* Write the record's unit unless the queue already has it. */
 static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
                                 const struct at_hand *hand)
 {
@@ -271,7 +271,7 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
     return DSP_DONE;
 }
 
-/* The keys of one record, counted as they are put so that a full file can interrupt them. */
+/* The keys of a record, counted while they are put, because a full file can interrupt them. */
 struct key_run {
     const struct idx_file *file;
     const struct at_hand *hand;
@@ -338,8 +338,8 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
         return DSP_DONE;
     }
     if (hand->log_offset == end) {
-        /* Interrupted, or dispatched again: what RocketMQ may enter twice is counted instead. The
-         * file knows the keys in it; the table knows those that went to the file before it. */
+        /* Interrupted, or dispatched again: RocketMQ may enter the record's keys twice; here they
+         * are counted. The file counts its own keys, the table the keys in the former file. */
         run.skip = idx_tail_of(table->index, end);
         if (table->last_log_offset == end && run.skip < table->last_keys) {
             run.skip = table->last_keys;
@@ -359,8 +359,8 @@ static int is_same_topic(const struct at_hand *one, const struct at_hand *other)
            memcmp(one->topic, other->topic, other->topic_size) == 0;
 }
 
-/* The first half of a record's work: its unit, and what its keys will need. `before` is the record
- * in front of it, NULL: not at hand. */
+/* The first half of a record's work: write its unit and prepare its keys. `before` is the record
+ * before it, NULL if that is not available. */
 static enum dsp_status dispatch_unit(struct dsp_table *table, enum dsp_work work,
                                      const struct at_hand *before, struct at_hand *hand,
                                      const uint8_t *log, int32_t *slot)
@@ -395,8 +395,8 @@ static enum dsp_status dispatch_unit(struct dsp_table *table, enum dsp_work work
     return DSP_DONE;
 }
 
-/* The second half, for the records that wait for it in order; 0 if the index had no room: then the
- * stop is at the record that lacks keys, and what waited behind it comes again. */
+/* The second half of the work, for waiting records in their order. Returns 0 if the index file was
+ * full: then the stop is at the record that lacks keys, and the next call repeats later records. */
 static int settle(struct dsp_table *table, const struct at_hand *hands, size_t count,
                   struct dsp_stop *stop)
 {

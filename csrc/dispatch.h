@@ -15,12 +15,13 @@
  *   1. parse (no CRC: the caller vouches for the range);
  *   2. unless prepared or rolled back: the unit. It is skipped if the record's queue offset is
  *      below the slot's max offset, or its end not above the slot's max log offset. So dispatching
- *      a range twice does no harm. Queue offset 0 in a record that begins behind the slot's last
- *      one stops it: the topic was deleted in between, and the caller is to know;
+ *      a range twice does no harm. Dispatch stops at a record with queue offset 0 that begins
+ *      after the slot's last record: the topic was deleted in between, and the caller handles it;
  *   3. if there is an index and the record is not rolled back nor before the end of the index file:
  *      topic#UNIQ_KEY, topic#k for each k of KEYS, topic#T#TAGS (5.5.0). Entries that the file
  *      already has for this record are not repeated.
- * After a stop the same call continues, once the caller has done what the stop asks for.
+ * After a stop the caller removes its cause (adds the slot, attaches memory, sets the next index
+ * file) and makes the same call again, which continues from there.
  */
 #ifndef TURBOPUMP_DISPATCH_H
 #define TURBOPUMP_DISPATCH_H
@@ -32,7 +33,7 @@
 #include "queue_marks.h"
 
 enum dsp_status {
-    DSP_DONE = 0,      /* position reached end */
+    DSP_DONE = 0,      /* `position` reached `end` */
     DSP_BLANK = 1,     /* a filler: go on in the next file */
     DSP_BAD = 2,       /* not a record */
     DSP_SHORT = 3,     /* the range ends inside the record */
@@ -41,7 +42,7 @@ enum dsp_status {
     DSP_NO_INDEX = 6,  /* the index file is full */
     DSP_GAP = 7,       /* the record's queue offset is beyond the slot's max offset */
     DSP_SPECIAL = 8,   /* the slot is not plain */
-    DSP_ANEW = 9       /* queue offset 0 behind the last record of a queue that has units */
+    DSP_ANEW = 9       /* queue offset 0 after the last record of a queue that has units */
 };
 
 struct dsp_slot {
@@ -57,7 +58,7 @@ struct dsp_slot {
     int64_t next_offset;        /* queue offset of the next append */
     struct qm_head times;       /* of dsp_table.marks[slot number * QM_MARKS] */
     int32_t next_arrived;       /* list of slots that got units, see dsp_table */
-    uint32_t opened; /* equal to dsp_table.opened: its topic has this queue, as the broker found */
+    uint32_t opened; /* equal to dsp_table.opened: the broker knows that its topic has the queue */
     uint8_t plain;
     uint8_t arrived;
 };
@@ -69,29 +70,29 @@ struct dsp_table {
     struct qm_mark *marks; /* QM_MARKS of each slot */
     int32_t *buckets;
     size_t bucket_mask; /* bucket count - 1 */
-    const int64_t *delays_ms; /* of the levels 1 .. delay_count, for SCHEDULE_TOPIC_XXXX */
+    const int64_t *delays_ms; /* delays of levels 1 .. delay_count, for SCHEDULE_TOPIC_XXXX */
     size_t delay_count;
-    const struct idx_file *index; /* NULL: no index is kept */
+    const struct idx_file *index; /* NULL: keys are not indexed */
     int32_t first_arrived; /* -1: none */
     int32_t last_arrived;
-    /* The record whose keys were put last, and how many of them: a full file may have interrupted
-     * it, and the next file does not know. */
+    /* The record whose keys were put last, and the number of these keys. A full file may have
+     * interrupted the record, and the next file does not contain its first keys. */
     int64_t last_log_offset; /* -1: none */
     uint32_t last_keys;
     uint32_t opened; /* never 0; another number closes all slots */
     int32_t recent[DSP_RECENT]; /* slot + 1 that was found last for a queue id, 0: none */
 };
 
-/* What dsp_range does beside the index. */
+/* Whether dsp_range writes units, too, or only index entries. */
 enum dsp_work { DSP_INDEX_ONLY = 0, DSP_QUEUES = 1 };
 
 struct dsp_stop {
     enum dsp_status status;
-    size_t position;            /* of the record that stopped it, or the end */
-    int32_t slot;               /* concerned, or -1 */
-    int64_t size;               /* of the record that stopped it, or 0 */
-    int64_t queue_offset;       /* of the record that stopped it, or -1 */
-    int64_t store_timestamp_ms; /* of the last record dispatched, 0 if none */
+    size_t position;            /* position of the record that stopped it, or the end */
+    int32_t slot;               /* slot of that record, or -1 */
+    int64_t size;               /* size of that record, or 0 */
+    int64_t queue_offset;       /* queue offset of that record, or -1 */
+    int64_t store_timestamp_ms; /* store time of the last record dispatched, or 0 */
     size_t count;               /* records dispatched */
 };
 
@@ -110,22 +111,22 @@ void dsp_enter(struct dsp_table *table, int32_t slot);
 /* Take slots[slot] out of the hash and the list of arrivals, and mark it free. */
 void dsp_remove(struct dsp_table *table, int32_t slot);
 
-/* Use buckets[0:count) from now on; enters the slots 0 .. slot_count - 1 that are not free. */
+/* Replace the hash by buckets[0:count), and enter the slots 0 .. slot_count - 1 that are in use. */
 void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count);
 
-/* Put slots[slot], which got units, on the list of arrivals; once, until it is taken off. */
+/* Put slots[slot], which got units, on the list of arrivals, unless the list has it already. */
 void dsp_note_arrival(struct dsp_table *table, int32_t slot);
 
-/* The first slot of the list of arrivals, taken off it; -1 if it is empty. */
+/* Remove and return the first slot of the list of arrivals; -1 if the list is empty. */
 int32_t dsp_take_arrival(struct dsp_table *table);
 
 /* Dispatch the records of log[position:end); log offset = log_base + position. */
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
                size_t position, size_t end, struct dsp_stop *stop);
 
-/* Raise the slots' next_offset behind the records of log[position:end), and nothing else: for
- * appends that begin before all records are dispatched. A queue that counts from 0 again does so
- * here, too. */
+/* Raise the slots' next_offset above the queue offsets of the records of log[position:end), and
+ * change nothing else: for appends that begin before all records are dispatched. If a record has
+ * queue offset 0, because its topic was deleted before it, next_offset is 1 after it. */
 void dsp_count_on(struct dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
                   size_t end, struct dsp_stop *stop);
 

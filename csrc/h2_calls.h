@@ -39,7 +39,7 @@ struct h2_calls {
 /* The call of a stream, NULL if the stream has no plain call. */
 struct h2_call *h2_find_call(struct h2_calls *calls, int32_t stream_id);
 
-/* Take the event at `here`: a header, or the end of headers; its bytes end at `behind`. */
+/* Take the event at `here`: a header, or the end of headers. `behind` is the end of its bytes. */
 void h2_note_headers(struct h2_calls *calls, const uint8_t *events, size_t here, size_t behind);
 
 /* Take DATA of a call, of `size` bytes after the event at `here`. */

@@ -1,9 +1,9 @@
 /* The used part of libnghttp2, declared here and found at run time.
  *
  * The build needs neither its headers nor its code: `h2_library_load` opens the shared library of
- * its stable interface (soname 14, since 2014) and finds each function by its name. Structures are
- * those of that interface, as far as their members are used. The caller owns the table, and the
- * library stays open as long as the process. */
+ * its stable interface (soname 14, since 2014) and finds each function by its name. The structures
+ * here have the layout of that interface, up to their last used member. The caller owns the table,
+ * and the library stays open as long as the process. */
 #ifndef TURBOPUMP_H2_LIBRARY_H
 #define TURBOPUMP_H2_LIBRARY_H
 

@@ -9,7 +9,7 @@
  * its due time: waiting for room is waiting (no coordinated omission).
  *
  * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue ends
- * at its `end`, or when the broker reports that there are no more messages.
+ * at its `end`, or when the broker reports the end of the queue.
  *
  * With `reconnect` a lost connection may get another socket from another thread, see load_outage.h:
  * its requests in flight are counted as failed, and it continues.

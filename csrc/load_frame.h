@@ -13,8 +13,8 @@
  * length). The body, the same for all templates, is copied after it; a batch has UNIQ_KEYs in its
  * body.
  *
- * Or the bodies are those of a corpus, in turn and each of its own size: then the template's length
- * counts no body, and grows. A batch of them is made of an element without a body:
+ * Or the bodies come in turn from a corpus, with different sizes: then the template's length does
+ * not include a body, and grows. A batch of them is made of an element without a body:
  *
  *     total size 4 | magic 4 | crc 4 | flag 4 | body size 4 | (body) | properties size 2, they
  *
@@ -47,7 +47,7 @@ struct load_template {
     uint32_t born_at;
     uint32_t keys_at;
     uint32_t unique_at;
-    uint32_t offset_at; /* the template has the one digit "0" here */
+    uint32_t offset_at; /* the template has the digit "0" here */
     uint32_t codec;
 };
 

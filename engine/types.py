@@ -70,9 +70,9 @@ class Fitness(Enum):
 
     FIT = ""
     SLOW = "slow"
-    """It takes messages, but its syncs take too long for their senders: a broker with a faster disk
-    is to lead. Sent in a field of its own (`slow`), because an older controller takes an unknown
-    word in `unfit` for FAILED."""
+    """The store takes messages, but its syncs take too long for their senders: a broker with a
+    faster disk should lead. Sent in a separate field (`slow`), because an older controller treats
+    an unknown word in `unfit` as FAILED."""
     FULL = "full"
     """The store takes no messages for now, because the disk has no room. It may lead."""
     STOPPING = "stopping"

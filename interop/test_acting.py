@@ -31,8 +31,7 @@ from interop.support.suites import java_client, parse
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 KILLS = 2
 AWAY_S = 45
-"""Seconds. A RocketMQ master that comes back takes 11 to 37 s; one that does not takes longer than
-this."""
+"""Seconds after which a RocketMQ master counts as lost: a master that returns takes 11 to 37 s."""
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ class Broker:
 
 @dataclass
 class Pair:
-    """Two brokers of one name at a common name server."""
+    """Two brokers with a common name at a common name server."""
 
     folder: Path
     brokers: list[Broker]

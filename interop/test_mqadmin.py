@@ -458,7 +458,7 @@ def test_name_server_tables(admin: Admin) -> None:
 
 
 def test_housekeeping(admin: Admin, group: Group) -> None:
-    """The commands that clean up answer success and leave what is in use alone."""
+    """The commands that clean up succeed, and keep topics and files in use."""
     for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
         assert "success" in admin.run(command, "-b", group.ports.broker_address), command
     assert admin.rows("topicStatus", "-t", TOPIC)[1][:4] == [BROKER_NAME, "1", "0", "10"]

@@ -176,7 +176,7 @@ def until(what: Callable[[], T | None], timeout_s: float) -> T:
 
 
 def _leader(ports: list[int]) -> int | None:
-    """Return the port of the controller that names itself as leader, if no other one is named."""
+    """Return the port of the controller that names itself as leader, if no other is named."""
     named = set()
     for port in ports:
         try:

@@ -35,7 +35,7 @@ ENTRY = re.compile(r"#Epoch: EpochEntry\{epoch=(\d+), startOffset=(\d+), endOffs
 
 @dataclass
 class Pair:
-    """Two brokers of one name at a common name server, and mqadmin."""
+    """Two brokers with a common name at a common name server, and mqadmin."""
 
     admin: Admin
     brokers: list[Ports]

@@ -12,13 +12,13 @@ cdef enum:
 
 cdef class QueueTable:
     cdef dsp_table table
-    cdef int32_t capacity         # slots and half the buckets
-    cdef int32_t used             # slots ever used: all below are free or taken
+    cdef int32_t capacity         # number of slots, and half the number of buckets
+    cdef int32_t used             # number of slots that were ever used: slots from here are unused
     cdef readonly int count
     cdef public bint ready
-    cdef int64_t generation       # moves when offsets of a queue did not just grow
+    cdef int64_t generation       # increases when offsets of a queue change other than by growing
     cdef list names               # the topics' bytes, which the slots point to
-    cdef list held                # the buffers that the slots' units lie in
+    cdef list held                # the buffers with the slots' units
     cdef list free
     cdef IndexFile index
     cdef int64_t delays_ms[MAX_DELAY_LEVELS]
@@ -28,5 +28,5 @@ cdef class QueueTable:
     cdef dsp_slot *at(self, Py_ssize_t slot) except NULL
     cdef int grow(self) except -1
 
-    # Dispatch up to the tail's end, or its limit; False where the dispatcher has to.
+    # Dispatch up to the tail's end or limit; False if the dispatcher in Python has to continue.
     cdef bint advance(self, log_tail *tail)

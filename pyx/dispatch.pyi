@@ -11,38 +11,38 @@ BLANK_FOUND: int  # a filler: go on in the next file
 BAD_RECORD: int
 SHORT: int
 UNKNOWN_QUEUE: int  # topic and queue_id of the record at position have no slot: add, call again
-NEEDS_ROOM: int  # the slot's region ends (or it has none) before the record's unit: attach, again
+NEEDS_ROOM: int  # the slot has no region with room for the record's unit: attach, call again
 NEEDS_INDEX: int  # the index file is full: set_index(next), call again (resumes inside the record)
 QUEUE_GAP: int  # record's queue offset is beyond the slot's max offset: the caller decides
 SPECIAL: int  # the slot is not plain: the caller dispatches this record, then goes on after it
-BEGINS_ANEW: int  # the queue has units, and the record counts from 0 again: as SPECIAL
+BEGINS_ANEW: int  # the queue has units, and the record has queue offset 0: handle as SPECIAL
 
 class Stop:
     @property
     def status(self) -> int: ...
     @property
     def position(self) -> int:
-        """Of the record that stopped it, or the end."""
+        """Position of the record that stopped the dispatch, or the end."""
 
     @property
     def slot(self) -> int:
-        """The slot concerned, or -1."""
+        """Slot of that record, or -1."""
 
     @property
     def size(self) -> int:
-        """Of the record that stopped it; 0 if none did, or if it is no record."""
+        """Size of that record; 0 if no record stopped the dispatch, or its bytes are no record."""
 
     @property
     def queue_offset(self) -> int:
-        """Of the record that stopped it, or -1."""
+        """Queue offset of that record, or -1."""
 
     @property
     def store_timestamp_ms(self) -> int:
-        """Of the last record dispatched, 0 if none."""
+        """Store time of the last record dispatched, 0 if none was dispatched."""
 
     @property
     def count(self) -> int:
-        """Records dispatched by this call."""
+        """Number of records that this call dispatched."""
 
 class QueueTable:
     """All queues of a store: (topic, queue id) -> slot with its write pointer and counters.
@@ -54,30 +54,30 @@ class QueueTable:
     """
 
     ready: bool
-    """Whether the native path may dispatch by itself: the index is set as it should be."""
+    """Whether the native path may dispatch without Python: the right index file is set."""
 
     @property
     def count(self) -> int:
-        """Queues in the table."""
+        """Number of queues in the table."""
 
     def __new__(cls) -> Self: ...
     def find(self, topic: bytes, queue_id: int) -> int:
-        """The slot, or -1."""
+        """The slot of the queue, or -1."""
 
     def add(self, topic: bytes, queue_id: int, plain: bool = True) -> int:
-        """The slot of the queue, a new one (or a removed one's) if it has none.
+        """Return the slot of the queue; a queue without a slot gets a free or a new slot.
 
         Records of a queue that is not plain stop the dispatch with SPECIAL.
         """
 
     def remove(self, slot: int) -> None:
-        """Forget the queue; its region is detached. IndexError for a slot without a queue."""
+        """Remove the queue and detach its region. IndexError for a slot without a queue."""
 
     def name(self, slot: int) -> tuple[bytes, int]:
-        """(topic, queue id)."""
+        """Topic and queue id of the slot."""
 
     def attach(self, slot: int, region: Region | None, first_queue_offset: int, limit: int) -> None:
-        """Where the next units go; None detaches (the file was closed).
+        """Set the region for the next units; None detaches the region (the file was closed).
 
         The buffer stays exported until another region or None is attached, or the queue removed.
         """
@@ -86,67 +86,69 @@ class QueueTable:
         """Whether the records of the queue are dispatched natively."""
 
     def open_slot(self, slot: int) -> None:
-        """Messages that waited for the queue may be put into it natively: its topic has it."""
+        """Allow native appends of waiting messages to the queue: its topic has the queue."""
 
     def close_slots(self) -> None:
-        """Undo all `open_slot`: topics have changed."""
+        """Undo all `open_slot` calls, because topics have changed."""
 
     def changed(self) -> None:
-        """Queues begin elsewhere now: remembered positions are void."""
+        """Invalidate remembered positions, because first offsets of queues have changed."""
 
     def max_offset(self, slot: int) -> int:
-        """Units dispatched: the queue offset of the next unit."""
+        """Queue offset of the next unit."""
 
     def max_log_offset(self, slot: int) -> int:
         """End (offset + size) of the last unit's record; records below it are skipped."""
 
     def set_progress(self, slot: int, max_offset: int, max_log_offset: int) -> None:
-        """Set both, as recovery and truncation find them; next_offset stays."""
+        """Set both offsets after a recovery or truncation; `next_offset` stays."""
 
     def note_stored(self, slot: int, store_timestamp_ms: int) -> None:
         """Note the arrival and the store time of the last message of a queue that is not plain;
         `dispatch` does both for plain queues.
 
-        Called after `set_progress`, which made room for it.
+        The caller has made room for the message with `set_progress`.
         """
 
     def stored_ms(self, slot: int, queue_offset: int) -> tuple[int, bool]:
-        """(when a message of a queue was stored, whether that is known), without the log.
+        """Store time of a message in ms, and whether it is accurate; does not read the log.
 
-        Known of messages that were dispatched by this table: within a second of the last ones, and
-        within a fraction of their age of older ones (csrc/queue_marks.h). Of earlier ones: not
-        later than the time given, or (-1, False) if not even that is known.
+        It is accurate for messages that this table dispatched: to a second for the last ones, to a
+        fraction of their age for older ones (csrc/queue_marks.h). For earlier messages it is the
+        latest possible time, or (-1, False) without any information.
         """
 
     def next_offset(self, slot: int) -> int:
-        """The queue offset the next append gets (RocketMQ: topicQueueTable).
+        """Queue offset of the next append (RocketMQ: topicQueueTable).
 
-        Dispatch raises it to max_offset where it is lower, so that it follows on a replica.
+        Dispatch raises it to `max_offset` if it is lower, so that it advances on a replica.
         """
 
     def set_next_offset(self, slot: int, queue_offset: int) -> None: ...
     def set_delay_levels(self, delays_ms: list[int]) -> None:
-        """For SCHEDULE_TOPIC_XXXX the tags code is the delivery time (store.md 6.3)."""
+        """Set the delays in ms of levels 1, 2 and so on: dispatch computes from them the tags codes
+        of SCHEDULE_TOPIC_XXXX, delivery times (store.md 6.3)."""
 
     def set_index(self, index: IndexFile | None) -> None:
-        """The file that keys go to; None: no index is kept."""
+        """Set the index file for keys; None: keys are not indexed."""
 
     def dispatch(
         self, log: Region, log_base: int, position: int, end: int, *, queues: bool = True
     ) -> Stop:
         """Dispatch the records of log[position:end); log offset = log_base + position.
 
-        queues=False puts the keys alone: of a record whose units the caller wrote (SPECIAL), or to
-        rebuild an index. No other call may be made while one runs on another thread.
+        queues=False puts only keys: of a record whose units the caller wrote (SPECIAL), or to
+        rebuild an index. No other call is allowed while a dispatch runs on another thread.
         """
 
     def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
-        """Raise `next_offset` behind the records of log[position:end), and nothing else. Behind a
-        record with queue offset 0 it is 1: the topic was deleted before it.
+        """Raise `next_offset` above the queue offsets of the records of log[position:end), and
+        change nothing else. After a record with queue offset 0 it is 1: the topic was deleted
+        before the record.
 
-        For appends that begin before all of the log is dispatched. Stops as `dispatch` does: at
+        For appends that begin before the whole log is dispatched. Stops as `dispatch` does: at
         UNKNOWN_QUEUE, SPECIAL, BLANK_FOUND, BAD_RECORD and SHORT.
         """
 
     def take_arrivals(self) -> list[int]:
-        """Slots that got units since the last call, each once, in the order of their first."""
+        """Return the slots that got units since the last call, in the order of their first unit."""

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Log to queues and index, once per byte, natively. The same code on each role, and in recovery.
 
-Owns the table of queues and their counters. It must never open, create or choose a file: it stops
-and says what it needs. Called by engine.dispatcher and engine.recovery, on the loop thread only.
+Owns the table of queues and their counters. It must never open, create or choose a file: it stops,
+and the stop's status names the missing queue, memory or index file. Loop thread only.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -26,7 +26,7 @@ SPECIAL = <int>DSP_SPECIAL
 BEGINS_ANEW = <int>DSP_ANEW
 
 cdef enum:
-    WITHOUT_GIL = 65536           # below this, giving up the GIL costs more than it gives
+    WITHOUT_GIL = 65536           # bytes; below this, releasing the GIL costs more than it saves
     FIRST_SLOTS = 64
     MAX_SLOTS = 1 << 24           # 2 GB of slots; a broker has thousands
 
@@ -75,7 +75,7 @@ cdef class QueueTable:
         if slots == NULL:
             raise MemoryError
         self.table.slots = <dsp_slot *>slots
-        # Memory that nothing writes to is not taken: queues without messages cost nothing.
+        # Pages without writes need no memory: queues without messages cost nothing.
         marks = PyMem_Realloc(self.table.marks, <size_t>capacity * QM_MARKS * sizeof(qm_mark))
         if marks == NULL:
             raise MemoryError
@@ -88,12 +88,12 @@ cdef class QueueTable:
         return 0
 
     def find(self, bytes topic not None, int32_t queue_id) -> int:
-        """The slot, or -1."""
+        """The slot of the queue, or -1."""
         return dsp_find(&self.table, <const uint8_t *><const char *>topic, <size_t>len(topic),
                         queue_id)
 
     def add(self, bytes topic not None, int32_t queue_id, bint plain=True) -> int:
-        """The slot of the queue, a new one if it has none."""
+        """Return the slot of the queue; a queue without a slot gets one."""
         cdef int32_t number = self.find(topic, queue_id)
         cdef dsp_slot *slot
         self.alone()
@@ -122,7 +122,7 @@ cdef class QueueTable:
         return number
 
     def remove(self, int32_t slot) -> None:
-        """Forget the queue; its memory is detached."""
+        """Remove the queue and detach its memory."""
         self.at(slot)
         self.generation += 1
         dsp_remove(&self.table, slot)
@@ -132,16 +132,16 @@ cdef class QueueTable:
         self.count -= 1
 
     def name(self, int32_t slot) -> tuple[bytes, int]:
-        """(topic, queue id)."""
+        """Topic and queue id of the slot."""
         cdef dsp_slot *at = self.at(slot)
         return self.names[slot], at.queue_id
 
     def attach(
         self, int32_t slot, Region region, int64_t first_queue_offset, int64_t limit
     ) -> None:
-        """Where the next units go; None detaches (the file was closed).
+        """Set the region for the next units; None detaches the region (the file was closed).
 
-        The region's buffer stays exported until another one is attached.
+        The region's buffer stays exported until another region or None is attached.
         """
         cdef dsp_slot *at = self.at(slot)
         if region is None:
@@ -160,19 +160,19 @@ cdef class QueueTable:
         return self.at(slot).plain
 
     def open_slot(self, int32_t slot) -> None:
-        """Messages that waited may go into the queue; see the stub."""
+        """Allow native appends of waiting messages to the queue: its topic has the queue."""
         self.at(slot).opened = self.table.opened
 
     def close_slots(self) -> None:
-        """Undo all `open_slot`."""
+        """Undo all `open_slot` calls, because topics have changed."""
         self.table.opened = self.table.opened % <uint32_t>0xFFFFFFFF + 1
 
     def changed(self) -> None:
-        """Queues begin elsewhere now: remembered positions are void."""
+        """Invalidate remembered positions, because first offsets of queues have changed."""
         self.generation += 1
 
     def max_offset(self, int32_t slot) -> int:
-        """Units dispatched: the queue offset of the next unit."""
+        """Queue offset of the next unit."""
         return self.at(slot).max_offset
 
     def max_log_offset(self, int32_t slot) -> int:
@@ -180,7 +180,7 @@ cdef class QueueTable:
         return self.at(slot).max_log_offset
 
     def set_progress(self, int32_t slot, int64_t max_offset, int64_t max_log_offset) -> None:
-        """Set both counters, as recovery and truncation find them."""
+        """Set `max_offset` and `max_log_offset` after a recovery or truncation."""
         cdef dsp_slot *at = self.at(slot)
         self.generation += 1
         at.max_offset = max_offset
@@ -195,7 +195,7 @@ cdef class QueueTable:
                 store_timestamp_ms)
 
     def stored_ms(self, int32_t slot, int64_t queue_offset) -> tuple[int, bool]:
-        """(when a message was stored, whether that is known)."""
+        """Store time of a message in ms, and whether it is accurate."""
         cdef dsp_slot *at = self.at(slot)
         cdef int known = 0
         cdef int64_t found_ms = qm_find(&at.times, self.table.marks + <size_t>slot * QM_MARKS,
@@ -203,18 +203,19 @@ cdef class QueueTable:
         return found_ms, bool(known)
 
     def next_offset(self, int32_t slot) -> int:
-        """The queue offset the next append gets (RocketMQ: topicQueueTable).
+        """Queue offset of the next append (RocketMQ: topicQueueTable).
 
-        Dispatch raises it to max_offset, so that it follows on a replica.
+        Dispatch raises it to `max_offset` if it is lower, so that it advances on a replica.
         """
         return self.at(slot).next_offset
 
     def set_next_offset(self, int32_t slot, int64_t queue_offset) -> None:
-        """Set it, after an append or a truncation."""
+        """Set `next_offset` after an append or a truncation."""
         self.at(slot).next_offset = queue_offset
 
     def set_delay_levels(self, list delays_ms not None) -> None:
-        """For SCHEDULE_TOPIC_XXXX the tags code is the delivery time (store.md 6.3)."""
+        """Set the delays in ms of levels 1, 2 and so on: dispatch computes from them the tags codes
+        of SCHEDULE_TOPIC_XXXX, delivery times (store.md 6.3)."""
         cdef tuple fixed = tuple(delays_ms)
         self.alone()
         if len(fixed) > MAX_DELAY_LEVELS:
@@ -225,12 +226,12 @@ cdef class QueueTable:
         self.table.delay_count = <size_t>len(fixed)
 
     def set_index(self, IndexFile index) -> None:
-        """The index file that keys go to; None: no index is kept."""
+        """Set the index file for keys; None: keys are not indexed."""
         self.alone()
         self.index = index
         if index is None:
             self.ready = False
-            # The next record indexed may be another one at the log offset of the last.
+            # After a truncation the next indexed record may have the log offset of the last one.
             self.table.last_log_offset = -1
 
     def dispatch(
@@ -239,7 +240,7 @@ cdef class QueueTable:
     ) -> Stop:
         """Dispatch the records of log[position:end); log offset = log_base + position.
 
-        queues=False does the index alone: for a record whose units the caller wrote (SPECIAL).
+        queues=False puts only keys: of a record whose units the caller wrote (SPECIAL).
         """
         cdef const uint8_t *memory
         cdef dsp_stop stop
@@ -274,7 +275,7 @@ cdef class QueueTable:
     def count_on(
         self, Region log not None, int64_t log_base, Py_ssize_t position, Py_ssize_t end
     ) -> Stop:
-        """Raise `next_offset` behind the records of log[position:end), and nothing else."""
+        """Raise `next_offset` above the queue offsets of the records of log[position:end)."""
         cdef const uint8_t *memory
         cdef dsp_stop stop
         cdef Stop result = Stop.__new__(Stop)

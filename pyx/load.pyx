@@ -20,7 +20,7 @@ WINDOW_MAX = LOAD_WINDOW_MAX
 IN_SEND = 256 * 1024    # many times the answers of a window
 IN_PULL = 8 << 20       # a message of 4 MiB, a broker's largest, and its frame
 OUT_MIN = 64 * 1024     # with a smaller buffer a window would go out in pieces
-OUT_MAX = 4 << 20       # a larger window goes out in pieces: a socket takes no more at once
+OUT_MAX = 4 << 20       # a larger window goes out in pieces: a socket accepts at most this at once
 
 
 cdef class Load:

@@ -34,7 +34,7 @@ def texts(offsets: memoryview | None, data: memoryview | None) -> list[bytes]:
 
 
 def values(batch: Batch, name: str) -> list[Any]:
-    """The values of one column."""
+    """The values of a column."""
     kind = KINDS[name]
     validity, *parts = batch.column(name)
     found: list[Any]

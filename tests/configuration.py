@@ -40,25 +40,23 @@ TABLES: Final = {
     "TLS": (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).values(),
 }
 BEFORE: Final = {
-    "Broker": "What a broker serves, and how. The keys of its store and of replication stand in the"
-    " same file.",
+    "Broker": "Services of a broker. Its file has the keys of the store and of replication, too.",
     "Store": "The files of a broker, how often they are synced, and how long they are kept.",
     "Replication": "Which broker of a group is the master, and how many copies a message has"
-    " before it is acknowledged. [replication.md](internals/replication.md) says how it works.",
-    "Name server": "Where clients find brokers.",
-    "Controller": "Which broker is elected."
-    " [controllers.md](internals/controllers.md) says how it works.",
+    " before it is acknowledged. [replication.md](internals/replication.md) describes it.",
+    "Name server": "Routes of clients to brokers.",
+    "Controller": "Election of masters. [controllers.md](internals/controllers.md) describes it.",
     "Proxy": "gRPC for a whole cluster. RocketMQ's rmq-proxy.json is read, too; its `tlsCertPath`,"
     " `tlsKeyPath`, `tlsKeyPassword` and `tlsTestModeEnable` are other names of keys of TLS."
     " A proxy has no port for administrators: it reads its file again every"
     " fetchNamesrvAddrInterval, for the keys that can change while it runs, unless name servers"
     " were given by `-n`."
-    " [grpc.md](internals/grpc.md#a-proxy) says how it works.",
+    " [grpc.md](internals/grpc.md#a-proxy) describes it.",
     "Container": "Several brokers in one process. Each has a file of its own with the keys above."
-    " [OPERATIONS.md](OPERATIONS.md) says how it is used.",
-    "TLS": "Of brokers, controllers and proxies; name servers and containers have those of the"
-    " server. RocketMQ takes them from system properties or `tls.config.file`. No answer shows the"
-    " password.",
+    " [OPERATIONS.md](OPERATIONS.md) describes its use.",
+    "TLS": "Keys of brokers, controllers and proxies; name servers and containers have only the"
+    " server's keys. RocketMQ reads them from system properties or `tls.config.file`. No answer"
+    " shows the password.",
 }
 INTRO: Final = """\
 # Configuration
@@ -69,9 +67,9 @@ files: `key=value` lines. This page lists each key that does something here. It 
 `getBrokerConfig` and the parts of a node use, too; do not edit it.
 
 A value that a key cannot have is an error, and the node does not start. A key that no RocketMQ has
-is named in a warning, and so is one that [does nothing here](#keys-without-effect) where its value
-asks for something that is not done. A key whose promise cannot be kept is
-[refused](#keys-that-are-refused).
+is named in a warning, and so is a key [without effect](#keys-without-effect) if its value differs
+from RocketMQ's default. A key is [refused](#keys-that-are-refused) if ignoring its value would do
+harm.
 
 Live keys change while the node runs, by mqadmin's `updateBrokerConfig` and its like. The others are
 read at the start, and a request that changes one is refused. Milliseconds, seconds, hours and

@@ -2,8 +2,8 @@
 
 Owns the units that a worker is given whole and the order of their beginnings; it must never decide
 whether a test runs. xdist's own groups (`--dist loadgroup`) rest on names of tests that pytest 9.2
-does not let it change: without this each of two workers started a Spark of its own, and the last
-minutes of a run were those of one long test.
+does not let it change: without this each of two workers started a Spark of its own, and a
+single long test took the last minutes of a run.
 """
 
 from collections.abc import Sequence

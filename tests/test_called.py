@@ -2,7 +2,7 @@
 tests.
 
 A name counts as called where any module of the rooms, of the native sources or of the benchmarks
-reads it, so this finds no function that shares its name with one that is called.
+reads it, so this does not find an unused function with the name of a called function.
 """
 
 import ast

@@ -77,7 +77,7 @@ def known_ids() -> frozenset[str]:
 
 @cache
 def headings(path: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """(numbers of sections, anchors as GitHub makes them) of one page."""
+    """(numbers of sections, anchors as GitHub makes them) of a page."""
     numbers, anchors = set(), set()
     for _, number, title in HEADING.findall(FENCE.sub("", path.read_text())):
         if number:
@@ -296,7 +296,7 @@ def test_each_refused_key_is_documented() -> None:
 
 
 def test_make_alone_prints_every_target() -> None:
-    # These tests are run by make, and a make inside another one prints its folder.
+    # make runs these tests, and a make inside another make prints its folder.
     alone = ["make", "--no-print-directory"]
     made = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Consistent names: those of public classes, and those of the loggers of modules."""
+"""Consistent names of public classes, and of the loggers of modules."""
 
 import ast
 from collections import defaultdict

@@ -205,7 +205,7 @@ def test_every_module_has_its_docstring() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    """Each module of the rooms is imported by another one (entry points apart)."""
+    """Each module of the rooms is imported by another module (entry points apart)."""
     entries = {"turbopump.cli.__main__", "turbopump.testing", "turbopump.__main__"}
     entries.add("turbopump.pyx.traffic")  # tests read the native entries through it
     # Replication: node.py starts the service in the next step.

@@ -65,7 +65,7 @@ def refused(text: str) -> list[str]:
 
 
 def sources() -> Iterator[Path]:
-    """Source files of the rooms, not through the links under src/turbopump, nor what was built."""
+    """Source files of the rooms, not through the links under src/turbopump, without built files."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
             within = path.relative_to(ROOT)
@@ -79,7 +79,7 @@ def sources() -> Iterator[Path]:
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of each comment, docstring and other string of Python or Cython.
 
-    Names are not prose: of code, between the braces of an f-string, and strings of one word.
+    Names are not prose: of code, between the braces of an f-string, and strings without blanks.
     """
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.STRING and " " not in token.string:
@@ -91,7 +91,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def prose_in_braces(source: str) -> Iterator[tuple[int, str]]:
-    """As `prose`, of C, Go or Java."""
+    """Same as `prose`, for C, Go or Java."""
     for match in re.finditer(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', source, re.DOTALL):
         yield source.count("\n", 0, match.start()) + 1, match[0]
 

@@ -1,5 +1,5 @@
-"""What net.wire reads from traffic requests and the handlers from properties, and that pyx.traffic
-reads the same."""
+"""Model of traffic requests: net.wire and the handlers read the same from requests and properties
+as pyx.traffic."""
 
 import dataclasses
 from typing import Any
@@ -109,8 +109,8 @@ def check(frame: bytes) -> int:
 
 
 def check_properties(text: bytes) -> bool:
-    """Whether a send's properties (UTF-8) are plain; asserts that the handlers would store them as
-    they are, and that what was found is what they find."""
+    """Whether a send's properties (UTF-8) are plain; asserts that the handlers would store them
+    unchanged and find the same values."""
     plain, found = traffic.scan_properties(text)
     decoded = decode_properties(text)
     canonical = encode_properties(decoded) == text + b"\x02" * found["unended"]

@@ -1,4 +1,4 @@
-"""What a store does by disk threads, waited for: by these, tests prepare a log."""
+"""Calls that wait for a store's work on disk threads, with which tests prepare a log."""
 
 from turbopump.broker.scheduled.waiting import WaitingMessages
 from turbopump.engine.log.epochs import Epochs

@@ -9,7 +9,7 @@ from typing import Protocol
 
 OURS, THEIRS, BOUND = "turbopump", "rocketmq", "bound"
 BESIDE = "beside"
-"""Another tree of ours, under the same load."""
+"""Name of a second tree of Turbopump that runs under the same load."""
 
 
 class Medians(Protocol):

@@ -264,7 +264,7 @@ class Assignments:
             if self._is_by_client(mode) and group is not None:
                 kind = self._kind_of(query.topic, mode)
                 return self._alone(query, route, group, kind)
-            return _now(_nothing(f"{who.broker_name} coordinates: {reason}", who))
+            return _now(_nothing(f"coordinator {who.broker_name}: {reason}", who))
         if answer.fields.get(WANTS_KEPT) and may_repeat:
             kept = self.kept.get(query.group, query.topic)
             if kept is not None:
@@ -279,7 +279,7 @@ class Assignments:
                 if row.generation <= TRUSTED_GENERATION:
                     self.kept.adopt({row.name: row})
             except BadBody as error:
-                return _now(_nothing(f"{who.broker_name} coordinates: {error}", who))
+                return _now(_nothing(f"coordinator {who.broker_name}: {error}", who))
             body = dump(members)
         return _now(AssignmentAnswer(body))
 
@@ -292,7 +292,7 @@ class Assignments:
         chosen = mode.strategy or self._config.rebalance_strategy
         named = query.strategy or AVG
         if not chosen and (not is_strategy(named) or (named == CONFIG and not mode.fixed)):
-            return _now(_nothing(f"there is no strategy {named} here"))
+            return _now(_nothing(f"unknown strategy {named}"))
         entry = self._topics.get(group, query.topic, held)
         self._generations[query.group] = group.generation
         entry.strategy = chosen or _named_by_members(entry, query.client_id, named)
@@ -304,7 +304,7 @@ class Assignments:
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
     ) -> Later[AssignmentAnswer]:
         if entry.error or not self._topics.is_ready(entry):
-            return _now(_nothing(entry.error or "the assignment is under way"))
+            return _now(_nothing(entry.error or "the assignment is being computed"))
         if pops:
             number = mode.pop_share_queue_num
             number = self._config.default_pop_share_queue_num if number is None else number
@@ -340,7 +340,11 @@ class Assignments:
         self._generations[query.group] = group.generation
         strategy = query.strategy or AVG
         if strategy == STICKY:
-            return _now(_nothing("STICKY needs the mode BROKER: it begins with what members had"))
+            return _now(
+                _nothing(
+                    "STICKY needs rebalanceMode=BROKER: it starts from the members' former shares"
+                )
+            )
         basis = group.generation, route.version, strategy
         known, shares = self._alike.get(key, (None, {}))
         if known == basis:

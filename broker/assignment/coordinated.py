@@ -137,7 +137,7 @@ class CoordinatedTopics:
             return done
 
         def take(result: T | OSError) -> None:
-            assert not isinstance(result, OSError), "an allocation touches no file"
+            assert not isinstance(result, OSError), "an allocation reads and writes no file"
             done.resolve(result)
 
         self._elsewhere(work).then(take)
@@ -272,7 +272,7 @@ class CoordinatedTopics:
 
     def _exclusively(self, entry: CoordinatedTopic, work: Callable[[], T], weight: int) -> Later[T]:
         """Run work on `settling`; other work on it waits."""
-        assert entry.busy is None, "the entry is another thread's"
+        assert entry.busy is None, "another thread works on the entry"
         entry.busy = busy = Later[None]()
         result: Later[T] = Later()
 

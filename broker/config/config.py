@@ -67,7 +67,7 @@ class BrokerConfig(NodeConfig):
         "brokerName",
         NAME,
         "broker-a",
-        "The name of the group of brokers that this one is of.",
+        "Name of the broker's group, shared by a master and its replicas.",
         rocketmq="the name of the machine",
     )
     broker_cluster_name: str = key(
@@ -77,7 +77,7 @@ class BrokerConfig(NodeConfig):
         "brokerId",
         between(NO_ID_YET, INT64_MAX),
         0,
-        "0: the master, 1 or more: a replica; -1 where controllers give ids.",
+        "0: a master; 1 or more: a replica; -1: controllers assign the id.",
     )
     broker_ip1: str = key(
         "brokerIP1",
@@ -91,34 +91,34 @@ class BrokerConfig(NodeConfig):
         "listenPort",
         PORT,
         10911,
-        "Where clients connect; 0: a free port.",
+        "Port for clients; 0: a free port.",
     )
     grpc_server_port: int = key(
         "grpcServerPort",
         between(NO_GRPC, 65_535),
         NO_GRPC,
-        "Where gRPC is served besides listenPort; 0: a free port, -1: nowhere.",
+        "Port for gRPC besides listenPort; 0: a free port; -1: no such port.",
         rocketmq=OURS,
     )
     grpc_at_listen_port: bool = key(
         "enableRemotingLocalProxyGrpc",
         BOOLEAN,
         True,
-        "Serve gRPC at listenPort, too: by a connection's first bytes.",
+        "Serve gRPC at listenPort, too: a connection's first bytes show its protocol.",
         rocketmq=OURS,
     )
     vip_port_enable: bool = key(
         "vipPortEnable",
         BOOLEAN,
         True,
-        "Listen at the port two below, too, which old clients use.",
+        "Listen at listenPort - 2, too, which old clients use.",
         rocketmq=OURS,
     )
     namesrv_addr: list[str] = key(
         "namesrvAddr",
         NAME_SERVERS,
         [],
-        "Where the name servers are.",
+        "Addresses of the name servers.",
         live=True,
         in_force="name_servers",
     )
@@ -126,57 +126,66 @@ class BrokerConfig(NodeConfig):
         "fetchNameSrvAddrByDnsLookup",
         BOOLEAN,
         False,
-        "Whether names in namesrvAddr mean all hosts that DNS has for them, looked up again and"
-        " again.",
+        "Whether a name in namesrvAddr stands for all its addresses in DNS, looked up repeatedly.",
         live=True,
     )
     fetch_namesrv_addr_interval_ms: int = key(
         "fetchNamesrvAddrInterval",
         COUNT,
         10_000,
-        "Milliseconds between two of these look-ups.",
+        "Milliseconds between two look-ups of namesrvAddr in DNS.",
         live=True,
     )
     broker_permission: int = key(
         "brokerPermission",
         between(0, 15),
         PERM_READ | PERM_WRITE,
-        "What clients may do: 4 read, 2 write, 6 both.",
+        "Permissions of clients: 4 read, 2 write, 6 both.",
         live=True,
     )
     default_topic_queue_nums: int = key(
         "defaultTopicQueueNums",
         QUEUES,
         8,
-        "Queues of the topic that sends create others from; those have no more.",
+        "Queues of TBW102, and maximum queues of a topic that a send creates from it.",
     )
     auto_create_topic_enable: bool = key(
-        "autoCreateTopicEnable", BOOLEAN, True, "Whether a send creates its topic.", live=True
+        "autoCreateTopicEnable",
+        BOOLEAN,
+        True,
+        "Whether a send to an unknown topic creates it.",
+        live=True,
     )
     auto_create_subscription_group: bool = key(
         "autoCreateSubscriptionGroup",
         BOOLEAN,
         True,
-        "Whether a consumer creates its group.",
+        "Whether a consumer of an unknown group creates it.",
         live=True,
     )
     cluster_topic_enable: bool = key(
         "clusterTopicEnable",
         BOOLEAN,
         True,
-        "Whether topics may be created by the one with the cluster's name.",
+        "Whether sends may create topics from the topic with the cluster's name.",
     )
     broker_topic_enable: bool = key(
         "brokerTopicEnable",
         BOOLEAN,
         True,
-        "Whether topics may be created by the one with the broker's name.",
+        "Whether sends may create topics from the topic with the broker's name.",
     )
     trace_topic_enable: bool = key(
-        "traceTopicEnable", BOOLEAN, False, "Whether there is a topic for traces of clients."
+        "traceTopicEnable",
+        BOOLEAN,
+        False,
+        "Whether the broker creates the topic for client traces at its start.",
     )
     msg_trace_topic_name: str = key(
-        "msgTraceTopicName", NAME, "RMQ_SYS_TRACE_TOPIC", "The name of that topic."
+        "msgTraceTopicName",
+        NAME,
+        "RMQ_SYS_TRACE_TOPIC",
+        "Topic for client traces (traceTopicEnable).",
     )
     enable_property_filter: bool = key(
         "enablePropertyFilter",
@@ -190,46 +199,46 @@ class BrokerConfig(NodeConfig):
         "enableCalcFilterBitMap",
         BOOLEAN,
         False,
-        "Whether queue extensions get bit maps of the filters that match.",
+        "Whether queue extensions record in a bit map which groups' filters match.",
         live=True,
     )
     max_error_rate_of_bloom_filter: int = key(
         "maxErrorRateOfBloomFilter",
         between(1, 99),
         20,
-        "Percent of such bits that may be wrong.",
+        "Percent of the groups that such a bit map may show as matching by mistake.",
     )
     expect_consumer_num_use_filter: int = key(
         "expectConsumerNumUseFilter",
         between(1, 10_000),
         32,
-        "Groups that such bit maps are made for.",
+        "Expected number of groups with filters, for which such bit maps are made.",
     )
     filter_data_clean_time_span_ms: int = key(
         "filterDataCleanTimeSpan",
         between(0, INT64_MAX),
         86_400_000,
-        "How long the filter of a group is kept that does not use it.",
+        "Milliseconds that an unused filter of a group is kept.",
         live=True,
     )
     revive_queue_num: int = key(
         "reviveQueueNum",
         QUEUES,
         8,
-        "Queues of the topic in which acknowledgements of pops are kept.",
+        "Queues of the topic that stores the check points and acknowledgements of pops.",
     )
     long_polling_enable: bool = key(
         "longPollingEnable",
         BOOLEAN,
         True,
-        "Whether a pull waits for messages as long as it asks for.",
+        "Whether a pull without messages waits for the time that it requests.",
         live=True,
     )
     short_polling_time_ms: int = key(
         "shortPollingTimeMills",
         ANY,
         1_000,
-        "Milliseconds that a pull waits without longPollingEnable.",
+        "Milliseconds that such a pull waits if longPollingEnable is false.",
         live=True,
     )
     lite_pull_message_enable: bool = key(
@@ -239,42 +248,42 @@ class BrokerConfig(NodeConfig):
         "useServerSideResetOffset",
         BOOLEAN,
         True,
-        "Whether a reset of a group's offsets is kept here, and holds without its consumers.",
+        "Whether the broker applies resets of offsets itself, also for a group without consumers.",
         live=True,
     )
     notify_consumer_ids_changed_enable: bool = key(
         "notifyConsumerIdsChangedEnable",
         BOOLEAN,
         True,
-        "Whether consumers are notified when one of their group comes or goes.",
+        "Whether consumers are notified when members join or leave their group.",
         live=True,
     )
     server_load_balancer_enable: bool = key(
         "serverLoadBalancerEnable",
         BOOLEAN,
         True,
-        "Whether a consumer that asks gets its share of the queues, or all of them.",
+        "Whether a consumer that queries its assignment gets a share; false: all queues.",
         live=True,
     )
     default_message_request_mode: str = key(
         "defaultMessageRequestMode",
         REQUEST_MODE,
         "PULL",
-        "How groups get messages of which setConsumeMode said nothing.",
+        "How groups consume that have no mode from setConsumeMode.",
         live=True,
     )
     default_pop_share_queue_num: int = key(
         "defaultPopShareQueueNum",
         between(-INT32_MAX - 1, INT32_MAX),
         -1,
-        "Members behind it from which a popping one takes queues besides its own; 0 or less: all.",
+        "In mode POP: number of next members whose queues a member pops, too; 0 or less: all.",
         live=True,
     )
     rebalance_mode: str = key(
         "rebalanceMode",
         REBALANCE_MODE,
         "BROKER",
-        "Who shares out the queues of consumers that ask: one broker, or each as if by itself.",
+        "BROKER: one broker computes a topic's assignment for a group; CLIENT: every broker does.",
         live=True,
         rocketmq=OURS,
     )
@@ -282,7 +291,7 @@ class BrokerConfig(NodeConfig):
         "rebalanceStrategy",
         STRATEGY,
         "",
-        "By which strategy, as STICKY; empty: the one that consumers name.",
+        "Strategy of assignment, such as STICKY; empty: the consumers' own.",
         live=True,
         rocketmq=OURS,
     )
@@ -290,7 +299,7 @@ class BrokerConfig(NodeConfig):
         "rebalanceHandoverTime",
         between(0, 600_000),
         1_500,
-        "For how long (ms) a queue waits for its former owner before the next one gets it.",
+        "Maximum milliseconds that a queue waits for its former owner to give it up.",
         live=True,
         rocketmq=OURS,
     )
@@ -298,7 +307,8 @@ class BrokerConfig(NodeConfig):
         "rebalanceHistorySize",
         between(0, 2**40),
         64 << 20,
-        "Bytes of the histories of assignments in the store's folder rebalance; 0: none.",
+        "Maximum bytes of the assignment histories in the store's folder rebalance; 0: no"
+        " histories.",
         live=True,
         rocketmq=OURS,
     )
@@ -306,7 +316,7 @@ class BrokerConfig(NodeConfig):
         "machineRooms",
         ROOMS,
         MachineRooms(),
-        "Which clients and brokers are in which room, by prefixes of their names.",
+        "Machine rooms of clients and brokers, by prefixes of their names.",
         live=True,
         rocketmq=OURS,
     )
@@ -314,19 +324,19 @@ class BrokerConfig(NodeConfig):
         "validateSystemTopicWhenUpdateTopic",
         BOOLEAN,
         True,
-        "Whether a change of a topic of the system is refused.",
+        "Whether changes of system topics are refused.",
         live=True,
     )
     enable_single_topic_register: bool = key(
         "enableSingleTopicRegister",
         BOOLEAN,
         True,
-        "Whether one changed topic is registered alone, not with all others.",
+        "Whether a changed topic is registered alone; false: with all other topics.",
         rocketmq="false",
         live=True,
     )
     region_id: str = key(
-        "regionId", NAME, "DefaultRegion", "The region that answers and messages name.", live=True
+        "regionId", NAME, "DefaultRegion", "The region in responses and messages.", live=True
     )
     trace_on: bool = key(
         "traceOn", BOOLEAN, True, "Whether clients are asked to trace their messages.", live=True
@@ -335,7 +345,7 @@ class BrokerConfig(NodeConfig):
         "startAcceptSendRequestTimeStamp",
         between(0, INT64_MAX),
         0,
-        "Milliseconds since 1970 before which sends are refused.",
+        "Time before which sends are refused, in milliseconds since 1970.",
         live=True,
     )
     message_delay_level: str = key(
@@ -345,15 +355,14 @@ class BrokerConfig(NodeConfig):
         "registerNameServerPeriod",
         ANY,
         30_000,
-        "Milliseconds between two registrations with the name servers; at least 10000 and at"
-        " most 60000 count.",
+        "Milliseconds between two registrations with the name servers; limited to 10000 to 60000.",
         live=True,
     )
     register_broker_timeout_ms: int = key(
         "registerBrokerTimeoutMills",
         COUNT,
         24_000,
-        "Milliseconds that a name server has to answer one.",
+        "Milliseconds that a name server has to answer a registration.",
         live=True,
     )
     flush_consumer_offset_interval_ms: int = key(
@@ -367,54 +376,57 @@ class BrokerConfig(NodeConfig):
         "consumerOffsetUpdateVersionStep",
         COUNT,
         500,
-        "Commits of offsets after which their version is counted up.",
+        "Number of offset commits after which the version of the offsets increases.",
     )
     flush_delay_offset_interval_ms: int = key(
         "flushDelayOffsetInterval",
         COUNT,
         10_000,
-        "Milliseconds between two writes of how far delayed messages were delivered.",
+        "Milliseconds between two writes of the progress of delay levels.",
         live=True,
     )
     delay_offset_update_version_step: int = key(
         "delayOffsetUpdateVersionStep",
         COUNT,
         200,
-        "Deliveries after which the version of that is counted up.",
+        "Number of deliveries after which the version of that progress increases.",
     )
     timer_wheel_enable: bool = key(
-        "timerWheelEnable", BOOLEAN, True, "Whether messages may ask for delivery at a time."
+        "timerWheelEnable",
+        BOOLEAN,
+        True,
+        "Whether timers, messages with a delivery time, are accepted.",
     )
     timer_max_delay_sec: int = key(
         "timerMaxDelaySec",
         COUNT,
         3 * 24 * 3600,
-        "Seconds from now at which that may be, at most.",
+        "Maximum delay of a timer, in seconds.",
         live=True,
     )
     timer_congest_num_each_slot: int = key(
         "timerCongestNumEachSlot",
         COUNT,
         INT32_MAX,
-        "Timers of a slot from which on more of them are refused; at twice as many all.",
+        "Timers per slot above which some are refused; above twice this number all are.",
         live=True,
     )
     timer_flush_interval_ms: int = key(
         "timerFlushIntervalMs",
         COUNT,
         1_000,
-        "Milliseconds between two writes of how far timers were delivered.",
+        "Milliseconds between two writes of the progress of timers.",
         live=True,
     )
     timer_stop_enqueue: bool = key(
         "timerStopEnqueue",
         BOOLEAN,
         False,
-        "Leave timers in their queue, and deliver only those that are in the wheel.",
+        "Leave new timers in their queue; timers in the wheel are still delivered.",
         live=True,
     )
     timer_stop_dequeue: bool = key(
-        "timerStopDequeue", BOOLEAN, False, "Deliver no timers for now.", live=True
+        "timerStopDequeue", BOOLEAN, False, "Deliver no timers while this is true.", live=True
     )
     recall_message_enable: bool = key(
         "recallMessageEnable", BOOLEAN, False, "Whether producers may recall timers.", live=True
@@ -423,14 +435,14 @@ class BrokerConfig(NodeConfig):
         "appendTopicForTimerDeleteKey",
         BOOLEAN,
         False,
-        "Whether a recall that is stored names its message by topic and key.",
+        "Whether a stored recall names its timer by topic and key; false: by key alone.",
         live=True,
     )
     allow_recall_when_broker_not_writeable: bool = key(
         "allowRecallWhenBrokerNotWriteable",
         BOOLEAN,
         True,
-        "Whether they may without the permission to write.",
+        "Whether recalls are accepted while brokerPermission does not allow writing.",
         live=True,
     )
     reject_transaction_message: bool = key(
@@ -444,28 +456,28 @@ class BrokerConfig(NodeConfig):
         "transactionTimeOut",
         between(0, INT64_MAX),
         6_000,
-        "Milliseconds after which the producer of a half message is asked how it ends.",
+        "Milliseconds after which the broker asks the producer of a half message for its outcome.",
         live=True,
     )
     transaction_check_max: int = key(
         "transactionCheckMax",
         ANY,
         15,
-        "How often it is asked before the half message is given up.",
+        "Number of such requests after which a half message is given up.",
         live=True,
     )
     transaction_check_interval_ms: int = key(
         "transactionCheckInterval",
         between(1, INT64_MAX),
         30_000,
-        "Milliseconds between two looks at the half messages.",
+        "Milliseconds between two checks of the half messages.",
         live=True,
     )
     transaction_op_msg_max_size: int = key(
         "transactionOpMsgMaxSize",
         between(20, 1 << 20),
         4_096,
-        "Bytes of a message that says which half messages are done with.",
+        "Maximum bytes of an op message, a list of finished half messages.",
         live=True,
     )
     transaction_metric_flush_interval_ms: int = key(
@@ -479,14 +491,14 @@ class BrokerConfig(NodeConfig):
         "channelExpiredTimeout",
         COUNT,
         120_000,
-        "Milliseconds without a heartbeat after which a client is forgotten.",
+        "Milliseconds without a heartbeat after which a client is removed.",
         live=True,
     )
     subscription_expired_timeout_ms: int = key(
         "subscriptionExpiredTimeout",
         COUNT,
         600_000,
-        "Milliseconds after which a subscription is forgotten that came with a pull.",
+        "Milliseconds without a pull after which a pull's subscription is removed.",
         live=True,
     )
     server_channel_max_idle_seconds: int = key(
@@ -502,19 +514,19 @@ class BrokerConfig(NodeConfig):
         "Whether metrics are served for Prometheus.",
     )
     metrics_prom_exporter_port: int = key(
-        "metricsPromExporterPort", PORT, 5557, "The port at which they are."
+        "metricsPromExporterPort", PORT, 5557, "Port of the metrics."
     )
     metrics_prom_exporter_host: str = key(
         "metricsPromExporterHost",
         HOST,
         "",
-        "The address at which they are; empty: bindAddress (RocketMQ: brokerIP1).",
+        "Address of the metrics; empty: bindAddress (RocketMQ: brokerIP1).",
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",
         BOOLEAN,
         False,
-        "Whether consumers that are far behind are sent to a replica.",
+        "Whether consumers with a large lag are redirected to a replica.",
         live=True,
     )
     offset_check_in_slave: bool = key(

@@ -105,7 +105,7 @@ _OF_RELEASE: Final = """
     dispatchCqCacheNum int 4096
     dispatchCqThreads int 10
     dispatchFromSenderThread boolean false
-    duplicationEnable boolean false refused readers would see what is not confirmed
+    duplicationEnable boolean false refused readers would see unconfirmed messages
     enableAcceleratedRecovery boolean false
     enableAsyncReput boolean true
     enableAutoInSyncReplicas boolean false

@@ -17,7 +17,8 @@ class PopConfig:
         "enableRetryTopicV2",
         BOOLEAN,
         False,
-        "Whether what is not acknowledged goes to %RETRY%group+topic, not %RETRY%group_topic.",
+        "Whether messages without acknowledgement go to %RETRY%group+topic; false: to"
+        " %RETRY%group_topic.",
     )
     retrieve_from_v1: bool = key(
         "retrieveMessageFromPopRetryTopicV1",
@@ -29,5 +30,5 @@ class PopConfig:
         "popFromRetryProbability",
         between(0, 100),
         20,
-        "Of 100 pops, how many look into the retry topic first.",
+        "Percent of pops that read the retry topic first.",
     )

@@ -65,8 +65,8 @@ class ReplicationConfig:
         "brokerRole",
         choice(BrokerRole),
         BrokerRole.ASYNC_MASTER,
-        "Master or replica, and whether sends wait for replicas; says nothing where controllers"
-        " elect.",
+        "Master or replica, and whether sends wait for replicas; ignored if controllers"
+        " elect the master.",
     )
     broker_ip2: str = key(
         "brokerIP2",
@@ -79,36 +79,35 @@ class ReplicationConfig:
         "haListenPort",
         PORT,
         0,
-        "Where replicas connect; 0: the port behind listenPort, and an ASYNC_MASTER serves no"
-        " replicas.",
+        "Port for replicas; 0: listenPort + 1, and an ASYNC_MASTER serves no replicas.",
         rocketmq="10912",
     )
     ha_master_address: str = key(
         "haMasterAddress",
         ADDRESS,
         "",
-        "Where a replica finds its master; empty: what a name server says.",
+        "Address of a replica's master; empty: the address that a name server returns.",
         shows_empty=False,
     )
     ha_send_heartbeat_interval_ms: int = key(
         "haSendHeartbeatInterval",
         COUNT,
         HEARTBEAT_INTERVAL_MS,
-        "Milliseconds of silence after which a connection of replication is sent a heartbeat.",
+        "Milliseconds of silence after which a heartbeat is sent over a replication connection.",
         live=True,
     )
     ha_housekeeping_interval_ms: int = key(
         "haHousekeepingInterval",
         COUNT,
         HOUSEKEEPING_INTERVAL_MS,
-        "Milliseconds of silence after which such a connection is closed.",
+        "Milliseconds of silence after which a replication connection is closed.",
         live=True,
     )
     ha_transfer_batch_size: int = key(
         "haTransferBatchSize",
         between(1, BODY_MAX),
         TRANSFER_BATCH_SIZE,
-        "Bytes of the log in one frame to a replica.",
+        "Maximum bytes of the log in one frame to a replica.",
         live=True,
         rocketmq="32768",
     )
@@ -116,22 +115,22 @@ class ReplicationConfig:
         "haMaxGapNotInSync",
         COUNT,
         GAP_NOT_IN_SYNC,
-        "Bytes that a replica of a SYNC_MASTER may lack and still count as in sync.",
+        "Maximum bytes that a replica of a SYNC_MASTER may lack and still count as in sync.",
         live=True,
     )
     ha_max_time_slave_not_catchup_ms: int = key(
         "haMaxTimeSlaveNotCatchup",
         COUNT,
         NOT_CAUGHT_UP_MS,
-        "Milliseconds that a replica may lack something before it leaves the SyncStateSet.",
+        "Milliseconds that a replica may lack bytes of the log before it leaves the SyncStateSet.",
         live=True,
     )
     ha_max_time_sends_wait_ms: int = key(
         "haMaxTimeSendsWait",
         ANY,
         SENDS_WAIT_MS,
-        "Milliseconds that sends may wait for one member of the SyncStateSet before it leaves;"
-        " 0: no time of its own.",
+        "Milliseconds that sends may wait for one member of the SyncStateSet before it"
+        " leaves; 0: only haMaxTimeSlaveNotCatchup counts.",
         live=True,
         rocketmq=OURS,
     )
@@ -153,7 +152,7 @@ class ReplicationConfig:
         "minInSyncReplicas",
         COPIES,
         1,
-        "Members that the SyncStateSet needs for sends to be taken.",
+        "Minimum members of the SyncStateSet; with fewer members sends are refused.",
         live=True,
     )
     all_ack_in_sync_state_set: bool | None = key(
@@ -161,7 +160,7 @@ class ReplicationConfig:
         BOOLEAN,
         None,
         "Whether every member of the SyncStateSet must have a message before it is"
-        " acknowledged; unset: where there is such a set.",
+        " acknowledged; unset: true for groups that have such a set.",
         rocketmq="false",
         in_force="all_ack",
     )
@@ -169,34 +168,33 @@ class ReplicationConfig:
         "syncFromLastFile",
         BOOLEAN,
         False,
-        "Whether an empty replica copies the master's last file alone.",
+        "Whether an empty replica copies only the master's last log file.",
     )
     async_learner: bool = key(
         "asyncLearner",
         BOOLEAN,
         False,
-        "Whether this replica copies and never joins the SyncStateSet.",
+        "Whether this replica copies the log but never joins the SyncStateSet.",
     )
     ha_flow_control_enable: bool = key(
         "haFlowControlEnable",
         BOOLEAN,
         False,
-        "Bound what each replica is sent by maxHaTransferByteInSecond.",
+        "Limit the bytes per second to each replica by maxHaTransferByteInSecond.",
         live=True,
     )
     max_ha_transfer_byte_in_second: int = key(
         "maxHaTransferByteInSecond",
         between(1, 2**62),
         100 << 20,
-        "Bytes of the log a second to one replica, with haFlowControlEnable.",
+        "Maximum bytes of the log per second to one replica, with haFlowControlEnable.",
         live=True,
     )
     ha_group_file: str = key(
         "haGroupFile",
         TEXT,
         "",
-        "A file that says which broker of the group is the master: a group that switches"
-        " without controllers.",
+        "File that names the master of the group, for a change of master without controllers.",
         rocketmq=OURS,
         shows_empty=False,
     )
@@ -204,13 +202,13 @@ class ReplicationConfig:
         "enableControllerMode", BOOLEAN, False, "Whether controllers elect the master."
     )
     controller_addr: tuple[str, ...] = key(
-        "controllerAddr", CONTROLLERS, (), "Where the controllers are."
+        "controllerAddr", CONTROLLERS, (), "Addresses of the controllers."
     )
     store_path_broker_identity: str = key(
         "storePathBrokerIdentity",
         TEXT,
         "",
-        "The file of the id that the controllers gave; empty: brokerIdentity in the store's"
+        "File of the id that the controllers assigned; empty: brokerIdentity in the store's"
         " folder.",
         shows_empty=False,
     )
@@ -218,40 +216,41 @@ class ReplicationConfig:
         "controllerHeartBeatTimeoutMills",
         between(100, INT32_MAX),
         9_000,
-        "Milliseconds without a heartbeat after which controllers count this broker as gone; a"
-        " master's lease follows from it.",
+        "Milliseconds without a heartbeat after which controllers consider this broker dead;"
+        " a master's lease is derived from it.",
         rocketmq="10000",
     )
     broker_heartbeat_interval_ms: int = key(
         "brokerHeartbeatInterval",
         PERIOD,
         1_000,
-        "Milliseconds between two heartbeats to the controllers; three must fit into the timeout."
-        " With enableSlaveActingMaster: to the name servers.",
+        "Milliseconds between two heartbeats to the controllers, at most a third of their"
+        " timeout. With enableSlaveActingMaster: to the name servers, too.",
     )
     sync_broker_metadata_period_ms: int = key(
         "syncBrokerMetadataPeriod",
         PERIOD,
         5_000,
-        "Milliseconds between two requests to the controllers for the present master.",
+        "Milliseconds between two requests to the controllers for the current master.",
     )
     sync_controller_metadata_period_ms: int = key(
         "syncControllerMetadataPeriod",
         PERIOD,
         10_000,
-        "Milliseconds between two questions which controller leads.",
+        "Milliseconds between two requests for the leading controller.",
     )
     broker_election_priority: int = key(
         "brokerElectionPriority",
         ANY,
         INT32_MAX,
-        "Which of several brokers is elected; the lowest number goes first.",
+        "Priority in elections; the broker with the lowest number is preferred.",
     )
     check_sync_state_set_period_ms: int = key(
         "checkSyncStateSetPeriod",
         ANY,
         0,
-        "Milliseconds between two checks for members that left the SyncStateSet; 0: each tick.",
+        "Milliseconds between two checks for members to remove from the SyncStateSet; 0:"
+        " each tick.",
         live=True,
         rocketmq="5000",
     )
@@ -264,44 +263,45 @@ class ReplicationConfig:
         "enableSlaveActingMaster",
         BOOLEAN,
         False,
-        "Whether the replica with the lowest id serves consumers while its master is gone, and with"
-        " controllers none can be elected; for all brokers of a group.",
+        "Whether the replica with the lowest id serves consumers while the group has no"
+        " master (with controllers: while none can be elected). All brokers of a group must"
+        " have the same value.",
     )
     enable_remote_escape: bool = key(
         "enableRemoteEscape",
         BOOLEAN,
         False,
-        "With enableSlaveActingMaster: whether a replica that acts sends what is due to masters of"
-        " other groups: delay levels, timers, half messages, popped messages that were not"
-        " acknowledged; false: it waits for its master.",
+        "With enableSlaveActingMaster: whether an acting replica sends due messages to"
+        " masters of other groups: delayed messages, timers, half messages, and popped"
+        " messages without acknowledgement; false: they wait for its master.",
     )
     total_replicas: int = key(
         "totalReplicas",
         COPIES,
         1,
-        "With enableSlaveActingMaster: brokers of the group. A master that starts waits no longer"
-        " for others to appear once name servers know so many.",
+        "With enableSlaveActingMaster: number of brokers of the group. A starting master"
+        " stops waiting for others once name servers know this number.",
     )
     skip_pre_online: bool = key(
         "skipPreOnline",
         BOOLEAN,
         False,
-        "With enableSlaveActingMaster: whether a master serves at once, without asking its replicas"
-        " for what they know better.",
+        "With enableSlaveActingMaster: whether a starting master serves at once, without"
+        " first fetching newer offsets and progress from its replicas.",
     )
     sync_broker_member_group_period_ms: int = key(
         "syncBrokerMemberGroupPeriod",
         PERIOD,
         1_000,
-        "With enableSlaveActingMaster: milliseconds between two questions to the name servers who"
-        " is in the group.",
+        "With enableSlaveActingMaster: milliseconds between two requests to the name servers"
+        " for the members of the group.",
     )
     broker_not_active_timeout_ms: int = key(
         "brokerNotActiveTimeoutMillis",
         between(100, 300_000),
         10_000,
-        "With enableSlaveActingMaster: milliseconds without a heartbeat after which name servers"
-        " count this broker as gone.",
+        "With enableSlaveActingMaster: milliseconds without a heartbeat after which name"
+        " servers consider this broker dead.",
     )
     send_heartbeat_timeout_ms: int = key(
         "sendHeartbeatTimeoutMillis",
@@ -314,8 +314,9 @@ class ReplicationConfig:
         "lockInStrictMode",
         BOOLEAN,
         False,
-        "With enableSlaveActingMaster: whether a majority of totalReplicas has to give each queue"
-        " lock of an ordered consumer; false: the broker that is asked alone.",
+        "With enableSlaveActingMaster: whether each queue lock of an ordered consumer needs"
+        " a majority of totalReplicas; false: the broker that receives the request grants it"
+        " alone.",
     )
 
     @property
@@ -370,13 +371,20 @@ class ReplicationConfig:
             if wrong is not None:
                 return wrong
         elif self.enable_remote_escape:
-            return "enableRemoteEscape=true: enableSlaveActingMaster=true says which replicas send"
+            return (
+                "enableRemoteEscape=true: only replicas that act send, and without"
+                " enableSlaveActingMaster=true none acts"
+            )
         if self.is_elected:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:
             return "brokerId=-1: only a controller gives ids (enableControllerMode=true)"
         if self.switches:
-            return None if broker_id else "haGroupFile: brokerId is the one in the group, 1 or more"
+            return (
+                None
+                if broker_id
+                else "haGroupFile: brokerId must be this broker's id in that file, 1 or more"
+            )
         if self.is_slave and broker_id == 0:
             return "brokerRole=SLAVE: a replica's brokerId must be 1 or more, 0 is the master's"
         if not self.is_slave and broker_id != 0:
@@ -386,21 +394,22 @@ class ReplicationConfig:
             )
         if not self.is_slave and self.all_ack_in_sync_state_set:
             return (
-                "allAckInSyncStateSet=true: without a SyncStateSet there is no all,"
-                " inSyncReplicas says how many copies a plain master waits for"
+                "allAckInSyncStateSet=true: this master has no SyncStateSet; set"
+                " inSyncReplicas, the number of copies that its sends wait for"
             )
         if not self.is_slave and self.min_in_sync_replicas > 1:
             return (
-                f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nothing"
-                " counts it, inSyncReplicas says how many copies a plain master waits for"
+                f"minInSyncReplicas={self.min_in_sync_replicas}: this master has no"
+                " SyncStateSet; set inSyncReplicas, the number of copies that its sends wait"
+                " for"
             )
         return None
 
     def _contradiction_of_acting(self) -> str | None:
         if self.ha_group_file and not self.is_elected:
             return (
-                "enableSlaveActingMaster=true: where a group file names the master no replica acts"
-                " for it; without haGroupFile one does"
+                "enableSlaveActingMaster=true: no replica acts for a master that haGroupFile"
+                " names; remove one of the two keys"
             )
         if self.broker_heartbeat_interval_ms * 3 > self.broker_not_active_timeout_ms:
             return (
@@ -411,9 +420,9 @@ class ReplicationConfig:
 
     def _contradiction_of_elected(self) -> str | None:
         if self.ha_group_file:
-            return "enableControllerMode=true: controllers say who is master, not a haGroupFile"
+            return "enableControllerMode=true: controllers elect the master; remove haGroupFile"
         if not self.controller_addr:
-            return "enableControllerMode=true: controllerAddr says where the controllers are"
+            return "enableControllerMode=true: controllerAddr must name the controllers"
         if self.broker_heartbeat_interval_ms * 3 > self.controller_heart_beat_timeout_ms:
             return (
                 f"brokerHeartbeatInterval={self.broker_heartbeat_interval_ms}: a lease needs three"
@@ -429,7 +438,7 @@ class ReplicationConfig:
                 " broker gives locks alone"
             ]
         if self.lock_in_strict_mode and self.total_replicas == 1:
-            return ["lockInStrictMode=true does nothing in a group of one (totalReplicas=1)"]
+            return ["lockInStrictMode=true does nothing with totalReplicas=1"]
         if not self.waits and not self.is_slave and self.in_sync_replicas > 1:
             return [
                 f"inSyncReplicas={self.in_sync_replicas}: sends wait for replicas only with"

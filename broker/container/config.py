@@ -84,42 +84,42 @@ class ContainerConfig(NodeConfig):
 
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
     listen_port: int = key(
-        "listenPort", PORT, 10_811, "Where requests that add and remove brokers go; 0: a free port."
+        "listenPort", PORT, 10_811, "Port for requests that add and remove brokers; 0: a free port."
     )
     vip_port_enable: bool = key(
-        "vipPortEnable", BOOLEAN, True, "Listen at the port two below, too.", rocketmq=OURS
+        "vipPortEnable", BOOLEAN, True, "Listen at listenPort - 2, too.", rocketmq=OURS
     )
     broker_container_ip: str = key(
         "brokerContainerIP",
         TEXT,
         "",
-        "The host that is shown as the container's; empty: an address of the machine.",
+        "Host of the container's address; empty: an address of the machine.",
         rocketmq=OF_MACHINE,
     )
     namesrv_addr: list[str] = key(
         "namesrvAddr",
         NAME_SERVERS,
         [],
-        "Where the name servers of all its brokers are; empty: what the files of brokers say.",
+        "Addresses of the name servers of all its brokers; empty: each broker's file names them.",
         live=True,
     )
     fetch_namesrv_addr_by_dns_lookup: bool = key(
         "fetchNameSrvAddrByDnsLookup",
         BOOLEAN,
         False,
-        "Whether names in the container's namesrvAddr mean all hosts that DNS has for them; each"
-        " broker looks them up.",
+        "Whether a name in the container's namesrvAddr stands for all its addresses in DNS;"
+        " each broker looks them up.",
         live=True,
     )
     fetch_namesrv_addr_interval_ms: int = key(
         "fetchNamesrvAddrInterval",
         COUNT,
         10_000,
-        "Milliseconds between two of these look-ups.",
+        "Milliseconds between two such look-ups.",
         live=True,
     )
     broker_config_paths: list[str] = key(
-        "brokerConfigPaths", PATHS, [], "The files of the brokers that start with it."
+        "brokerConfigPaths", PATHS, [], "Files of the brokers that start with the container."
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",

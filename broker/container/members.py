@@ -119,7 +119,10 @@ class Members:
                 if met is not None and met.what == claim.what:
                     return f"{name}: {claim.what} is that of {other.name}"
                 if met is not None and not claim.port:
-                    return f"{name}: {claim.what} and {met.what} of {other.name} lie in one another"
+                    return (
+                        f"{name}: {claim.what} and {met.what} of {other.name}: one is"
+                        " inside the other"
+                    )
                 if met is not None:
                     return f"{name}: {claim.what} is that of {other.name}"
         return ""

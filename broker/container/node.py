@@ -189,7 +189,7 @@ class ContainerNode:
         finally:
             await self._server.stop()
             if self._disk is not None and not await self._disk.close_within(STOP_S):
-                logger.error("the disk that has the configuration files does not answer")
+                logger.error("the disk with the configuration files did not answer in time")
 
     def add(self, path: str) -> Later[BrokerOutcome]:
         """Start the broker of this file; resolves when it serves, or with the reason why it does
@@ -223,7 +223,7 @@ class ContainerNode:
                 later.resolve(BrokerOutcome(ResponseCode.SYSTEM_ERROR, "the container is stopped"))
                 raise
             except Exception as error:
-                logger.exception("a broker was neither added nor removed in order")
+                logger.exception("adding or removing a broker failed")
                 outcome = BrokerOutcome(ResponseCode.SYSTEM_ERROR, one_line(error))
             later.resolve(outcome)
 
@@ -241,7 +241,7 @@ class ContainerNode:
             logger.info("broker %s serves at %s", name, address)
             self._told(BrokerEvent("ready", name, address))
             return BrokerOutcome()
-        logger.error("the broker of %s is not added: %s", path, reason)
+        logger.error("the broker of %s was not added: %s", path, reason)
         self._told(BrokerEvent("failed", path, reason))
         return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
 
@@ -333,7 +333,7 @@ class ContainerNode:
         def ended(result: "tuple[T | None, Exception | None] | OSError") -> None:
             settle(done, (None, result) if isinstance(result, OSError) else result)
 
-        assert self._disk is not None, "it is asked while it runs"
+        assert self._disk is not None, "the container is running"
         self._reading.add(done)
         done.add_done_callback(self._reading.discard)
         self._disk.submit(guarded, ended)
@@ -355,7 +355,7 @@ class ContainerNode:
         if not self._config.path or not changed:
             saved.resolve(None)
             return saved
-        assert self._disk is not None, "it is asked while it runs"
+        assert self._disk is not None, "the container is running"
         work = partial(write_back, self._files, self._config.path, changed)
         self._disk.submit(work, saved.resolve)
         return saved

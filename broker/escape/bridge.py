@@ -165,7 +165,7 @@ class Escape:
         is missing."""
         asked: Later[Command | str] = Later()
         if self._questions >= MESSAGES_MAX:
-            asked.resolve("too many questions are on their way to other masters")
+            asked.resolve("too many requests to other masters are pending")
             return asked
         self._questions += 1
 
@@ -199,8 +199,12 @@ class Escape:
         if not masters and beside is not None:
             return beside
         if not masters:
-            unknown = "no name server has said yet" if masters is None else "no living master is"
-            self._wait(f"{unknown} where topic {topic} is, beside this group")
+            unknown = (
+                "no name server has returned a route yet"
+                if masters is None
+                else "no living master is known"
+            )
+            self._wait(f"{unknown} for topic {topic} outside this group")
             return None
         if key:
             return max(masters, key=lambda one: crc32(f"{one.name}\n{key}".encode()))
@@ -252,7 +256,9 @@ class Escape:
     def _wait(self, reason: str) -> None:
         reason = reason[:REASON_MAX]
         if not self.waits:
-            logger.warning("what is due cannot leave this replica for now: %s", reason)
+            logger.warning(
+                "due messages of this replica wait, no other master can take them: %s", reason
+            )
         self.waits = reason
 
 

@@ -118,7 +118,9 @@ class Follower:
             return
         if self._waiting:
             self._cut()
-            self._do(self.machine.on_closed("the master spoke first", now_ms), now_ms)
+            self._do(
+                self.machine.on_closed("the master sent bytes before the handshake", now_ms), now_ms
+            )
             return
         self.rate.add(len(data), now_ms)
         self._do(self.machine.on_bytes(data, now_ms), now_ms)
@@ -132,7 +134,7 @@ class Follower:
     def on_tick(self, now_ms: int) -> None:
         """Do periodic work; to be called several times a second."""
         if self.connection is not None and self._log.failed is not None:
-            logger.error("the master is left: %s", self._log.failed)
+            logger.error("left the master, because the log failed: %s", self._log.failed)
             self._cut()
             self._do(self.machine.on_closed(FAILED, now_ms), now_ms)
         self._now_ms = now_ms
@@ -151,7 +153,7 @@ class Follower:
         if connection != self.connection or self.machine.state is State.SHUTDOWN:
             return
         if error is not None:
-            logger.error("no master can be followed, the log is not ready: %s", error)
+            logger.error("this broker cannot follow a master, the log is not ready: %s", error)
             self._cut()
             self._do(self.machine.on_closed(str(error), self._now_ms), self._now_ms)
         elif self._waits_for_disk and self._log.flushed < self._log.end:
@@ -254,10 +256,12 @@ class Follower:
             case RecordEpochs(epochs):
                 return log.record(epochs)
             case Truncate(log_end):
-                logger.warning("the log is cut from %d to %d", log.end, log_end)
+                logger.warning("cutting the log from %d to %d", log.end, log_end)
                 return log.truncating(log_end, self._wall_ms())
             case Restart():
-                logger.warning("the log up to %d is given up and fetched anew", log.end)
+                logger.warning(
+                    "the log up to %d is removed and copied again from the master", log.end
+                )
                 return log.restarting()
             case Append(log_offset) if log.begins_at(log_offset):
                 return log.beginning(log_offset)
@@ -298,7 +302,7 @@ class Follower:
 
     def _failed(self, what: str, error: StoreError | OSError) -> deque[Action]:
         """Return the actions that replace all others after a failure."""
-        logger.error("replication stops, %s failed: %s", what, error)
+        logger.error("replication stops, because %s failed: %s", what, error)
         self._cut()
         machine, now_ms = self.machine, self._now_ms
         # A connection that was to be made meanwhile is dropped.
@@ -334,7 +338,7 @@ class Follower:
                     logger.info("the connection to the master is closed: %s", reason)
                 self._cut()
             case _:
-                raise AssertionError(f"{action} is nothing for a replica")
+                raise AssertionError(f"a replica has no action {action}")
 
     def _cut(self) -> None:
         connection = self._gone()

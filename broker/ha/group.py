@@ -46,13 +46,13 @@ def parse_group(text: bytes) -> GroupFile:
         group = GroupFile(found["epoch"], found["master"], brokers, members)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GroupFileError(
-            f"no epoch, master and brokers: {type(error).__name__} {error}"
+            f"epoch, master or brokers are missing or malformed: {type(error).__name__} {error}"
         ) from None
     numbers = [group.epoch, group.master, *brokers, *members]
     if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):
-        raise GroupFileError("epoch and broker ids are whole numbers from 1 on")
+        raise GroupFileError("epoch and broker ids must be whole numbers, 1 or more")
     if not all(isinstance(address, str) and ":" in address for address in brokers.values()):
-        raise GroupFileError("the address of a broker is host:port")
+        raise GroupFileError("the address of a broker must be host:port")
     if group.master not in members or not members <= brokers.keys() or len(brokers) > BROKERS_MAX:
-        raise GroupFileError("the master is a member, and members are among the brokers")
+        raise GroupFileError("the master must be a member, and members must be among the brokers")
     return group

@@ -159,7 +159,7 @@ class Reign(ABC):
             if oldest is None:
                 self._transport.close(connection)
                 return
-            self._do(oldest, oldest.machine.close("its place is needed"), now_ms)
+            self._do(oldest, oldest.machine.close("a new connection needs its place"), now_ms)
         link = ReplicaLink(connection, self._machine(connection, now_ms))
         link.machine.quota = self.options.max_ha_transfer_byte_in_second
         self.links[connection] = link
@@ -211,7 +211,7 @@ class Reign(ABC):
         if self._on_flushed in self._log.on_flushed:
             self._log.on_flushed.remove(self._on_flushed)
         for link in self.links.values():
-            link.machine.close("the reign is over")
+            link.machine.close("this broker's leadership ended")
             self._transport.close(link.connection)
             self._log.release(link.connection)
         self.links.clear()
@@ -302,7 +302,7 @@ class Reign(ABC):
                     self._cut(link, reason, now_ms)
                     return
                 case _:
-                    raise AssertionError(f"{action} is nothing for a master")
+                    raise AssertionError(f"a master has no action {action}")
         if acked is not None:
             self._log.hold(link.connection, acked.log_offset)
             self._on_acked(link, acked, now_ms)
@@ -384,12 +384,14 @@ class Leader(Reign):
         if link.joined or replica is None or machine.state is State.SHUTDOWN:
             return ""
         if replica.broker_id == self.sync.options.own_id:
-            return f"broker {replica.broker_id} is this master"
+            return f"its id {replica.broker_id} is this master's"
         link.broker_id, link.joined = replica.broker_id, True
         for other in list(self.links.values()):
             if other is not link and other.broker_id == replica.broker_id:
                 # Its replica left it; acknowledgements there no longer count.
-                self._do(other, other.machine.close("its replica connected anew"), now_ms)
+                self._do(
+                    other, other.machine.close("its replica opened another connection"), now_ms
+                )
         self.sync.on_connected(replica.broker_id, link.connection, replica.async_learner, now_ms)
         return ""
 
@@ -419,7 +421,7 @@ class Leader(Reign):
         before = self.sync.members
         if self.sync.on_agreed(members, set_epoch, now_ms) and self.sync.members != before:
             self.set_changes += 1
-            logger.info("in sync are %s (set %d)", sorted(self.sync.members), set_epoch)
+            logger.info("SyncStateSet: %s (epoch %d)", sorted(self.sync.members), set_epoch)
 
     def _on_answer(self, number: int, answer: Answer) -> None:
         if self.over:

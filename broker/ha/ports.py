@@ -121,5 +121,7 @@ class StaticSet:
     def propose(self, proposal: Proposal) -> Later[Answer]:
         """Refuse the proposal: the set is fixed."""
         later: Later[Answer] = Later()
-        later.resolve(ProposalRefused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
+        later.resolve(
+            ProposalRefused(f"the set is fixed and cannot become {sorted(proposal.members)}")
+        )
         return later

@@ -189,7 +189,7 @@ class HaService:
 
         def recorded(start: LogOffset | StoreError) -> None:
             if change != self._change:
-                told.resolve(Overtaken(f"another role was named before epoch {epoch} began"))
+                told.resolve(Overtaken(f"another role was set before epoch {epoch} began"))
                 return
             self.coming_epoch = NO_EPOCH
             if not isinstance(start, StoreError):
@@ -305,7 +305,7 @@ class HaService:
 
     def identify(self, own_id: int) -> None:
         """Set the id in the group, assigned by a controller; to be called without a role."""
-        assert self.reign is None and self.follower is None, "a role is under another id"
+        assert self.reign is None and self.follower is None, "the current role has another id"
         self.options = replace(self.options, own_id=own_id)
 
     def leave(self) -> None:
@@ -389,21 +389,21 @@ class HaService:
 
     def _group_says(self, reason: str) -> None:
         if reason and reason != self._group_reason:
-            logger.error("the group file says nothing: %s", reason)
+            logger.error("the group file gives this broker no role: %s", reason)
         self._group_reason = reason
 
     def _take_role(self, group: GroupFile) -> None:
         if self._log.epochs.last_epoch > group.epoch:
-            raise GroupFileError(f"the log is of epoch {self._log.epochs.last_epoch} already")
+            raise GroupFileError(f"the log already has epoch {self._log.epochs.last_epoch}")
         if self.options.own_id not in group.brokers:
-            raise GroupFileError(f"broker {self.options.own_id} is not in it")
+            raise GroupFileError(f"it does not name broker {self.options.own_id}")
         if group.master != self.options.own_id:
             self.to_replica(group.master_address, group.epoch)
         elif self._log.epochs.last_epoch < group.epoch:
             self.to_master(group.epoch, group.members, group.epoch).then(self._group_taken)
         else:
             raise GroupFileError(
-                f"epoch {group.epoch} was this broker's; a reign needs a newer one"
+                f"epoch {group.epoch} has already begun here; to lead again it needs a higher epoch"
             )
 
     # Sends
@@ -487,7 +487,7 @@ class HaService:
         else:
             reason = "this broker has no role yet"
             if self.coming_epoch != NO_EPOCH:
-                reason = f"epoch {self.coming_epoch} is being written down"
+                reason = f"epoch {self.coming_epoch} is being written to the disk"
             follower = FollowerStatus(reason=reason)
         epochs = log.epochs if self.options.switches else None
         return ReplicationStatus(log.end, log.confirm, leader, follower, epochs, counters)

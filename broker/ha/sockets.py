@@ -142,7 +142,7 @@ class Sockets:
             return
         if not own and not self._has_place(one):
             logger.warning(
-                "replication with %s: %d connections of one address, closed",
+                "replication with %s: the address has %d connections, closed",
                 one.address,
                 ADDRESS_MAX,
             )
@@ -174,7 +174,7 @@ class Sockets:
             return True
         silent = next((one for one in same if one.heard < FIRST_WORD), None)
         if silent is not None:
-            self._cut(silent, "it has not said a word")
+            self._cut(silent, "the peer has sent nothing yet")
         return silent is not None
 
     def now(self) -> float:
@@ -189,14 +189,14 @@ class Sockets:
             if total <= UNSENT_MAX_OF_ALL:
                 return
             total -= waits[one]
-            self._cut(one, "it takes nothing")
+            self._cut(one, "the peer does not read")
 
     def _cut(self, one: "_Connection", reason: str) -> None:
         logger.warning("replication with %s: %s, closed", one.address, reason)
         one.transport.abort()
 
     async def _connect(self, number: int, address: str) -> None:
-        reason = "it hung up"
+        reason = "the peer closed the connection"
         try:
             host, port = split(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -239,7 +239,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._sockets.made(self, self.own)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._sockets.lost(self, str(exc) if exc else "the other side closed it")
+        self._sockets.lost(self, str(exc) if exc else "the peer closed the connection")
 
     @property
     def unsent(self) -> int:
@@ -267,7 +267,7 @@ class _Connection(asyncio.BufferedProtocol):
     def send(self, buffers: list[Buffer]) -> bool:
         """Write buffers; return whether more may be written."""
         if self.unsent > UNSENT_MAX:
-            logger.warning("replication with %s: it takes nothing, closed", self.address)
+            logger.warning("replication with %s: the peer does not read, closed", self.address)
             self.transport.abort()
         elif len(buffers) == 1:
             self.transport.write(buffers[0])

@@ -64,7 +64,7 @@ def _lock(
     if is_strict and broker.acting is not None and broker.acting.quorum.is_young:
         members[YOUNG] = True
     body = yield from bodies.dump_in_steps(members, MAX_BODY)
-    assert body is not None, "no more than what was asked for"
+    assert body is not None, "the answer is no larger than the request"
     return response(request, ResponseCode.SUCCESS, body=body)
 
 
@@ -73,7 +73,7 @@ def _lock_with_others(
 ) -> Steps[Later[Command]]:
     """Lock queues only where a majority of the group's brokers agrees; this broker stores a lock
     after they have agreed."""
-    assert broker.acting is not None, "it is in force"
+    assert broker.acting is not None, "strict mode needs acting replicas"
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
     def keep(some: LockWish, given: list[MessageQueue]) -> list[MessageQueue]:

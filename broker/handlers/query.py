@@ -49,7 +49,7 @@ def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
     unique = header.unique_key_query == "true"
     kind = (header.index_type or "").upper()
     if kind and kind not in _KINDS:
-        remark = f"indexType {header.index_type} is none of K, U, T"
+        remark = f"indexType {header.index_type} must be K, U or T"
         return response(request, ResponseCode.INVALID_PARAMETER, remark)
     if not kind and unique:
         kind = "U"

@@ -275,7 +275,7 @@ class SendHandler:
         # Other requests were served between the steps: the role, the lease or the topic may have
         # changed.
         sent = self(request, peer, now_ms, elements_checked=True)
-        assert not isinstance(sent, Generator), "nothing is left to be checked"
+        assert not isinstance(sent, Generator), "all elements were checked"
         return sent
 
     def _add_own_properties(self, properties: dict[str, str]) -> None:

@@ -68,7 +68,7 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> A
     if broker.half_checks.elsewhere.is_on:
         return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
-        remark = "a replica ends no transaction: its master does"
+        remark = "a replica does not end transactions: ask its master"
         return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # the producer does not know yet; RocketMQ does not answer, either
@@ -118,7 +118,9 @@ def _end_when_readable(
             later.resolve(answer)
 
     if not broker.transactions.when_readable(awaited, go_on):
-        return response(request, ResponseCode.SYSTEM_BUSY, "too many ends of transactions wait")
+        return response(
+            request, ResponseCode.SYSTEM_BUSY, "too many requests to end transactions are pending"
+        )
     return later
 
 
@@ -154,10 +156,10 @@ def _end_now(
             transactions.write_ops(now_ms)
             end = broker.store.max_log_offset
             return _when_safe(broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit))
-        remark = "The transaction was committed" if not commits else "The transaction is over"
+        remark = "The transaction was committed" if not commits else "The transaction has ended"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     if transactions.is_full:
-        remark = "too many transactions wait for being written down"
+        remark = "too many ends of transactions wait to be written"
         return response(request, ResponseCode.SYSTEM_BUSY, remark)
     if commits:
         return _commit(broker, request, newest, now_ms)
@@ -217,7 +219,7 @@ def _commit(
     broker: BrokerContext, request: Command, half: Half, now_ms: int
 ) -> Command | Later[Command | None]:
     where, record = target(half.properties), half.record
-    assert where is not None, "it has been looked at"
+    assert where is not None, "the caller has checked the target"
     draft = Draft(
         topic=where[0],
         queue_id=broker.store.queue_of(*where),
@@ -287,13 +289,13 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     if record is not None and record.topic == GIVEN_UP_TOPIC.encode():
         half = broker.transactions.half_at(QueueOffset(record.queue_offset), GIVEN_UP_TOPIC)
     if half is None or half.log_offset != at or target(half.properties) is None:
-        remark = f"no message that was given up is at {at}"
+        remark = f"no half message that was given up at log offset {at}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
     found = broker.transactions.outcome(half)
     is_over = found is not None and found[0] not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP)
     if found is None or found[0] is not HalfOutcome.GIVEN_UP:
-        remark = "the transaction is over" if is_over else "the transaction is being checked"
+        remark = "the transaction has ended" if is_over else "the transaction is being checked"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)
     properties[names.TRANSACTION_CHECK_TIMES] = "0"

@@ -142,16 +142,16 @@ class CounterSnapshot:
 
 
 _HELP: Final = {
-    "rocketmq_broker_permission": "brokerPermission: 4 may be read, 2 may be written",
+    "rocketmq_broker_permission": "brokerPermission: 4 allows reading, 2 allows writing",
     "rocketmq_topic_number": "Topics",
-    "turbopump_waiting_kept_bytes": "Log files over fileReservedTime, kept for waiting messages",
+    "turbopump_waiting_kept_bytes": "Log files kept beyond fileReservedTime for waiting messages",
     "rocketmq_consumer_group_number": "Consumer groups",
-    "rocketmq_storage_size": "Bytes of the commit log, first to last",
+    "rocketmq_storage_size": "Bytes of the commit log, from its first to its last byte",
     "rocketmq_storage_flush_behind_bytes": "Bytes of the commit log that are not durable yet",
     "rocketmq_storage_dispatch_behind_bytes": "Bytes of the commit log that no queue shows yet",
     "rocketmq_storage_message_reserve_time": "Age of the oldest message in ms",
-    "turbopump_store_unfit": "1 while the store takes no messages: a failed sync, damage, no room",
-    "turbopump_store_slow": "1 while syncs of the log take too long for sends",
+    "turbopump_store_unfit": "1 while the store takes no messages: failed sync, damage, full disk",
+    "turbopump_store_slow": "1 while syncs of the log are slower than sends may wait",
 }
 
 
@@ -216,7 +216,7 @@ class _Collector:
         refused = [((), shot.pops_refused)]
         yield self._counter(
             "turbopump_pops_refused_total",
-            "Pops that got nothing because the store did not take their check points",
+            "Pops without messages because the store did not accept their check points",
             refused,
         )
         labels = ("topic", "consumer_group", "is_system", "is_retry")
@@ -258,7 +258,7 @@ class _Collector:
             ),
             (
                 "rocketmq_consumer_lag_latency_milliseconds",
-                "For how long the oldest message not acknowledged has been there",
+                "Age of the oldest message that is not acknowledged",
                 lambda lag: behind_ms(lag.since, now_ms),
             ),
             (
@@ -269,17 +269,17 @@ class _Collector:
             ("rocketmq_consumer_ready_messages", "Messages not pulled yet", lambda lag: lag.ready),
             (
                 "rocketmq_consumer_queueing_latency_milliseconds",
-                "For how long the oldest message not pulled has been there",
+                "Age of the oldest message that is not pulled",
                 lambda lag: behind_ms(lag.ready_since, now_ms),
             ),
             (
                 "turbopump_consumer_lag_latency_known",
-                "1: the latency is exact; 0: it is at least that",
+                "1: the latency is exact; 0: it is a lower bound",
                 lambda lag: lag.since[1],
             ),
             (
                 "turbopump_consumer_members",
-                "Connections of the group; 0: it is away",
+                "Connections of the group; 0: no member is connected",
                 lambda lag: lag.members,
             ),
         ):
@@ -301,7 +301,7 @@ class _Collector:
             ("enqueue_lag", "Timers that are not in the wheel yet", status.offset_behind),
             (
                 "enqueue_latency_milliseconds",
-                "For how long the oldest of them has waited",
+                "Age of the oldest timer that is not in the wheel yet",
                 status.offset_behind_ms,
             ),
             ("dequeue_lag", "Timers that are in the wheel", status.in_wheel),
@@ -309,25 +309,29 @@ class _Collector:
         ):
             yield self._gauge(f"rocketmq_timer_{name}", text, [((), value)])
         timing = [((topic,), count) for topic, count in shot.timing.items()]
-        yield self._gauge("rocketmq_timing_messages", "Timers that wait", timing, ("topic",))
+        yield self._gauge(
+            "rocketmq_timing_messages", "Waiting timers, by topic", timing, ("topic",)
+        )
         bounds = [
             ((str(bound),), count)
             for bound, count in zip(BACKLOG_BOUNDS_S, status.backlog, strict=True)
         ]
         yield self._gauge(
             "rocketmq_timer_message_snapshot",
-            "Timers that are due within so many seconds, from the bound before on",
+            "Timers that are due within timer_bound_s seconds, and after the next lower bound",
             bounds,
             ("timer_bound_s",),
         )
         for name, text in (
             ("enqueue", "Timers that went into the wheel"),
-            ("dequeue", "Timers that came out of it"),
+            ("dequeue", "Timers that left the wheel"),
         ):
             totals = [((topic,), count) for topic, count in shot.timed[name].items()]
             yield self._counter(f"rocketmq_timer_{name}_total", text, totals, ("topic",))
         next_due = [] if status.next_due_ms is None else [((), status.next_due_ms / 1_000)]
-        yield self._gauge("turbopump_timer_next_due_seconds", "Unix time of the next", next_due)
+        yield self._gauge(
+            "turbopump_timer_next_due_seconds", "Unix time of the next timer", next_due
+        )
 
     def _waiting(self) -> Iterator["Metric"]:
         shot = self._snapshot
@@ -335,10 +339,10 @@ class _Collector:
             ((kind,), max(0, shot.now_ms - stored_ms) / 1_000)
             for kind, stored_ms in shot.waiting_ms.items()
         ]
-        text = "Age of the oldest message that waits for its time"
+        text = "Age of the oldest message that waits for its delivery time"
         yield self._gauge("turbopump_waiting_oldest_seconds", text, ages, ("kind",))
         lost = [((kind,), count) for kind, count in shot.lost.items()]
-        text = "Messages that were removed with their log files before their time"
+        text = "Messages that were removed with their log files before their delivery time"
         yield self._counter("turbopump_waiting_lost_total", text, lost, ("kind",))
 
     def _transactions(self) -> Iterator["Metric"]:
@@ -375,13 +379,13 @@ class _Collector:
         ha = self._snapshot.ha
         leader, follower, counters = ha.leader, ha.follower, ha.counters
         gauges: list[tuple[str, str, float]] = [
-            ("is_master", "1 of a master, 0 of a replica", follower is None),
+            ("is_master", "1: master; 0: replica", follower is None),
             (
                 "epoch",
                 "The epoch of the log's end, -1 without epochs",
                 ha.epochs.last_epoch if ha.epochs is not None else -1,
             ),
-            ("log_end_offset", "The log offset behind the last byte", ha.log_end),
+            ("log_end_offset", "The log offset after the last byte", ha.log_end),
             ("confirm_offset", "The log offset up to which consumers may read", ha.confirm),
             ("confirm_gap_bytes", "Bytes that are not confirmed yet", ha.log_end - ha.confirm),
         ]
@@ -402,7 +406,7 @@ class _Collector:
         for name, text, count in (
             ("sync_state_set_changes", "Changes of the SyncStateSet", counters.set_changes),
             ("truncated_bytes", "Bytes cut off to follow a master", counters.truncated_bytes),
-            ("reconnects", "Connections to a master after one was lost", counters.reconnects),
+            ("reconnects", "Connections to a master after a lost connection", counters.reconnects),
         ):
             yield self._counter(f"turbopump_ha_{name}_total", text, [((), count)])
 
@@ -413,14 +417,22 @@ class _Collector:
         replicas = {replica.name: replica for replica in ha.leader.replicas}
         of: Callable[[ReplicaStatus], float]
         for name, text, of in (
-            ("lag_bytes", "How far a replica is behind", lambda r: ha.log_end - max(r.acked, 0)),
+            (
+                "lag_bytes",
+                "Bytes of the log that a replica lacks",
+                lambda r: ha.log_end - max(r.acked, 0),
+            ),
             (
                 "lag_milliseconds",
-                "For how long a replica has not had all of the log",
+                "Milliseconds since a replica last had the whole log",
                 lambda r: r.behind_ms,
             ),
-            ("in_sync", "1 of a replica that is in sync", lambda r: r.in_sync),
-            ("bytes_per_second", "What a replica is sent", lambda r: r.bytes_per_second),
+            ("in_sync", "1: the replica is in sync", lambda r: r.in_sync),
+            (
+                "bytes_per_second",
+                "Bytes of the log per second sent to a replica",
+                lambda r: r.bytes_per_second,
+            ),
         ):
             samples = [((label,), of(replica)) for label, replica in replicas.items()]
             yield self._gauge(f"turbopump_ha_replica_{name}", text, samples, ("replica",))

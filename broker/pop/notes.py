@@ -122,9 +122,9 @@ class PopNote:
         if said is not None:
             check_point = CheckPoint.parse(text(members, "checkPoint").encode())
             if check_point.key != ack.key:
-                raise BadBody("a note of two check points")
+                raise BadBody("a note with two check points")
         if len(ack.queue_offsets) > MESSAGES_MAX:
-            raise BadBody(f"a note of {len(ack.queue_offsets)} acknowledgements")
+            raise BadBody(f"a note with {len(ack.queue_offsets)} acknowledgements")
         numbers = [number(members, name) for name in ("reviveQueueId", "invisibleTime", "number")]
         if min(numbers) < 0:
             raise BadBody("a note with a negative number")

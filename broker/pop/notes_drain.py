@@ -57,7 +57,7 @@ class NotesDrain:
         if self._left is None:
             self._left = deque(self._notes.all())
             self._upto, self._has_failed = self._left[-1].number, False
-            logger.info("%d notes of replicas that acted go into the log", len(self._left))
+            logger.info("writing %d notes of replicas that acted to the log", len(self._left))
         for _ in range(min(NOTES_OF_STEP, len(self._left))):
             self._write(self._left.popleft(), delivered_ms, now_ms)
         self._look(now_ms)
@@ -87,6 +87,8 @@ class NotesDrain:
         self._left = None
         if self._has_failed:
             self._failed_ms = now_ms
-            logger.warning("notes of replicas that acted could not be written: once more")
+            logger.warning(
+                "notes of replicas that acted were not all written: they will be written again"
+            )
         else:
             self._notes.forget(self._upto)

@@ -99,12 +99,12 @@ def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
     members: dict[str, Any] = small_object(body)
     batch = OrderedBatch.from_json(members)
     if batch is None or len(batch.offsets) > MESSAGES_MAX or batch.offsets != sorted(batch.offsets):
-        raise BadBody("the messages of an ordered batch")
+        raise BadBody("the messages of an ordered batch are malformed")
     if batch.offsets[0] < 0 or batch.offsets[-1] >= 1 << 62:
-        raise BadBody("the offsets of an ordered batch")
+        raise BadBody("the offsets of an ordered batch are out of range")
     topic, group = name_member(members, "t"), name_member(members, "c")
     queue_id = int32(members, "q")
     if not topic or not group or queue_id < 0:
-        raise BadBody("an ordered batch of no queue")
+        raise BadBody("an ordered batch without a queue")
     queue = PoppedQueue(topic, group, queue_id)
     return LoggedBatch(queue, batch, text(members, "bn"), at)

@@ -271,11 +271,13 @@ class ReviveQueue:
                 self._take_ack(Acknowledgement.parse(record.body, tag == BATCH_ACK_TAG))
         except BadBody as error:
             # The topic takes messages of clients, as RocketMQ's does.
-            logger.warning("a record of %s at %d: %s", self._topic, unit.log_offset, error)
+            logger.warning(
+                "ignored a record of %s at log offset %d: %s", self._topic, unit.log_offset, error
+            )
 
     def _open_one(self, check_point: CheckPoint, queue_offset: QueueOffset, record: Record) -> None:
         if check_point.revive_ms > record.store_timestamp_ms + FOREIGN_MS:
-            raise BadBody(f"a check point that is due at {check_point.revive_ms}")
+            raise BadBody(f"the check point's time {check_point.revive_ms} is too late")
         if queue_offset < self._first:
             self._remember(check_point.key)
         elif check_point.key not in self._done and check_point.key not in self._open:

@@ -169,7 +169,7 @@ class PopEscape:
                     self._note(entry, acked).then(lambda _noted: left())
                     return
         except BadBody as error:
-            logger.warning("a timer for %s: %s", self._topic, error)
+            logger.warning("ignored a timer for %s: %s", self._topic, error)
         left()
 
     def stop(self) -> None:
@@ -264,7 +264,9 @@ class PopEscape:
             check_point = CheckPoint.parse(record.body)
             _check_time(check_point, record.store_timestamp_ms)
         except BadBody as error:
-            logger.warning("a record of %s at %d: %s", self._topic, unit.log_offset, error)
+            logger.warning(
+                "ignored a record of %s at log offset %d: %s", self._topic, unit.log_offset, error
+            )
             return
         if is_done:
             self._remember(check_point.key)
@@ -411,4 +413,4 @@ def _nothing() -> None:
 def _check_time(check_point: CheckPoint, known_ms: int) -> None:
     """Refuse a check point due too late, which a client may have written; raises BadBody."""
     if check_point.revive_ms > known_ms + FOREIGN_MS:
-        raise BadBody(f"a check point that is due at {check_point.revive_ms}")
+        raise BadBody(f"the check point's time {check_point.revive_ms} is too late")

@@ -139,13 +139,18 @@ class PopService:
         self.refused_count += 1
         if not self._refuses:
             self._refuses = True
-            logger.warning("pops get nothing: the store takes no check points (%s)", status.value)
+            logger.warning(
+                "pops return no messages: the store does not accept their check points (%s)",
+                status.value,
+            )
 
     def store_took(self) -> None:
         """Note that a pop returned messages; log the recovery after refusals."""
         if self._refuses:
             self._refuses = False
-            logger.info("pops get messages again, %d got none so far", self.refused_count)
+            logger.info(
+                "pops return messages again, %d were refused since the start", self.refused_count
+            )
 
     @property
     def acts(self) -> bool:

@@ -185,7 +185,7 @@ class NameServers:
                 outcome = RegistrationOutcome.TAKEN
             reason = answer.remark or str(answer.code)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                reason = "this is no name server"
+                reason = "it is no name server"
         except (RemotingError, OSError) as error:
             reason = str(error)
             if isinstance(error, ConnectError | CallTimeout):

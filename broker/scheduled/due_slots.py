@@ -279,7 +279,10 @@ class DueSlots:
         for position in walk.recalls if is_first else ():
             self._recall(tick, position)
         if is_first and walk.recall_count > RECALLS_MAX:
-            logger.error("%d recalls are due at once, some are passed over", walk.recall_count)
+            logger.error(
+                "%d recalls are due at once: some are ignored, and their timers delivered",
+                walk.recall_count,
+            )
         if not self._loading.is_last:
             last_position, *_ = walk.entry(len(walk) - 1)
             self._parts[tick] = last_position + 1

@@ -223,7 +223,7 @@ class HalfEscape:
         window = self._window
         numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}
         if window is None or max(numbers) >= window.next:
-            ended.resolve("what becomes of transactions is not known yet")
+            ended.resolve("the outcomes of transactions are not read yet")
             return ended
         place = next((self._places[one] for one in numbers if one in self._places), None)
         if place is not None:
@@ -232,12 +232,12 @@ class HalfEscape:
         known = self._transactions.known
         number = max((one for one in numbers if known.get(one) is HalfOutcome.OPEN), default=None)
         if number is None:
-            ended.resolve("the transaction is over, or is with a master that will ask")
+            ended.resolve("the transaction has ended, or another master has it and will check it")
         elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
             self._gone(window, number)
             ended.resolve("")
         elif self._waiting_count >= WAITING_MAX:
-            ended.resolve("too many ends of transactions wait")
+            ended.resolve("too many requests to end transactions are pending")
         else:
             self._waiting_count += 1
             go_on = partial(self._pass_on, number, half, how, ended)

@@ -192,7 +192,7 @@ def as_committed(
         prepared_transaction_offset=0,
         version=version,
     )
-    assert size > 0, "there is room for it"
+    assert size > 0, "the buffer has room for the record"
     return bytes(memory[:size])
 
 

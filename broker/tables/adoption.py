@@ -46,7 +46,9 @@ class Adoption:
     def __init__(
         self, tables: AdoptingTables, theirs: "Offsets", before: "Offsets | None", told: bool
     ) -> None:
-        assert before is None or not told, "one of them says what the master had"
+        assert before is None or not told, (
+            "either `before` or `told` shows the master's earlier offsets"
+        )
         self._tables = tables
         self._theirs = theirs
         self._before = before

@@ -318,10 +318,10 @@ class ConsumerTable:
         joins = data.group_name not in known
         size = member.size + (_group_size(data.group_name) if held is None else 0)
         if joins and self.members_size + size > MAX_MEMBERS:
-            raise TooManyGroups(f"all connected consumers take over {MAX_MEMBERS} bytes")
+            raise TooManyGroups(f"all connected consumers need more than {MAX_MEMBERS} bytes")
         others = self._size - (held.size if held is not None else 0)
         if others + sum(one.size for one in data.subscription_data_set) > MAX_SUBSCRIBED:
-            raise TooManyGroups(f"all subscriptions are over {MAX_SUBSCRIBED} bytes")
+            raise TooManyGroups(f"all subscriptions have more than {MAX_SUBSCRIBED} bytes")
 
 
 def _group_size(name: str) -> int:

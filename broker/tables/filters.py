@@ -136,7 +136,7 @@ class FilterTable:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         here = self._bloom.bit_count, self._bloom.hash_count
         if any((one.bit_count, len(one.bits)) != here for one in loaded):
-            logger.info("%s is left out: its bits are of other parameters", FILE_NAME)
+            logger.info("%s is ignored: its bits were made with other parameters", FILE_NAME)
             return
         loaded.sort(key=lambda one: one.dead_ms or now_ms)
         for one in loaded:
@@ -253,7 +253,7 @@ class FilterTable:
             if self.size + new.size <= MAX_SIZE:
                 break
         if self.size + new.size > MAX_SIZE:
-            raise TooManyFilters(f"the filters of all groups are over {MAX_SIZE} bytes")
+            raise TooManyFilters(f"the filters of all groups need over {MAX_SIZE} bytes")
         self._put(new)
 
     def _put(self, one: ConsumerFilter) -> None:

@@ -61,7 +61,7 @@ class KeptShare:
         topic, _, group = name.partition("@")
         wrong = check_lengths(topic=topic, group=group)
         if wrong or not topic or not group:
-            raise BadBody(wrong or f"{name[:100]} is no topic@group")
+            raise BadBody(wrong or f"{name[:100]} is not topic@group")
         generation = number(members, "generation")
         if not 0 <= generation <= GENERATION_MAX:
             raise BadBody(f"generation {generation} of {name}")

@@ -434,7 +434,7 @@ class OffsetTable:
             if content is not None:
                 return content
             yield
-        raise AssertionError("the last step gives the content")
+        raise AssertionError("the last step returns the content")
 
     def take_changes(self) -> Iterator[Content | None] | None:
         """Gather the content to save, in steps; None if nothing changed since the last call.
@@ -482,7 +482,9 @@ class OffsetTable:
     def forget_marks(self) -> None:
         """Remove the own-offset marks of a master: its offsets are right whether or not others have
         them."""
-        assert not self.versions.following, "a replica's marks say what its master has not"
+        assert not self.versions.following, (
+            "a replica's marks show the offsets that its master lacks"
+        )
         self._own.remove_all()
 
     def _take_version(self, version: DataVersion) -> None:

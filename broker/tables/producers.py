@@ -64,7 +64,9 @@ class ProducerTable:
                     f"one connection produces for over {MAX_GROUPS_OF_PEER} groups"
                 )
             if self.size + size > MAX_SIZE:
-                raise TooManyProducerGroups(f"all connected producers take over {MAX_SIZE} bytes")
+                raise TooManyProducerGroups(
+                    f"all connected producers need more than {MAX_SIZE} bytes"
+                )
             mine.add(group)
             self._groups_of[peer] = mine
         former = members.get(peer)

@@ -105,7 +105,7 @@ class RequestModes:
         groups = as_object(self._modes.get(topic, {}))
         modes = {**self._modes, topic: {**groups, group: {**ours, **entry}}}
         if len(dump(modes)) > MAX_SIZE:
-            raise FullTable(f"the modes of all groups take over {MAX_SIZE} bytes")
+            raise FullTable(f"the modes of all groups need more than {MAX_SIZE} bytes")
         self._replace(modes)
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _check(topic: str, entry: dict[str, Any]) -> None:
         raise BadBody(f"rebalance {rebalance[:100]} is neither {BY_BROKER} nor {BY_CLIENT}")
     strategy = text(entry, "strategyName")
     if strategy and not is_strategy(strategy):
-        raise BadBody(f"there is no strategy {strategy[:100]}")
+        raise BadBody(f"unknown strategy {strategy[:100]}")
     int32(entry, "popShareQueueNum")
     _fixed(topic, entry)
 
@@ -167,6 +167,6 @@ def _fixed(topic: str, entry: dict[str, Any]) -> Shares:
             broker, _, queue_id = name.rpartition(":")
             wrong = check_lengths(client=client_id, broker=broker)
             if wrong or not broker or not queue_id.isdecimal() or len(queue_id) > 9:
-                raise BadBody(wrong or f"{name[:100]} is no broker:queue")
+                raise BadBody(wrong or f"{name[:100]} is not broker:queue")
             shares[client_id].append(MessageQueue(topic, broker, int(queue_id)))
     return shares

@@ -79,7 +79,7 @@ def parse_attributes(text: str | None) -> dict[str, str]:
     if text is None or not text.strip():
         return changes
     if len(text) > MAX_ATTRIBUTES_TEXT:
-        raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
+        raise BadAttributes(f"attributes have more than {MAX_ATTRIBUTES_TEXT} characters")
     for part in text.split(","):
         key, separator, value = (piece.strip() for piece in part.partition("="))
         if separator:
@@ -101,7 +101,7 @@ def apply_group_attributes(
     """Same as `apply_attributes`, for a consumer group. The current attributes may be sent back
     unchanged, by a client that read the group and changed something else of it."""
     if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
-        raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
+        raise BadAttributes(f"attributes have more than {MAX_ATTRIBUTES_TEXT} characters")
     if current is not None and changes == current:
         return dict(current)
     return apply_attributes(current, changes, _OF_GROUPS)

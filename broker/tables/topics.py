@@ -147,7 +147,7 @@ class TopicTable:
         ]
         for one in lacking[:MAX_TOPICS]:
             logger.warning(
-                "topic %s is not in %s: made anew with the %d queues it has in the store",
+                "topic %s is not in %s: created with the %d queues that it has in the store",
                 one.topic_name,
                 FILE_NAME,
                 one.read_queue_nums,

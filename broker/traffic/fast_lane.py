@@ -182,7 +182,7 @@ class FastLane:
         `ended_ms` (Lives.ended_ms)."""
         found = self._topics.get(topic)
         if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
-            assert found is not None, "a handler found it"
+            assert found is not None, "the handler has found the hold"
             self.acks.serve(group.encode(), topic.encode(), found.read_queue_nums, ended_ms)
 
     def learn_pop(

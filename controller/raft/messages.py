@@ -172,7 +172,7 @@ class PushEntryRequest(RaftMessage):
     """Index and term of the leader's entry before the first one; with COMPARE, of the compared
     entry."""
     next_term: int | None = None
-    """With TRUNCATE: the term of the leader's next entry, -1 without one (ours)."""
+    """Term of the leader's next entry, only with TRUNCATE; -1 without such an entry (ours)."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -345,7 +345,8 @@ class LogDispatcher:
 
 
 def _is_anew(record: Record, max_offset: int, max_log_offset: int) -> bool:
-    """As the native dispatch finds it: see new_lives.py."""
+    """Whether the record begins a new life of its topic, by the rule of the native dispatch
+    (new_lives.py)."""
     return record.queue_offset == 0 < max_offset and record.log_offset >= max_log_offset
 
 

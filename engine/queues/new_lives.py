@@ -2,14 +2,14 @@
 
 Owns the proofs that dispatch finds. A deletion is not in the log: a master answers it, the topic is
 made again and gets messages, and the master may die before its replicas have copied the tables. The
-queues of the former life are then in the way of the new one's records, which count from 0 again. It
+queues still contain the units of the former life, but the records of the new life count from 0. It
 must never delete a topic: a deletion that is applied here makes the units of the new life again.
 
     former  | A0 | A1 | A2 |  deletion  | A0 | A1 | ...
-                           ^ at           ^ seen: queue offset 0 behind a queue's last record
+                           ^ at           ^ seen: queue offset 0 after a queue's last record
 
-Only queue offset 0 proves it. RocketMQ's stores may hold other offsets twice; those records are
-passed over.
+Only queue offset 0 proves a new life. RocketMQ's stores may contain other queue offsets twice;
+dispatch skips those records.
 """
 
 from typing import NamedTuple
@@ -21,25 +21,25 @@ LIVES_MAX = 100_000
 
 
 class NewLife(NamedTuple):
-    """Where the former life of a topic ends at least, and a record of the new one."""
+    """A lower bound of the end of a topic's former life, and a record of the new life."""
 
     at: LogOffset
-    """End of the queue's last record. The deletion is behind it: perhaps far behind, so that other
-    queues keep some messages of the former life, until they count from 0 again themselves. To take
-    the end of those queues would be wrong: they may be of the new life, or one may have gone on
-    where a master that knew nothing of the deletion led in between."""
+    """End of the queue's last record. The deletion is at this offset or later, perhaps far later,
+    so that other queues keep some messages of the former life until they count from 0, too. The end
+    of those queues would be a wrong bound: their records may belong to the new life, or a queue may
+    have grown under a master in between that did not have the deletion."""
     seen: LogOffset
-    """The record that proves it."""
+    """Log offset of the record that proves the new life."""
     began_ms: int
-    """Store time of that record, in epoch ms: later than the deletion."""
+    """Store time of the record at `seen`, in epoch ms: later than the deletion."""
 
 
 class NewLives:
-    """Topic to what was found since its last deletion. Loop thread only."""
+    """New lives by topic, found since the topic's last deletion. Loop thread only."""
 
     def __init__(self) -> None:
         self.is_news = False
-        """Whether one was found since this was last taken back."""
+        """Whether a new life was found since this was last set to False."""
         self._found: dict[str, NewLife] = {}
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class NewLives:
         return topic in self._found
 
     def all(self) -> dict[str, NewLife]:
-        """Every topic that waits for its deletion."""
+        """All topics whose deletion is not applied yet."""
         return dict(self._found)
 
     def first_seen(self, position: LogOffset) -> LogOffset:
@@ -57,16 +57,16 @@ class NewLives:
         return min([position, *(life.seen for life in self._found.values())])
 
     def find(self, topic: str, life: NewLife) -> None:
-        """A record proves it. What was found first holds until the topic's deletion is applied:
-        queues of both lives are mixed behind it."""
+        """Add a topic's new life. The first proof counts until the topic's deletion is applied:
+        after it the queues contain units of both lives."""
         if topic not in self._found and len(self._found) < LIVES_MAX:
             self._found[topic] = life
             self.is_news = True
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted; what was dispatched since is dispatched again."""
+        """Remove a topic whose deletion was applied; later records are dispatched again."""
         self._found.pop(topic, None)
 
     def cut(self, log_end: LogOffset) -> None:
-        """Records from there on are gone, or are dispatched again."""
+        """Remove proofs at or after `log_end`: their records are gone, or are dispatched again."""
         self._found = {name: life for name, life in self._found.items() if life.seen < log_end}

@@ -113,7 +113,7 @@ def test_a_broker_comes_goes_and_returns(container: Container) -> None:
     assert f"add broker to {container.address} success" in container.add(path)
     container.until("one", "two", "three")
     ends = {row[0]: row[3] for row in admin.rows("topicStatus", "-t", TOPIC)}
-    assert ends == {"one": "1", "two": "0", "three": "1"}, "its store is the one before"
+    assert ends == {"one": "1", "two": "0", "three": "1"}, "it has its former store"
     assert f"remove broker from {container.address} success" in container.remove("three")
 
 

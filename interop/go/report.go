@@ -14,7 +14,7 @@ const detailMax = 2000
 
 var printing sync.Mutex
 
-// report prints the checks of one scenario, each at once as one JSON line.
+// report prints the checks of a scenario, each at once as one JSON line.
 type report struct {
 	scenario  string
 	arguments []string

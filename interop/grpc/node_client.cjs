@@ -1,7 +1,7 @@
 // RocketMQ's Node.js client of gRPC, as npm has it, against a proxy or a broker.
 //
-// A program of its own: ENDPOINTS SCENARIO...; topics and groups have the names `node-SCENARIO` and
-// are there. It prints a line of JSON for each check, as support/suites.py reads them.
+// Arguments: ENDPOINTS SCENARIO...; topics and groups have the names `node-SCENARIO` and must
+// exist. It prints a line of JSON for each check, as support/suites.py reads them.
 
 'use strict';
 
@@ -59,7 +59,7 @@ function message(topic, number, more = {}) {
   return { topic, tag, keys: [`key-${number}`], properties, body, ...more };
 }
 
-/** Runs `work` with what was made, and shuts that down. */
+/** Starts the clients in `made`, runs `work` with them, and shuts them down. */
 async function using(made, work) {
   for (const one of made) {
     await one.startup();
@@ -87,7 +87,7 @@ function pusher(topic, came, refuses = () => false, expression = FilterExpressio
 
 const producer = (topic, more = {}) => new Producer({ ...of, topic, ...more });
 
-/** What is acknowledged does not come again, what is not does, after the changed time. */
+/** Acknowledged messages are not redelivered; the others are, after the changed time. */
 async function simple(report, topic) {
   const subscriptions = new Map([[topic, FilterExpression.SUB_ALL]]);
   const consuming = { ...of, consumerGroup: topic, subscriptions, awaitDuration: 3_000 };
@@ -124,7 +124,7 @@ async function simple(report, topic) {
   });
 }
 
-/** All come, one that is refused once comes again, with all that was said of it. */
+/** All messages arrive, and a message that is refused once arrives again, with all attributes. */
 async function push(report, topic) {
   const came = [];
   const refuses = (view) => numbers([view])[0] === 7 && view.deliveryAttempt === 1;
@@ -142,7 +142,7 @@ async function push(report, topic) {
   });
 }
 
-/** Those that pass the filter come. */
+/** The messages that pass the filter arrive. */
 async function tags(report, topic) {
   const came = [];
   const consumer = pusher(topic, came, () => false, new FilterExpression('red || blue'));
@@ -157,7 +157,7 @@ async function tags(report, topic) {
   });
 }
 
-/** Each group of messages comes in its order. */
+/** Each message group arrives in order. */
 async function fifo(report, topic) {
   const came = [];
   await using([producer(topic), pusher(topic, came)], async (sender) => {
@@ -172,7 +172,7 @@ async function fifo(report, topic) {
   });
 }
 
-/** A message comes at the time it was given, one that is recalled not at all. */
+/** A message arrives at its delivery time, a recalled message never. */
 async function delay(report, topic) {
   const came = [];
   await using([producer(topic), pusher(topic, came)], async (sender) => {
@@ -191,7 +191,7 @@ async function delay(report, topic) {
   });
 }
 
-/** A commit shows the message, a rollback none; what is left open is asked about. */
+/** A commit shows the message, a rollback does not; open transactions are checked. */
 async function transaction(report, topic) {
   const [came, asked] = [[], []];
   const checker = {

@@ -138,7 +138,7 @@ def check_came_again(client: Process) -> None:
 
 def test_what_was_left_comes_again_from_another_master(kind: Kind, built: None, work: Path) -> None:
     if kind.name == "rocketmq":
-        pytest.skip("its replica gives the other master what was acknowledged, too")
+        pytest.skip("its replica gives acknowledged messages to the other master, too")
     with ExitStack() as stack:
         cluster = Cluster(kind, work / TOPIC, stack, escapes=True)
         for number in range(COUNT):

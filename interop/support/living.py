@@ -80,7 +80,7 @@ class LivingProducer:
         self._dead.touch()
 
     def broker_is_back(self) -> None:
-        """End the others; their broker may be another one."""
+        """End the other transactions; a different broker may serve now."""
         self._back.touch()
 
     def judge(self) -> None:

@@ -28,7 +28,7 @@ class Finding:
     """A violation and its place; fields that do not apply are None or ""."""
 
     what: str
-    """One sentence."""
+    """A sentence that describes the violation."""
     store: str = ""
     file: str = ""
     position: int | None = None

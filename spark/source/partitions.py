@@ -38,7 +38,7 @@ class LogPartition(InputPartition):
     location: str
     start: int
     end: int | None
-    """None: up to the end of the log at the time of reading."""
+    """End of the range; None: the end of the log at the time of reading."""
     planned: LogRange | None
     """Place of these records when the scan was planned."""
     glance: Glance

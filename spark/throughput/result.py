@@ -22,7 +22,7 @@ TIMES: Mapping[str, str] = {
     "later_ms": "later_time",
     "earlier_ms": "earlier_time",
 }
-"""By column of a point in time in cells (ms), the column's name in tables."""
+"""Names of the columns with points in time: in cells (ms) to in tables."""
 ROWS_SHOWN = 100
 """Rows of a table that come to the driver for the report; the Parquet tables have all."""
 STEPS_SHOWN = 400
@@ -65,8 +65,8 @@ class ReplicaLag:
     bytes_behind: int
     records_behind: int
     waiting_ms: int
-    """How long, at least, the first record that the replica lacks had been in the leader's log:
-    from its store time to the leader's last store time. 0 if the replica lacks none."""
+    """Minimum time that the first record which the replica lacks had been in the leader's log:
+    from its store time to the leader's last store time. 0 if the replica lacks no record."""
     ends_apart_ms: int
     """Store time of the leader's last record less that of the last common record."""
     bytes_extra: int

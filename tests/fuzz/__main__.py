@@ -35,7 +35,7 @@ LENGTH: Final = 8192
 """Bytes of an input: a few records, frames or beans; and more than the 4300 digits of an int."""
 
 INPUT_SECONDS: Final = 30
-"""Wall-clock time of one input, on a busy machine at the lowest priority."""
+"""Wall-clock time of an input, on a busy machine at the lowest priority."""
 
 MEMORY_MB: Final = 2048
 SUMMARY: Final = "Coverage-guided fuzzing of the parsers, native and Python."
@@ -45,7 +45,7 @@ RESTARTS: Final = 5
 
 @dataclass(slots=True)
 class Outcome:
-    """Results of the runs of one target."""
+    """Results of the runs of a target."""
 
     name: str
     executions: int = 0

@@ -59,7 +59,7 @@ class Backlog:
 
 
 class _Caller(Client):
-    """A client of one broker."""
+    """A client of a broker."""
 
     def __init__(self, address: str) -> None:
         super().__init__(lambda: time.time_ns() // 1_000_000)
@@ -117,7 +117,7 @@ def _groups(count: int, share: float) -> list[str]:
 
 
 def _popped(messages: int, groups: int) -> Callable[[str, float], Coroutine[None, None, None]]:
-    """Messages of one topic that each group pops and never acknowledges; the share is one of the
+    """Messages of a topic that each group pops and never acknowledges; the share is one of the
     messages for one group, else one of the groups.
     """
 

@@ -137,8 +137,8 @@ def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
 
 
 def grpc_answers(data: bytes) -> None:
-    """With any bytes from a server, our calls end once, each with messages or one readable error;
-    little is written in response, and held memory is bounded.
+    """Whatever bytes a server sends, each of our calls ends once, with messages or a readable
+    error; little is written in response, and held memory is bounded.
     """
     if _IS_THERE:
         asyncio.run(_answered(data))

@@ -11,7 +11,7 @@ from turbopump.pyx.region import Region
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")
 _BORN_V6, _STORE_V6 = 0x10, 0x20
-_ROWS: Final = 3  # rows of one scan: few, so that a scan continues in the next
+_ROWS: Final = 3  # rows of a scan: few, so that a scan continues in the next
 
 
 def depth_of(value: Any) -> int:
@@ -35,7 +35,8 @@ def java_hash(text: str) -> int:
 
 
 def parse_record(data: bytes) -> dict[str, Any] | str:
-    """The record at the start of the bytes, or why there is none: short, blank or bad."""
+    """The record at the start of the bytes, or the reason why no record is there: short, blank or
+    bad."""
     if len(data) < 8:
         return "short"
     size, magic = struct.unpack_from(">ii", data)

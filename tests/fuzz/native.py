@@ -10,7 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SOURCES: Final = Path(__file__).resolve().parent / "native"
 BUILD_S: Final = 1_800
-"""Timeout of one command of the compiler: it takes minutes on a busy machine."""
+"""Timeout of a command of the compiler: it takes minutes on a busy machine."""
 NAMES: Final = tuple(
     sorted(path.stem for path in SOURCES.glob("*.c") if path.stem not in ("replay",))
 )
@@ -41,7 +41,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def build_replays(folder: Path) -> dict[str, Path]:
-    """For each target the program that replays files; the kernels are compiled once for all."""
+    """Build for each target a program that replays files; the kernels are compiled only once."""
     objects = [str(folder / f"{path.stem}.o") for path in _kernels()]
     _compile("csrc", False, ["-c", *map(str, _kernels())], folder)
     programs = {name: folder / name for name in NAMES}

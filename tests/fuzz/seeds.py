@@ -32,7 +32,7 @@ SMALL: Final = 3000
 """Bytes of a seed where there is a choice: a fuzzer changes small inputs faster."""
 
 MANY: Final = 60
-"""Maximum number of seeds of one kind of file."""
+"""Maximum number of seeds of a kind of file."""
 
 INDEX_SIZE: Final = (500, 1000)
 """Slots and entries of the golden stores' index files."""

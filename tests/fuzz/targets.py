@@ -2,7 +2,7 @@
 
 A target returns for every input; an exception that it lets through is a finding. It calls a parser,
 accepts the exceptions that the parser documents, and checks that parsed values can be written and
-read again. `run` bounds the time and the memory of one input.
+read again. `run` bounds the time and the memory of an input.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 from turbopump.pyx.index import java_hash, key_hash
 
 SECONDS_MAX: Final = 2.0
-"""Maximum CPU time of one input of a few KB, some hundred times that of the slowest."""
+"""Maximum CPU time of an input of a few KB, some hundred times that of the slowest."""
 
 MEMORY_MAX: Final = 256 << 20
 """Bytes that one input may add to the process: inflated bodies have limits of up to 64 MiB."""

@@ -23,7 +23,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode
 
 SLACK = 2
-"""Factor for a machine that is slower than the one LIMIT_MS is for."""
+"""Factor for a machine that is slower than LIMIT_MS assumes."""
 HELD_MS = SLACK * LIMIT_MS
 ATTEMPTS = 3
 LOOPS, LOOP_MS = 50_000, 13.0

@@ -1,4 +1,4 @@
-"""One Python target under atheris:
+"""A Python target under atheris:
 
 `python -m tests.fuzz.worker TARGET libFuzzer arguments`. It has a process of its own, because
 libFuzzer ends its process.

@@ -54,7 +54,7 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Golden:
-    """One store, unpacked into a folder of its own."""
+    """A store, unpacked into a folder of its own."""
 
     name: str
     config: StoreConfig

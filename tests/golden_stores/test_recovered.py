@@ -13,8 +13,8 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Boundary, LogOffset, PutStatus, StoreError
 from turbopump.net.wire.properties import decode_properties
 
-# 5.5.0's search in a batch queue: where the time lies before the last unit, UPPER takes that unit
-# instead of the one before it. Ours does not.
+# 5.5.0's search in a batch queue: if the time is before the last unit, UPPER returns the last unit,
+# not the unit before it. Our search does not.
 BATCH_UPPER_SLIP = "UPPER"
 
 
@@ -115,7 +115,7 @@ def test_opened_store_takes_more_and_opens_again(name: str, unpack: Any, message
 
 
 def torn(unpack: Any, name: str) -> Any:
-    """A copy of `killed`, damaged as its .torn.json says."""
+    """A copy of `killed` with the damage that its .torn.json lists."""
     golden = unpack("killed")
     how = json.loads(golden.data(f"{name}.torn.json"))
     path = golden.root / "commitlog" / how["file"]

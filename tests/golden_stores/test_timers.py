@@ -71,7 +71,7 @@ def test_metrics_are_read_and_written_as_java_has_them(shapes: Golden) -> None:
 
 @pytest.mark.parametrize("gone", ["timerwheel", "mark"])
 def test_wheel_is_rebuilt_byte_for_byte(shapes: Golden, gone: str) -> None:
-    """All slots are rebuilt, also those that were delivered: the checkpoint has no deliveries."""
+    """All slots are rebuilt, delivered slots, too: the checkpoint has no deliveries."""
     wheel = Path(shapes.root) / "timerwheel"
     java = wheel.read_bytes()
     check, _ = timer_check.load(RealFiles(), str(shapes.root), 1_000)

@@ -101,8 +101,8 @@ def test_what_is_done_is_left_alone(unpack: Callable[..., Any]) -> None:
 
 
 def test_so_it_is_when_the_progress_is_lost(unpack: Callable[..., Any]) -> None:
-    """With the progress lost, the index finds renewed and given-up half messages, for which
-    RocketMQ writes no op message.
+    """The index finds renewed and given-up half messages, for which RocketMQ writes no op message,
+    after the progress was lost.
     """
     golden = unpack("shapes-v4")
     (golden.root / "config" / "consumerOffset.json").unlink()

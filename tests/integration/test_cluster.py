@@ -237,9 +237,7 @@ def test_a_new_data_folder_is_small(tmp_path: Path) -> None:
 
 
 def test_a_log_goes_on_with_the_files_it_has(tmp_path: Path) -> None:
-    """A log keeps the size of its files, also one that a replica has, while another lost
-    its own.
-    """
+    """A log keeps the size of its files, at a replica, too, while another broker lost its log."""
 
     async def run(properties: dict[str, str], text: bytes) -> None:
         async with Cluster(tmp_path, replicas=1, broker_properties=properties) as cluster:

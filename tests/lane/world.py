@@ -225,7 +225,7 @@ def frame_of(step: dict[str, Any], opaque: int) -> bytes:
 
 
 def end_of(world: World, step: dict[str, Any], opaque: int) -> bytes:
-    """The end of one of the broker's half messages; without any, of an unknown one."""
+    """Request to end a half message of the broker, or an unknown half message if it has none."""
     store, wrong = world.broker.store, step["wrong"]
     units = store.units(HALF_TOPIC, 0, 0, 100)
     unit = units[step["half"] % len(units)] if units else None

@@ -1,15 +1,16 @@
 /* A disk that is slow, fails or hangs, and a wall clock that is wrong: preloaded into a process.
  *
- * Owns nothing but what the file named by TURBOPUMP_SHIM says, which is read again whenever its
- * time of change or size differs. Each line is one rule, and the first whose path fits counts:
+ * The variable TURBOPUMP_SHIM names a file of rules, which is read again whenever its modification
+ * time or size has changed. Each line is a rule; of several rules that match a path the first
+ * applies:
  *
- *     sync slow MILLISECONDS PATH     fsync, fdatasync, msync and sync_file_range of it take longer
- *     sync fail PATH                  they fail with EIO
- *     sync hang PATH                  they do not return until the rule is gone; the first of them
- *                                     makes a file beside that of the rules, its name and ".hung"
- *     clock MILLISECONDS              CLOCK_REALTIME is that much ahead (or, negative, behind)
+ *     sync slow MILLISECONDS PATH     fsync, fdatasync, msync and sync_file_range take longer
+ *     sync fail PATH                  these calls fail with EIO
+ *     sync hang PATH                  these calls return only after the rule is removed; the first
+ *                                     of them creates a file: the name of the rules' file + ".hung"
+ *     clock MILLISECONDS              added to CLOCK_REALTIME; may be negative
  *
- * PATH is a part of the file's name; "-" fits every file. Used by tests/machine/shim.py only.
+ * PATH is a part of the file's name; "-" matches every file. Only tests/machine/shim.py uses this.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -74,7 +75,7 @@ static void parse(FILE *file) {
     }
 }
 
-/* Under the guard: what the file says now. */
+/* Read the rules again if their file has changed; the caller holds the guard. */
 static void refresh(void) {
     const char *name = getenv("TURBOPUMP_SHIM");
     struct stat now;

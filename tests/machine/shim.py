@@ -33,7 +33,7 @@ def build(folder: Path) -> Path:
 
 @dataclass(slots=True)
 class Machine:
-    """Disk and clock of one process; healthy at first."""
+    """Disk and clock of a process; healthy at first."""
 
     library: Path
     rules: Path

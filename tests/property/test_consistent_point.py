@@ -1,6 +1,6 @@
 """The search for the consistent point against logs whose every byte is known.
 
-Three replicas of one log, without any protocol: masters come and go, replicas copy any part of the
+Three replicas of a log, without any protocol: masters come and go, replicas copy any part of the
 master's log after a truncation to the point that the search gave, crash and lose unconfirmed bytes,
 and drop the beginning of their logs. The search sees the epoch lists only; the bytes show whether
 it was right.

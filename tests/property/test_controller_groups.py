@@ -121,8 +121,8 @@ class Journal:
         """Check an election from outside of the set, or of an unfit broker.
 
         It is permitted only for a log of a later epoch, and only for the broker with most bytes,
-        once all brokers are here, or one that an administrator names; the new epoch is greater than
-        the log's.
+        once all brokers are here, or the broker that an administrator names; the new epoch is
+        greater than the log's.
         """
         logs = {one: told[one] for one in was.replicas if one in told}
         assert any(log.leased and log.epoch > was.master_epoch for log in logs.values())

@@ -28,7 +28,7 @@ STEPS = 1500
 
 @dataclass
 class Link:
-    """One connection; `down` is on its way to the replica, the other direction is in its shell."""
+    """A connection; `down` is on its way to the replica, the other direction is in its shell."""
 
     number: int
     primary: PrimaryConnection

@@ -30,7 +30,7 @@ class Node:
 
 
 class Link:
-    """One connection of a replica to the master, as two queues of bytes."""
+    """A connection of a replica to the master, as two queues of bytes."""
 
     def __init__(self, master: Node, replica: Node) -> None:
         self.master, self.replica = master, replica

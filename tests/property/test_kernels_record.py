@@ -1,6 +1,6 @@
 """Record kernel against a small Python model, and against garbage.
 
-Buffers are ctypes arrays of the exact size: a bytearray is over-allocated, and the sanitizers of
+Buffers are ctypes arrays of the exact size: a bytearray has spare bytes, and the sanitizers of
 `make asan` would not see an access one byte too far.
 """
 

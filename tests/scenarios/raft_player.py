@@ -1,21 +1,21 @@
-"""Transcripts of the quorum: what members do and say, line by line.
+"""Transcripts of the quorum: actions and messages of its members, line by line.
 
-A file has comments (#), commands (> and some words) and, behind each command, what came of it.
-Playing it gives the same text again, or the core behaves differently. The commands:
+A file has comments (#), commands (> and some words) and, after each command, its effects. If
+playing the file gives another text, the core behaves differently. The commands:
 
     group COUNT [option=value]   members n0, n1, ... with empty disks; options are RaftOptions'
     log PEER TERM TERM...        a stopped or new member starts again with a log of these terms
     tick PEER [MS]               time passes for one member
-    run PEER [MS]                its peers said that they would vote for it: it asks for votes
-    wait MS                      for all, and everything is delivered; tells what is done, not said
-    deliver [A>B]                what flies now (answers to it fly then), or the first from A to B
+    run PEER [MS]                PEER has its peers' promises of votes, and asks for the votes
+    wait MS                      time passes for all, all is delivered; prints actions, no messages
+    deliver [A>B]                messages under way, without their answers, or the first from A to B
     lose A>B                     the first from A to B is lost: its sender sees a failed call
-    hold A>B / release           put it aside; deliver all that was put aside
+    hold A>B / release           put the first message aside; deliver all messages put aside
     append PEER TEXT             propose
-    stop PEER / start PEER       its process ends, starts with what its disk has
+    stop PEER / start PEER       its process ends; starts again with the content of its disk
     gone PEER DEAD               PEER learns that DEAD's process is dead
     transfer PEER TO             hand the leadership over
-    state                        one line a member
+    state                        a line for each member
 """
 
 from collections.abc import Callable

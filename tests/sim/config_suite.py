@@ -1,9 +1,9 @@
-"""One seed of the config suite (R45): files of `config/` replaced, changes appended to them, torn,
+"""A seed of the config suite (R45): files of `config/` replaced, changes appended to them, torn,
 damaged, read again.
 
 A file's value is a number that grows with each save or change, and the numbers of the changes since
 a save, of which no appended one may be missing. After any crash a load gives the last value whose
-save, append or load returned, or a newer one that was being written; after damage of the file
+save, append or load returned, or a newer value that was being written; after damage of the file
 itself, at least the value of its backup. No crash ever leaves a file that cannot be read.
 """
 
@@ -42,7 +42,7 @@ class Model:
 
 
 class Run:
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)

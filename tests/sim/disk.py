@@ -115,7 +115,8 @@ class SimDisk:
         self.fail_syncs = 0
         """Number of the next syncs that fail."""
         self.fail_sync_of_many = 0
-        """Countdown of `sync_many` calls: in the one that reaches 0 a sync fails; 0: none fails."""
+        """Countdown of `sync_many` calls: in the call that reaches 0 a sync fails; 0: no sync
+        fails."""
         self.failed_syncs = 0
         self.failing = False
         """Whether all syncs fail, until the disk is mended: a new process mends nothing."""

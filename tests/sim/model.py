@@ -37,7 +37,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Model:
-    """Expected content of one store.
+    """Expected content of a store.
 
     `log` holds every byte that was appended and can still be there, `sent` the messages in it. The
     store reported the bytes before `safe` as durable: they survive a power cut. The next start must
@@ -175,7 +175,7 @@ class Model:
         self.safe = min(self.safe, end)
 
     def delete(self, topic: str) -> None:
-        """Mark the messages of a topic as those of a former life."""
+        """Mark the messages of a topic as messages of a former life."""
         for name, queue in self.queues.items():
             if name[0] == topic:
                 for one in queue:

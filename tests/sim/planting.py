@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 Plant = Callable[["Patch"], None]
-"""One bug: a function that makes its changes with the given patch."""
+"""A bug: a function that makes its changes with the given patch."""
 
 _OWN_ERRORS = (TypeError, AttributeError, NameError)
 

@@ -159,8 +159,8 @@ def check_found(
     """Check that a planted bug is found in one of the seeds, and that the same seed finds nothing
     without it.
 
-    `beyond`: seeds may fail without the bug, too, as those that take the disks of two of three
-    controllers do; another seed has to distinguish the bug. A plant that is not used in any of the
+    `beyond`: seeds may fail without the bug, too, as seeds do that take the disks of two of three
+    controllers; another seed has to distinguish the bug. A plant that is not used in any of the
     played seeds is an error of the plant.
     """
     patch: Patch | None = None

@@ -1,4 +1,4 @@
-"""Draws of one seed of the store suite: the store's configuration and the kinds of trouble that may
+"""Draws of a seed of the store suite: the store's configuration and the kinds of trouble that may
 happen.
 """
 
@@ -86,7 +86,7 @@ class StoreSeed:
         self.must_refuse = False
         """Whether a sender learnt that the disk failed: nothing may be written after that."""
         self.waits_ms: dict[object, int] = {}
-        """For each piece of disk work that is still to be done: when a tick first saw it."""
+        """Time of the tick that first saw each pending piece of disk work."""
         self.withdrawing = False
         """Whether waiters are answered because the log is cut or closed."""
         self.damage = Damage(self.disk, rng)

@@ -1,4 +1,4 @@
-"""One seed of the store suite: random work and random trouble, and checks afterwards.
+"""A seed of the store suite: random work and random trouble, and checks afterwards.
 
 Drives the real engine over the simulated disk on virtual time. A store lives several times; each
 life ends by a power cut or a kill (after a number of disk operations, also inside recovery, a roll,
@@ -32,7 +32,7 @@ CLOSED_AT_LAST = 0.25
 
 
 class Run(StoreSteps):
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""

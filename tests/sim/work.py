@@ -21,7 +21,7 @@ THREADS = 10
 
 
 class QueuedJob:
-    """One piece of work of a QueuedDisk: it runs, and later its report reaches the loop."""
+    """A piece of work of a QueuedDisk: it runs, and later its report reaches the loop."""
 
     __slots__ = ("_disk", "_done", "_result", "_work", "free_ms", "returns")
 

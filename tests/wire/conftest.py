@@ -14,7 +14,7 @@ def all_frames() -> list[Golden]:
 
 @pytest.fixture(params=CAPTURES)
 def frames(request: pytest.FixtureRequest) -> tuple[Golden, ...]:
-    """The frames of one capture; the test runs for each."""
+    """The frames of a capture; the test runs for each."""
     return golden_frames(request.param)
 
 

@@ -17,7 +17,7 @@ CAPTURES = sorted(path.name.removesuffix(".bin.zst") for path in FRAMES.glob("*.
 
 @dataclass(frozen=True)
 class Golden:
-    """One frame; `truth` is its line, with the values that RocketMQ's own classes read from it."""
+    """A frame; `truth` is its line, with the values that RocketMQ's own classes read from it."""
 
     capture: str
     truth: dict[str, Any]

@@ -1,6 +1,6 @@
 """The bytes of real replication connections, with the truth about each frame.
 
-tests/golden/ha/RUN: connectionNN.DIRECTION.bin is one direction of one connection, steps.jsonl its
+tests/golden/ha/RUN: connectionNN.DIRECTION.bin is one direction of a connection, steps.jsonl its
 frames in the order in which they crossed the wire.
 """
 
@@ -28,7 +28,7 @@ def stream(run: str, connection: int, direction: str) -> bytes:
 
 @cache
 def steps(run: str, connection: int) -> list[dict[str, Any]]:
-    """The frames of a connection, without one that was cut when the master died."""
+    """The frames of a connection, without a frame that was cut when the master died."""
     lines = _unpacked(HA / run / "steps.jsonl.zst").decode().splitlines()
     found = [json.loads(line) for line in lines]
     return [s for s in found if s["connection"] == connection and not s.get("cut")]

@@ -95,7 +95,8 @@ ELECTED = "enableControllerMode=true\nbrokerId=-1\ncontrollerAddr=10.0.0.8:9878\
     ids=["acting", "controllers", "both"],
 )
 def test_what_our_brokers_register(name: str, text: str, tmp_path: Path) -> None:
-    """The fields are those of their configuration; with controllers a master registers like any."""
+    """The fields come from their configuration; with controllers a master registers like a
+    replica."""
     theirs = next(
         golden.truth["extFields"]
         for golden in golden_frames(name)

@@ -16,7 +16,7 @@ from turbopump.net.wire.route import TopicRouteData
 
 
 def answers(all_frames: Any, name: str) -> Iterator[Any]:
-    """Successful answers with a body to requests of one name."""
+    """Successful answers with a body to requests with the same name."""
     found = [
         golden
         for golden in all_frames

@@ -124,7 +124,7 @@ class ActingGroup:
         broker = self._broker
         now_ms, of = broker.steady_ms(), broker.config.replication
         if self._stood_still:
-            self._ask_again("this broker stood still")
+            self._ask_again("this broker was suspended for a while")
         self._ticked_ms = now_ms
         period_ms = of.sync_broker_member_group_period_ms
         if self._asking is not None:
@@ -173,7 +173,7 @@ class ActingGroup:
     def forgotten(self) -> None:
         """Ask the replicas again after a lost connection to a name server: it may have removed this
         broker."""
-        self._ask_again("a name server has not heard this broker")
+        self._ask_again("a name server may have missed this broker's heartbeats")
 
     def noticed(self) -> None:
         """Handle 905: the lowest id of the group has changed."""
@@ -223,13 +223,13 @@ class ActingGroup:
         self._heard_ms = now_ms
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
         if silent_ms > limit_ms // SAID_DEAD_PARTS:
-            self._ask_again("this broker has heard no name server")
+            self._ask_again("this broker had no answer of a name server for a while")
         self.seat.look()
         self._ask_who_came()
 
     def _ask_again(self, why: str) -> None:
         if self._broker.role.leads:
-            logger.warning("%s for a while: it asks its replicas what they know", why)
+            logger.warning("%s: it fetches offsets and progress from its replicas again", why)
             if self._asking is None:
                 self._ask(serves=True)
             else:
@@ -264,7 +264,7 @@ class ActingGroup:
         )
 
     def _asked(self) -> None:
-        assert self._asking is not None, "it calls this"
+        assert self._asking is not None, "only the running request calls this"
         self._asked_of, self._asking = self._asking.heard, None
         if self.waits:
             self.waits = False
@@ -294,7 +294,7 @@ class ActingGroup:
             )
 
     def _others_asked(self) -> None:
-        assert self._others is not None, "it calls this"
+        assert self._others is not None, "only the running request calls this"
         self._asked_of = self._others.heard
         self._others, self._knows = None, True
         self.seat.look()

@@ -162,7 +162,7 @@ class GroupMembers:
         fresh = [one for one in known if now_ms - one.answered_ms <= FRESH_MS]
         found: dict[int, str] = {}
         for server in sorted(fresh or known, key=lambda one: one.answered_ms):
-            assert server.members is not None, "it is one of those known"
+            assert server.members is not None, "`known` has only servers with members"
             found |= server.members
         return found
 
@@ -195,7 +195,9 @@ class GroupMembers:
         try:
             members = self._read_route(answer) if server.asks_route else read_members(answer)
         except BadBody as error:
-            logger.warning("name server %s does not say who is in the group: %s", address, error)
+            logger.warning(
+                "name server %s returned no valid list of the group's members: %s", address, error
+            )
             server.failed(refused=False)
             return
         if not server.said(is_empty=not members):
@@ -235,7 +237,7 @@ def _replicas(members: dict[int, str]) -> dict[int, str]:
 
 def _checked(members: dict[int, str]) -> dict[int, str]:
     if len(members) > MEMBERS_MAX:
-        raise BadBody(f"{len(members)} brokers in one group")
+        raise BadBody(f"{len(members)} brokers in a group, more than the limit")
     for address in members.values():
         wrong = check_lengths(brokerAddr=address)
         if wrong is not None:

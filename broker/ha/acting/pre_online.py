@@ -106,7 +106,7 @@ class PreOnline:
     ) -> None:
         """`done` is called once. `serves`: this broker is the master, and was unreachable for a
         while; its own progress of deliveries is the newest."""
-        self.reason = "no name server has said yet who is in the group"
+        self.reason = "no name server has returned the group's members yet"
         """Reason why it has not finished."""
         self.is_over = False
         self.heard: set[tuple[int, str]] = set()
@@ -177,7 +177,11 @@ class PreOnline:
         self._round = None
         self._due_ms = self._broker.steady_ms() + AGAIN_MS
         if reason and reason != self.reason:
-            what = "not all is here that replicas know" if self._serves else "it does not serve yet"
+            what = (
+                "it lacks offsets or progress of its replicas"
+                if self._serves
+                else "it does not serve yet"
+            )
             logger.warning("this broker is the master, %s: %s", what, reason)
         self.reason = reason
         if not reason:
@@ -191,7 +195,7 @@ class PreOnline:
         broker, members = self._broker, self._members
         now_ms = broker.steady_ms()
         if members.answered_ms < self._began_ms:
-            raise NotYet("no name server has said yet who is in the group")
+            raise NotYet("no name server has returned the group's members yet")
         if now_ms - members.answered_ms > FRESH_MS:
             raise NotYet("no name server answers")
         found = members.members
@@ -222,15 +226,15 @@ class PreOnline:
         if missing:
             raise NotYet(missing)
         if members.members.keys() - found.keys() - {0}:
-            raise NotYet("another replica has come")
+            raise NotYet("another replica has joined the group")
 
     def _check_seen(self) -> None:
         """Check that the replicas' answers are still final: they follow, and do not act again."""
         for one in self._seen:
             if not self._follows(one.host):
-                raise NotYet(f"the replica at {one.host} does not follow any more")
+                raise NotYet(f"the replica at {one.host} no longer follows")
             if self._broker.steady_ms() - one.said_ms > SURE_MS:
-                raise NotYet("it took too long: replicas may act again")
+                raise NotYet("the answers are too old: replicas may act again")
 
     def _tell_online(self) -> None:
         """Notify the replicas that the master serves."""
@@ -249,11 +253,11 @@ class PreOnline:
             name, new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise NotYet(f"{name} answers {answer.code} {answer.remark} to its master")
+            raise NotYet(f"{name} refused its master with code {answer.code}: {answer.remark}")
         host = split(self._asked)[0]
         while self.connect_ms and not self._follows(host):
             if broker.steady_ms() - said_ms > self.connect_ms:
-                raise NotYet(f"{name} does not follow this log, which ends at {end}")
+                raise NotYet(f"{name} does not copy this log, which ends at {end}")
             yield None
         former = yield from self._former(name)
         yield from self._notes(name, former, number)
@@ -277,7 +281,7 @@ class PreOnline:
         answer = yield request
         if isinstance(answer, str):
             raise NotYet(f"{name}: {answer}")
-        assert isinstance(answer, Command), "a request is answered by one"
+        assert isinstance(answer, Command), "a request's answer is a command"
         return answer
 
     def _former(self, name: str) -> answers.Steps[FormerLives]:
@@ -307,7 +311,7 @@ class PreOnline:
                 return
             generation, found, more = read_page(said)
             if more is not None and (more <= after or pages >= answers.MAX_PAGES):
-                raise BadBody("notes that do not end")
+                raise BadBody("pages of notes without an end")
             after = more or after
             ended = former.now()
             found = [one for one in found if not ended.has(one.key.topic, one.key.group)]
@@ -332,7 +336,12 @@ class PreOnline:
         answer = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
         theirs, end = answers.log_end_of(answer), LogOffset(self._broker.store.max_log_offset)
         if theirs > end:
-            logger.warning("%s has a log up to %d, this one ends at %d", name, theirs, end)
+            logger.warning(
+                "%s has a longer log (%d > %d): its progress of deliveries is ignored",
+                name,
+                theirs,
+                end,
+            )
             return
         answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
         self._broker.delay.take_newer(*read_progress(answers.checked(answer)))

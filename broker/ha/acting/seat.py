@@ -133,5 +133,5 @@ class Seat:
             return
         role.is_acting = self._broker.offsets.acting = acts
         self.changed_ms = self._steady_ms()
-        logger.info("this replica %s for its master", "acts" if acts else "acts no more")
+        logger.info("this replica %s for its master", "acts" if acts else "no longer acts")
         self.on_change()

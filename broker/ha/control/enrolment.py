@@ -73,7 +73,7 @@ class Enrolment:
         """Begin. `unclean`: why acknowledged bytes may be missing; "" if none can be."""
         self._unclean = unclean
         if unclean:
-            logger.error("no candidate until it has caught up once: %s", unclean)
+            logger.error("not eligible as master until it has caught up with a master: %s", unclean)
 
     def identify(self, address: str) -> Steps[int]:
         """Return the broker's id. Raises BadAnswer, IdentityError, OSError."""
@@ -124,8 +124,8 @@ class Enrolment:
     def forget(self, broker_id: int) -> Steps[None]:
         """Give up the id, which controllers no longer know. Raises OSError."""
         logger.error(
-            "the controllers do not know broker %d of %s any more: it registers anew, under another"
-            " id",
+            "the controllers no longer know broker %d of %s: it registers again and gets"
+            " another id",
             broker_id,
             self._name.broker,
         )

@@ -99,7 +99,7 @@ class IdentityFiles:
             return None
         content = self._files.read(path)
         if not content.strip(b"\0 \t\r\n"):
-            logger.warning("%s holds nothing: a RocketMQ broker died while it wrote it", path)
+            logger.warning("%s is empty: a RocketMQ broker stopped while it wrote the file", path)
             return None
         try:
             parts = content.decode().strip().split(_SEPARATOR)

@@ -48,7 +48,7 @@ class LastLife:
         if self.doubt:
             return self.doubt
         if self.confirmed > log_end:
-            return f"the log ends at {log_end}, {self.confirmed} was confirmed"
+            return f"the log ends at {log_end}, before the confirmed offset {self.confirmed}"
         if self.crashed and not self.same_boot and not self.is_sync:
             return "the machine went down while the store was open, without SYNC_FLUSH"
         return ""

@@ -145,7 +145,7 @@ class Membership:
             self.heartbeats.tick()
         self._watch_lease()
         if self._coming is not None and now_ms - self._coming_since_ms > CHANGE_MAX_MS:
-            self._decline("the disk does not write down its epoch")
+            self._decline("the epoch was not written to the disk in time")
         self.finder.tick(self._follows)
         if self._attempts.is_due(now_ms) and self.controllers.leader:
             if self.stage is Stage.JOINING:
@@ -242,11 +242,11 @@ class Membership:
         self._lapsed = lapsed
         if lapsed:
             if self._service.is_master:
-                logger.error("no controller renews the lease: nothing is acknowledged")
+                logger.error("no controller renews the lease: sends are not acknowledged")
             self._service.lapse()
         else:
             if self._service.is_master:
-                logger.info("epoch %d: the lease holds", self.epoch)
+                logger.info("epoch %d: the lease is valid", self.epoch)
             self._service.renew()
         self.on_lease()
 
@@ -288,7 +288,7 @@ class Membership:
         word = yield from self._register(broker_id)
         alive = yield self.heartbeats.beat()
         if not alive:
-            raise BadAnswer("the leading controller takes no heartbeat")
+            raise BadAnswer("the leading controller does not accept this broker's heartbeat")
         if word is None:
             word = yield from self._elect(broker_id)
         self.stage = Stage.MEMBER
@@ -337,7 +337,7 @@ class Membership:
                 return
             alive: bool = yield self.heartbeats.beat()
             if not alive:
-                raise BadAnswer("the leading controller takes no heartbeat")
+                raise BadAnswer("the leading controller does not accept this broker's heartbeat")
             word = yield from self._elect(self.own_id)
         self._take(word)
 
@@ -394,7 +394,7 @@ class Membership:
             self._follow(word.address)  # the same master, at another address (R30)
         elif reign is None and word.master == self.own_id and not self._abstention.is_away:
             # No controller led while it was silent, or none missed it: no other was elected.
-            self._decline(self._role_reason or "the reign is over")
+            self._decline(self._role_reason or "this broker's leadership ended")
 
     def _lead(self, word: Word) -> None:
         self.finder.look_for("")
@@ -450,7 +450,7 @@ class Membership:
     def _decline(self, reason: str) -> None:
         """Lead nothing in this epoch, and report that: another is elected, or this broker of a
         later epoch."""
-        logger.error("epoch %d is not led: %s", self.epoch, reason)
+        logger.error("this broker does not lead epoch %d: %s", self.epoch, reason)
         if self.heartbeats.leader_is_java:
             self._abstention.resign()
             self.heartbeats.lease_until_ms = LONG_AGO_MS
@@ -468,7 +468,7 @@ class Membership:
         try:
             self._service.to_replica("", self.epoch)
         except (StoreError, OSError) as error:
-            logger.error("no master can be followed: %s", error)
+            logger.error("this broker cannot follow a master: %s", error)
             self._role_reason = str(error)
             return
         self.finder.look_for(address)

@@ -146,7 +146,7 @@ def read_next_id(answer: Command | str) -> int:
     except BadHeader as error:
         raise BadAnswer(str(error)) from None
     if header.next_broker_id is None or header.next_broker_id <= 0:
-        raise BadAnswer(f"{header.next_broker_id} is no broker id")
+        raise BadAnswer(f"{header.next_broker_id} is not a broker id")
     return header.next_broker_id
 
 

@@ -165,7 +165,7 @@ def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str)
                 return found
             if not page:
                 raise BadBody(f"{table_name} lacks some of its {total} entries")
-    raise BadBody(f"{table_name} changes from page to page, or has too many")
+    raise BadBody(f"{table_name} changed between pages, or has too many pages")
 
 
 def _text(version: DataVersion) -> str:
@@ -182,7 +182,7 @@ def log_end_of(answer: Command) -> LogOffset:
     members = as_object(checked(answer).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
-        raise BadBody("it does not say where its log ends")
+        raise BadBody("its answer lacks the end of its log")
     return LogOffset(end)
 
 
@@ -195,7 +195,9 @@ def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
     except ValueError as error:
         raise BadBody(str(error)) from None
     if found.read_ms > now_ms + MAX_CLOCK_AHEAD_MS:
-        raise BadBody(f"timers up to {found.read_ms} were delivered, and it is {now_ms}")
+        raise BadBody(
+            f"its timers were delivered up to {found.read_ms}, far after the time here, {now_ms}"
+        )
     return found
 
 
@@ -247,7 +249,7 @@ def counts_of(table: Table) -> Counts | None:
     try:
         return read_counts(value)
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadBody(f"{QUEUE_COUNTS} are none: {error}") from None
+        raise BadBody(f"{QUEUE_COUNTS} is malformed: {error}") from None
 
 
 def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str) -> dict[str, T]:
@@ -259,17 +261,17 @@ def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: s
             refused.append(f"{name[:80]!r} ({error})")
     if refused:
         named = ", ".join(refused[:MAX_NAMED])
-        logger.warning("%d %ss of the master are left out: %s", len(refused), kind, named)
+        logger.warning("ignored %d %ss of the master: %s", len(refused), kind, named)
     return found
 
 
 def _topic(name: str, value: Any) -> TopicConfig:
     topic = TopicConfig.from_json(value)
     if topic.topic_name != name:
-        raise BadBody("it has another name inside")
+        raise BadBody("its configuration has another name")
     wrong = validate_topic_name(name)
     if wrong is not None and (len(name) > MAX_RETRY_TOPIC_LENGTH or "longer" not in wrong):
-        raise BadBody("no name of a topic")
+        raise BadBody("its name is not valid for a topic")
     for queues in (topic.read_queue_nums, topic.write_queue_nums):
         if not 0 <= queues <= MAX_QUEUES_OF_TOPIC:
             raise BadBody(f"{queues} queues")
@@ -285,9 +287,9 @@ def _topic(name: str, value: Any) -> TopicConfig:
 def _group(name: str, value: Any) -> SubscriptionGroupConfig:
     group = SubscriptionGroupConfig.from_json(value)
     if group.group_name != name or not name.strip() or len(name) > MAX_GROUP_NAME:
-        raise BadBody("no name of a group")
+        raise BadBody("its name is not valid for a group")
     if len(group.encode()) > MAX_BEAN:
-        raise BadBody("it is too long")
+        raise BadBody("its configuration is too long")
     return group
 
 

@@ -233,7 +233,9 @@ class MetadataFollower:
     def _clamp(self, now_ms: int) -> int:
         set_back = self._broker.offsets.clamp(self._queue_end, now_ms)
         if set_back:
-            logger.warning("%d consumer offsets were beyond the log and are set back", set_back)
+            logger.warning(
+                "%d consumer offsets were beyond the log's end and were set back to it", set_back
+            )
         return set_back
 
     def _tables(self) -> list[Versioned]:
@@ -372,7 +374,7 @@ class MetadataFollower:
             return
         error = yield log.taking_counts(counts)
         if error is not None:
-            raise StoreError(f"what queues have counted cannot be kept: {error}") from error
+            raise StoreError(f"the queue counts cannot be saved: {error}") from error
 
     def _topics(self, now: Following) -> answers.Steps[None]:
         wants = self._log is not None and self._log.wants_counts
@@ -396,7 +398,7 @@ class MetadataFollower:
             deleted = {**dict.fromkeys(gone, end), **answers.deleted_of(table)}
         theirs = answers.topics_of(table)
         if not theirs:
-            raise BadBody("a broker without any topic: its table is lost")
+            raise BadBody("the broker has no topics: its table is lost")
         deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
         former = deletions.ends()
         # A topic may be deleted twice while nothing is written: the later time counts, and the
@@ -434,7 +436,7 @@ class MetadataFollower:
         gone = {name for name in before - table.entries.keys() if not groups.is_system(name)}
         theirs = answers.groups_of(table)
         if not theirs:
-            raise BadBody("a broker without any group: its table is lost")
+            raise BadBody("the broker has no groups: its table is lost")
         banned = answers.bans_of(table)
         result = answers.merged(mine, version, theirs, table.version, gone)
         answers.check_groups(result)

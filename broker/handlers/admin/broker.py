@@ -76,7 +76,7 @@ class ConfigRequests:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         self._version = self._version.next(now_ms)
         if not config.path:
-            notes.append("it holds until this broker stops, which has no file to keep it in")
+            notes.append("in force until this broker stops: it has no configuration file")
         registered = Later[None]()
         if config.broker_permission == permission:
             registered.resolve(None)
@@ -88,7 +88,7 @@ class ConfigRequests:
         answered = Later[Command]()
 
         def saved(error: OSError | None) -> None:
-            lost = [] if error is None else [f"it holds, but is lost at a restart: {error}"]
+            lost = [] if error is None else [f"in force, but lost at a restart: {error}"]
             remark = "; ".join(notes + lost) or None
             answer = response(request, ResponseCode.SUCCESS, remark)
             registered.then(lambda _nothing: answered.resolve(answer))

@@ -86,7 +86,7 @@ def _put_all(
         if wrong is not None:
             return response(request, ResponseCode.INVALID_PARAMETER, wrong)
         if len(group.encode()) > MAX_BEAN:
-            remark = f"the configuration of group {group.group_name} is over {MAX_BEAN} bytes"
+            remark = f"the configuration of group {group.group_name} has more than {MAX_BEAN} bytes"
             return response(request, ResponseCode.INVALID_PARAMETER, remark)
         before = known.get(group.group_name)
         try:

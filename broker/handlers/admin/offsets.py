@@ -324,7 +324,7 @@ def _reset_offset(
     asked = range(topic.read_queue_nums)
     if header.queue_id >= 0:
         if header.queue_id not in asked:
-            remark = f"queue {header.queue_id} is none of the {len(asked)} of {header.topic}"
+            remark = f"queue {header.queue_id} is not one of {len(asked)} of topic {header.topic}"
             return response(request, ResponseCode.SYSTEM_ERROR, remark)
         asked = range(header.queue_id, header.queue_id + 1)
     targets: dict[int, QueueOffset] = {}

@@ -182,7 +182,7 @@ def _checked(
         remark = f"perm of topic {name} must be 0 to {_ALL_PERMS}, not {wanted.perm}"
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     if wanted.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
-        remark = f"topicFilterType {wanted.topic_filter_type} is none of SINGLE_TAG, MULTI_TAG"
+        remark = f"topicFilterType {wanted.topic_filter_type} must be SINGLE_TAG or MULTI_TAG"
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     if attributes.get(f"+{MESSAGE_TYPE}") == MIXED:
         remark = "MIXED message type is not supported."
@@ -424,7 +424,7 @@ def _delete_expired(
 
     def reply(found: int | OSError) -> Command:
         if isinstance(found, OSError):
-            text = f"the disk does not say how old the log's files are: {found}"
+            text = f"the ages of the log's files cannot be read: {found}"
             return response(request, ResponseCode.SYSTEM_ERROR, text)
         return response(request, ResponseCode.SUCCESS)
 

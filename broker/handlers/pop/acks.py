@@ -46,9 +46,11 @@ from turbopump.net.wire.pop_records import (
 ACKS_OF_STEP: Final = 32
 """Entries of a batch that are stored in one step."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
-OTHER_POP: Final = "the messages of that pop were popped again, or no pop gave them out"
-LATE: Final = "the invisible time of the message is over: it comes again"
-REPLACED: Final = "the handle was replaced: a change of the message's time gave another one"
+OTHER_POP: Final = "the messages were popped again meanwhile, or never by this handle's pop"
+LATE: Final = "the invisible time of the message has passed: it is delivered again"
+REPLACED: Final = (
+    "the handle is no longer valid: a change of the invisible time returned a new handle"
+)
 SOON_MS: Final = 1_000
 """Bound of `_unlike`, in ms: how far after the change a handle's pop time may lie and still be
 increased by 1 ms. It limits how often a message's time can be changed in the millisecond of its
@@ -87,7 +89,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             if not 0 <= header.invisible_time <= INVISIBLE_MAX_MS:
                 raise PopRefused(
                     ResponseCode.INVALID_PARAMETER,
-                    f"invisibleTime {header.invisible_time} is over {INVISIBLE_MAX_MS} ms",
+                    f"invisibleTime {header.invisible_time} is not from 0 to {INVISIBLE_MAX_MS} ms",
                 )
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
@@ -199,7 +201,7 @@ def _ack_ordered(
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     outcome = _done_in_order(broker, queue, QueueOffset(header.offset), handle.pop_time_ms, now_ms)
     if outcome is AckOutcome.UNKNOWN:
-        return response(request, ResponseCode.MESSAGE_ILLEGAL, "offset is not of the last pop")
+        return response(request, ResponseCode.MESSAGE_ILLEGAL, "the offset was not in the last pop")
     if outcome is AckOutcome.IGNORED:
         return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     written = broker.pop.ordered_log.write(queue, now_ms)
@@ -330,7 +332,7 @@ def _ack_entry(
     try:
         kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
-        raise BadBody("r is none of 0, 1 and 2") from None
+        raise BadBody("r is not 0, 1 or 2") from None
     group = text(entry, "c")
     topic = kind.topic_of(text(entry, "t"), group)
     parts = [number(entry, name) for name in ("so", "pt", "it", "rq")]
@@ -375,9 +377,9 @@ def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     try:
         bits = base64.b64decode(text(entry, "b"), validate=True)
     except (binascii.Error, ValueError):
-        raise BadBody("b is no base64") from None
+        raise BadBody("b is not base64") from None
     if len(bits) > 8 * MESSAGES_MAX:
-        raise BadBody(f"acknowledgements of {len(bits)} bytes")
+        raise BadBody(f"acknowledgements have {len(bits)} bytes")
     return list(acked_offsets(start, bits))
 
 

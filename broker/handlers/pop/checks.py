@@ -119,6 +119,6 @@ def handle_of(text: str, broker: BrokerContext) -> PopHandle:
     if not handle.is_ordered and handle.revive_queue_id >= queues:
         raise PopRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a handle of revive queue {handle.revive_queue_id}, there are {queues}",
+            f"the handle has revive queue {handle.revive_queue_id}, but there are {queues}",
         )
     return handle

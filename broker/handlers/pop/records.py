@@ -47,7 +47,7 @@ def why_no_record(properties: Mapping[str, str], body: Buffer) -> str | None:
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
         else:
-            return f"its tag is none of {CHECK_POINT_TAG}, {ACK_TAG} and {BATCH_ACK_TAG}"
+            return f"its tag is not {CHECK_POINT_TAG}, {ACK_TAG} or {BATCH_ACK_TAG}"
     except BadBody as error:
         return str(error)
     return None

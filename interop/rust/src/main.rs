@@ -1,8 +1,8 @@
 //! RocketMQ's Rust client of gRPC, as crates.io has it, against a proxy or a broker.
 //!
-//! Arguments: ENDPOINTS SCENARIO...; topics and groups have the names `rust-SCENARIO` and are
-//! there. Prints a line of JSON for each check, as support/suites.py reads them. The client has
-//! simple consumers alone, which neither change times nor recall.
+//! Arguments: ENDPOINTS SCENARIO...; topics and groups have the names `rust-SCENARIO` and must
+//! exist. Prints a line of JSON for each check, as support/suites.py reads them. The client has
+//! only simple consumers, which can neither change invisible times nor recall messages.
 
 mod report;
 mod scenarios;

@@ -1,4 +1,4 @@
-//! What a scenario found, a line of JSON for each check.
+//! Results of a scenario: a line of JSON for each check.
 
 use std::fmt::Debug;
 use std::time::Instant;

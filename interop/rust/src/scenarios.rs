@@ -1,4 +1,4 @@
-//! What the client is asked to do, and what has to come of it.
+//! The scenarios: calls of the client, and checks of their results.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::report::Report;
 const COUNT: usize = 40;
 const DELIVERY: Duration = Duration::from_secs(45);
 const INVISIBLE: Duration = Duration::from_secs(20);
-/// Longer than any scenario.
+/// Invisible time that is longer than any scenario.
 const LONG: Duration = Duration::from_secs(120);
 const GROUPS: usize = 4;
 const COLOURS: [&str; 3] = ["red", "green", "blue"];
@@ -65,7 +65,7 @@ impl Bench {
         option.set_access_url(self.endpoints.clone());
         option.set_enable_tls(false);
         option.set_timeout(Duration::from_secs(10));
-        // It is the deadline of the call, too; servers wait for 5 s at least.
+        // This is the deadline of the call, too; servers wait for at least 5 s.
         option.set_long_polling_timeout(Duration::from_secs(6));
         option
     }
@@ -113,8 +113,8 @@ impl Bench {
         Ok(ids)
     }
 
-    /// What one receive brings. At times RocketMQ's proxy does not say before the deadline that
-    /// nothing is there: the client, or the proxy, gives the call up then.
+    /// Returns the messages of a receive. RocketMQ's proxy sometimes reports an empty queue only
+    /// after the deadline: then the client, or the proxy, cancels the call.
     async fn heard(
         &self,
         consumer: &SimpleConsumer,
@@ -127,7 +127,7 @@ impl Bench {
         }
     }
 
-    /// What comes until there are so many, or it takes too long; all of it is acknowledged but one.
+    /// Receives until `count` messages have arrived or time is up; acknowledges all but `left`.
     async fn receive(
         &self,
         consumer: &SimpleConsumer,
@@ -148,7 +148,7 @@ impl Bench {
         Ok(came)
     }
 
-    /// What is acknowledged does not come again, what is not does, after its time.
+    /// Acknowledged messages are not redelivered; the others are, after their invisible time.
     async fn simple(&self, report: &Report) -> Result<(), ClientError> {
         let (producer, consumer) = (self.producer().await?, self.consumer().await?);
         let ids = self.send_all(&producer).await?;
@@ -172,7 +172,7 @@ impl Bench {
         producer.shutdown().await
     }
 
-    /// Those that pass come.
+    /// The messages that pass the filter arrive.
     async fn filtered(
         &self,
         report: &Report,
@@ -200,7 +200,7 @@ impl Bench {
         self.filtered(report, expression, |number| number > 9 && number % 3 != 0).await
     }
 
-    /// Each group of messages comes in its order.
+    /// Each message group arrives in order.
     async fn fifo(&self, report: &Report) -> Result<(), ClientError> {
         let (producer, consumer) = (self.producer().await?, self.consumer().await?);
         for number in 0..COUNT {
@@ -219,7 +219,7 @@ impl Bench {
         producer.shutdown().await
     }
 
-    /// A message comes at the time it was given.
+    /// A message arrives at its delivery time.
     async fn delay(&self, report: &Report) -> Result<(), ClientError> {
         let (producer, consumer) = (self.producer().await?, self.consumer().await?);
         let due = SystemTime::now() + Duration::from_secs(6);
@@ -238,7 +238,7 @@ impl Bench {
         producer.shutdown().await
     }
 
-    /// A commit shows the message, a rollback none; what is left open is asked about.
+    /// A commit shows the message, a rollback does not; open transactions are checked.
     async fn transaction(&self, report: &Report) -> Result<(), ClientError> {
         let asked = Arc::new(Mutex::new(BTreeSet::new()));
         let seen = asked.clone();

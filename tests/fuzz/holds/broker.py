@@ -27,11 +27,10 @@ from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import TopicConfig
 
 MANY: Final = 60_000
-"""Number of topics, of groups, of one group's topics, of one topic's groups, and of one topic's
-queues.
+"""Number of topics, of groups, of a group's topics, of a topic's groups, and of a topic's queues.
 """
 MEMBERS: Final = 2_000
-"""Number of connections of one group."""
+"""Number of connections of a group."""
 STORED: Final = 1_000
 """Topics that have queues in the store."""
 BANS: Final = 20_000
@@ -54,7 +53,7 @@ class _World(World):
 
 
 class BrokerWalk:
-    """One broker with requests for all of its codes."""
+    """A broker with requests for all of its codes."""
 
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.meter = Meter()
@@ -85,7 +84,7 @@ class BrokerWalk:
         self.world.broker.store.close(self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """Requests of a code; each attempt names things that the one before did not make.
+        """Requests of a code; each attempt uses names that no earlier attempt used.
 
         KeyError: there is no large request for the code.
         """

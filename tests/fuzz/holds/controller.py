@@ -31,7 +31,7 @@ _FIELDS = {key: str(value) for key, value in NUMBERS.items()} | {
 
 
 class ControllerWalk:
-    """One controller that leads alone, with requests for all of its codes."""
+    """A controller that leads alone, with requests for all of its codes."""
 
     def __init__(self, folder: Path, groups: int = GROUPS) -> None:
         self.meter = Meter()
@@ -56,7 +56,7 @@ class ControllerWalk:
             return ask(self.meter, self.world.table, self.disk, code, case, self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """Requests of a code; each attempt names things that the one before did not make."""
+        """Requests of a code; each attempt uses names that no earlier attempt used."""
         return [*generic(_FIELDS), *_LARGE[code](self, f"{attempt}_{code}")]
 
     def close(self) -> None:

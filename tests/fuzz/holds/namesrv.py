@@ -28,7 +28,7 @@ from turbopump.net.wire.route import QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 MANY: Final = 60_000
-"""Number of topics of one broker, and of keys of one namespace."""
+"""Number of topics of a broker, and of keys of a namespace."""
 GROUPS: Final = 2_000
 """Broker groups, each with a common topic."""
 
@@ -49,7 +49,7 @@ _FIELDS = {
 
 
 class NamesrvWalk:
-    """One name server with requests for all of its codes."""
+    """A name server with requests for all of its codes."""
 
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.many, self.now_ms = many, 1_000_000
@@ -102,7 +102,7 @@ class NamesrvWalk:
             return ask(self.meter, self.table, self.disk, code, case, self.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
-        """Requests of a code; each attempt names things that the one before did not make."""
+        """Requests of a code; each attempt uses names that no earlier attempt used."""
         for name in list(self.routes.cluster_info().broker_addr_table):
             if name != "b" and not name.startswith("group"):
                 self.routes.unregister("c", name, self.routes.member_group(name)[0])

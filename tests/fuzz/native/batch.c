@@ -1,5 +1,5 @@
-/* Batch bodies: all of their elements become records that scan, or no byte is written. Input: mode,
- * topic size, then the batch. */
+/* Batch bodies: either all elements become records that a scan accepts, or no byte is written.
+ * Input: mode, topic size, then the batch. */
 #include "record.h"
 
 #include "bytes.h"
@@ -12,12 +12,12 @@ enum {
     MODE_STORE_V6 = 8,
     MODE_LONG_TOPIC = 16,
     FEW = 64,   /* bytes of a batch whose records have topics of 32 KB */
-    BEFORE = 3, /* bytes in front of the records that must not change */
+    BEFORE = 3, /* bytes before the records, which must not change */
     QUEUE_OFFSET = 7,
     MAX_ADDED = REC_FIXED + 2 * REC_HOST_V6 + 4 + 1 + REC_PROPERTY_CRC
 };
 
-/* The elements again, and each in the record that was made of it. */
+/* Check that each element equals the content of its record. */
 static void check_records(const uint8_t *log, size_t at, size_t end, const uint8_t *batch,
                           size_t len, size_t count, int checks)
 {

@@ -1,5 +1,5 @@
-/* Columns of any bytes: they say what the records say, one after the other, and nothing is written
- * beyond the rooms, which end where their memory does. Input: mode, base of the log, five rooms,
+/* Columns of any bytes: they equal the fields of the records, record by record, and no byte is
+ * written beyond the rooms, which end with their memory. Input: mode, base of the log, five rooms,
  * then the log. */
 #include "columns.h"
 
@@ -13,7 +13,7 @@ struct rooms {
     size_t rows, body, text, entries;
 };
 
-/* Give each record the place it should have: chance does not find it. */
+/* Set each record's physical offset to its place: random input does not produce it. */
 static void place(uint8_t *log, size_t end, int64_t base)
 {
     struct rec_row row;
@@ -160,7 +160,7 @@ static void check_batch(const struct col_batch *batch)
     }
 }
 
-/* Whether the filters that the mode asks for let a record pass: those of the first one. */
+/* Whether a record passes the filters of the mode, which are made from the first record. */
 static int passes(const uint8_t *log, const struct rec_row *row, const struct col_wish *wish)
 {
     return (wish->topics == NULL ||
@@ -172,7 +172,7 @@ static int passes(const uint8_t *log, const struct rec_row *row, const struct co
 static void decode_all(const uint8_t *log, size_t end, int64_t base, const struct col_wish *wish,
                        const struct rooms *rooms, unsigned mode)
 {
-    static struct col_scratch scratch; /* what an earlier input left there must not matter */
+    static struct col_scratch scratch; /* content from an earlier input must have no effect */
     struct rec_row row;
     enum rec_reason reason;
     enum rec_status status = REC_OK;

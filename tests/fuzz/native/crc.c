@@ -1,5 +1,5 @@
-/* The CRC by carry-less multiplication, by tables and bit by bit. Input: where to cut, then what to
- * sum. */
+/* The CRC by carry-less multiplication, by tables and bit by bit. Input: where to cut, then the
+ * bytes to sum. */
 #include "crc32.h"
 
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-/* Dispatch of any log into queues and an index file of any bytes, as the engine drives it: each
- * stop is answered, and a second run over the same range changes nothing. Input: mode, slots and
+/* Dispatch of any log into queues and an index file of any bytes, with the calls of the engine: it
+ * handles each stop, and a second run over the same range changes nothing. Input: mode, slots and
  * entries of the index, base of the log, size of the index file's bytes, these, then the log. */
 #include "dispatch.h"
 
@@ -14,7 +14,7 @@ enum {
     MODE_REMOVE = 4,  /* a queue is removed whenever the table is full */
     MAX_SLOTS = 8,
     BUCKETS = 16,
-    UNITS = 3, /* of one piece of a queue */
+    UNITS = 3, /* in a piece of a queue */
     MAX_FILES = 4096,
     INDEX_ENTRIES = 4
 };
@@ -59,7 +59,7 @@ static void check_table(const struct world *world)
     }
 }
 
-/* Take a queue out of the table; its memory goes with it. */
+/* Remove a queue from the table and free its memory. */
 static void remove_queue(struct world *world, int32_t number)
 {
     struct dsp_slot *slot = &world->table.slots[number];
@@ -112,7 +112,7 @@ static void attach(struct dsp_slot *slot, int64_t queue_offset)
     slot->limit = UNITS * CQ_UNIT;
 }
 
-/* Answer one stop: 0 if the run is over. */
+/* Handle a stop; returns 0 if the run has ended. */
 static int answer(struct world *world, const struct dsp_stop *stop, size_t *position)
 {
     struct dsp_slot *slot = stop->slot < 0 ? NULL : &world->table.slots[stop->slot];
@@ -130,7 +130,7 @@ static int answer(struct world *world, const struct dsp_stop *stop, size_t *posi
     case DSP_GAP:
         CHECK(slot != NULL && stop->queue_offset > slot->max_offset);
         if (stop->queue_offset == INT64_MAX) {
-            return 0; /* no unit can follow it: the engine calls such a record damaged */
+            return 0; /* no unit can follow it: the engine treats such a record as damaged */
         }
         slot->max_offset = stop->queue_offset;
         return 1;
@@ -153,7 +153,7 @@ static int answer(struct world *world, const struct dsp_stop *stop, size_t *posi
     }
 }
 
-/* Dispatch from 0 as far as it goes; the end. */
+/* Dispatch from 0 as far as possible; returns the end. */
 static size_t run(struct world *world)
 {
     size_t position = 0, stops = 0;

@@ -1,5 +1,6 @@
-/* Programs of any bytes for any properties: refused, or run to their end inside their bounds; and
- * texts as numbers, twice alike. Input: the head's numbers, sizes, program, properties. */
+/* Programs of any bytes for any properties: they are refused, or run to their end inside their
+ * bounds; and texts as numbers, twice with the same result. Input: the head's numbers, sizes,
+ * program, properties. */
 #include "filter.h"
 
 #include "filter_number.h"

@@ -1,11 +1,11 @@
-/* Frame boundaries: the same whether the bytes come at once or in pieces. Input: largest frame (2
- * bytes), spans of one call, size of a piece, then the stream. */
+/* Frame boundaries: the same whether the bytes arrive at once or in pieces. Input: largest frame (2
+ * bytes), spans per call, size of a piece, then the stream. */
 #include "frame.h"
 
 #include "bytes.h"
 #include "fuzz.h"
 
-/* Where the bytes stop being whole good frames, and whether they do so because of a bad length. */
+/* Find the end of the whole valid frames, and whether a bad length follows. */
 static size_t walk(const uint8_t *stream, size_t len, size_t max_frame, size_t *frames, int *bad)
 {
     size_t at = 0;

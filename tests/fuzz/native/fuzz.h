@@ -1,8 +1,8 @@
-/* What the native fuzz targets share: a reader of the input's control bytes, copies without a byte
- * to spare (so that the sanitizers see one too far), and checks that end the run.
+/* Common parts of the native fuzz targets: a reader of the input's control bytes, copies of exact
+ * size (so that the sanitizers find access beyond them), and checks that end the run.
  *
- * A target is one file with LLVMFuzzerTestOneInput. The first bytes of its input steer it, the rest
- * is what the kernel is given.
+ * A target is a file with LLVMFuzzerTestOneInput. The first bytes of its input control it; the
+ * kernel gets the rest.
  */
 #ifndef TURBOPUMP_FUZZ_H
 #define TURBOPUMP_FUZZ_H
@@ -44,7 +44,7 @@ static inline void *room(size_t size)
     return memory;
 }
 
-/* A copy of exactly `size` bytes; what the input does not have is 0. */
+/* A copy of exactly `size` bytes; bytes that the input lacks are 0. */
 static inline uint8_t *take_copy(struct input *input, size_t size)
 {
     uint8_t *copy = malloc(size);

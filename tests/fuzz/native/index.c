@@ -7,7 +7,7 @@
 
 enum { MAX_CALLS = 31, MAX_FOUND = 8, MAX_SIZE = 1024, CALL_SIZE = 23 };
 
-/* What was found lies in the file, newest first. */
+/* Check that each found entry is in the file, newest first. */
 static void check_found(const struct idx_file *file, int32_t key_hash, const int64_t *found,
                         size_t count)
 {

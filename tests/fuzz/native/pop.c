@@ -1,5 +1,5 @@
-/* Pops of any numbers from queues and a log that are damaged anywhere, and the check points of what
- * they get. Input: mode, queues, messages, damage of the log and of the units (how often, then
+/* Pops with any numbers from queues and a log that are damaged anywhere, and the check points of
+ * popped messages. Input: mode, queues, messages, damage of the log and of the units (count, then
  * position and byte of each), then the pops: draw, queue, count, invisible, poll and born time. */
 #include "lane_pop.h"
 
@@ -10,9 +10,9 @@
 
 enum {
     MODE_RETRY = 1,  /* the group has a retry topic */
-    MODE_WAITS = 2,  /* with a message */
-    MODE_FULL = 4,   /* the log file ends behind its messages */
-    MODE_NAMES = 8,  /* a pop has names of the input */
+    MODE_WAITS = 2,  /* a pop waits with a message */
+    MODE_FULL = 4,   /* the log file ends after its messages */
+    MODE_NAMES = 8,  /* a pop has names from the input */
     QUEUES = 4,
     SLOTS = QUEUES + 2,
     UNITS = 64,
@@ -161,7 +161,7 @@ static void tie(struct world *world)
     world->lane.kept.broker_name = text_of("broker-a");
 }
 
-/* What was found is of the log, in the order of its queues, and no more than was wanted. */
+/* Check that found messages are in the log, in the order of their queues, within the limit. */
 static void check_found(const struct world *world, const struct trf_pop *pop,
                         const struct lane_popped *got)
 {
@@ -207,7 +207,7 @@ static void check_answer(const struct lane_popped *got)
     free(starts);
 }
 
-/* One pop; 0 if it is for the handler. */
+/* Run a pop; returns 0 if the handler has to answer it. */
 static int pop_once(struct world *world, struct input *input)
 {
     static const char revive[] = "rmq_sys_REVIVE_LOG_c";

@@ -1,5 +1,5 @@
-/* Queue units of any bytes: ends, search and selection against the plain loops they stand for.
- * Input: start, what to select, then the units. */
+/* Queue units of any bytes: ends, search and selection, compared with plain loops. Input: start,
+ * selection, then the units. */
 #include "queue_unit.h"
 
 #include "bytes.h"

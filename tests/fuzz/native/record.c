@@ -1,4 +1,4 @@
-/* Parsing, scanning and walking of any bytes, and the way back: a record that parses is encoded to
+/* Parsing, scanning and walking of any bytes, and encoding: a parsed record is encoded to
  * the same bytes. Input: mode, start, base of the log, then the log. */
 #include "record.h"
 
@@ -26,7 +26,7 @@ static void check_row(const struct rec_row *row, size_t at, size_t end)
     CHECK(row->properties_at + row->properties_size == row->position + row->size);
 }
 
-/* Give each record the sums and, if asked, the place it should have: chance does not find them. */
+/* Set each record's sums and, by the mode, its offset: random input does not produce them. */
 static void mend(uint8_t *log, size_t at, size_t end, unsigned mode, int64_t base)
 {
     struct rec_row row;
@@ -112,7 +112,7 @@ static void check_properties(const uint8_t *text, size_t size)
     free(copy);
 }
 
-/* Recovery takes the records that a scan with CRCs takes, up to the first that it doubts. */
+/* Recovery accepts the same records as a scan with CRCs, up to the first doubtful record. */
 static void check_walk(const uint8_t *log, size_t at, size_t end, int64_t base, int torn)
 {
     struct walk_end walked;

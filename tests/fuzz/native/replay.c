@@ -1,5 +1,4 @@
-/* Runs a target over the files that are named, one after the other: what libFuzzer does with them,
- * for machines without it. */
+/* Runs a target on each named file, as libFuzzer does, for machines without libFuzzer. */
 #include "fuzz.h"
 
 int main(int count, char **names)

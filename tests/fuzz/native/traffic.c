@@ -1,5 +1,5 @@
-/* Traffic requests of any bytes, the properties of those that are plain, and their answers. Input:
- * mode, bytes that the scratch lacks, then a frame, or the header of a good one. */
+/* Traffic requests of any bytes, the properties of plain requests, and their answers. Input: mode,
+ * bytes that the scratch lacks, then a frame, or the header of a valid frame. */
 #include "traffic.h"
 
 #include "bytes.h"
@@ -35,7 +35,7 @@ static void check_text(struct trf_text text, const struct place *place)
     CHECK(json_is_utf8(text.at, text.size));
 }
 
-/* In a block of its own size: reading one byte too far shows. */
+/* Copy into a block of exactly this size, so that the sanitizer finds a read beyond it. */
 static void check_properties(struct trf_text text)
 {
     struct trf_properties found;
@@ -58,7 +58,7 @@ static void check_properties(struct trf_text text)
     free(copy);
 }
 
-/* An answer that repeats a text of the request: what is written is what it is read as. */
+/* Check that a text of the request is the same after it was written to an answer and parsed. */
 static void check_answers(const struct trf_request *request, struct trf_text text)
 {
     static const uint8_t host[20];

@@ -50,7 +50,7 @@ def wall_ms() -> int:
 
 
 class Member:
-    """One broker process; it has another port after each start."""
+    """A broker process; it has another port after each start."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder = folder / f"broker-{number}"

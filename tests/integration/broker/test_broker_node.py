@@ -316,7 +316,7 @@ def test_a_recovery_that_is_cancelled_ends_soon_and_the_next_goes_on(tmp_path: P
             await starting
         marks = checkpoints.load(files, str(tmp_path)).marks
         assert marks is not None
-        assert 65536 <= marks.queues < log_end // 2, "it ended, and kept what it had done"
+        assert 65536 <= marks.queues < log_end // 2, "it ended, and kept its work"
         again = BrokerNode(load_config(text)[0], on_progress=seen.append)
         await again.start()
         assert again.context.store.max_queue_offset("T", 0) == 1000

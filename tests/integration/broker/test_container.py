@@ -1,4 +1,5 @@
-"""Several brokers in one process: the failure of one does not affect the others (RIP-31)."""
+"""Several brokers in one process: the failure of a broker does not affect the other brokers
+(RIP-31)."""
 
 import asyncio
 import contextlib

@@ -373,8 +373,8 @@ class Program:
 
 
 def test_a_master_that_is_killed_took_back_nothing(tmp_path: Path) -> None:
-    """With three processes and kill -9 of each master in turn, every promised message is in every
-    log.
+    """Every acknowledged message is in every log of three processes after kill -9 of each master
+    in turn.
     """
     ports = free_ports(3)
     group = tmp_path / "group.json"

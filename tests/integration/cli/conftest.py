@@ -142,6 +142,6 @@ def up(tmp_path: Path, launch: Callable[..., Up]) -> Callable[..., Up]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """One cluster for the tests of a file."""
+    """A cluster for the tests of a file."""
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running

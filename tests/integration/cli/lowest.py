@@ -1,8 +1,8 @@
 """The commands under the lowest version of each dependency that pyproject.toml allows.
 
 Owns one environment in a temporary folder: the dependencies only, as the sources are read in place.
-It needs the package index and takes half a minute: `make lowest`. The newest versions are those of
-the development environment.
+It needs the package index and takes half a minute: `make lowest`. The development environment has
+the newest versions.
 """
 
 import json

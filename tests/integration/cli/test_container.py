@@ -115,14 +115,14 @@ def test_a_broker_goes_and_returns_under_load(
         return load
 
     load = asyncio.run(asyncio.wait_for(story(), 120))
-    assert not load.failures, "the other broker takes what one that goes does not"
+    assert not load.failures, "the other broker takes messages that a stopping broker refuses"
     for name in "ab":
         bodies = asyncio.run(stored(addresses[f"broker DefaultCluster_{name}_0"]))
         here = {body for body, broker in load.acknowledged.items() if broker == name}
-        assert here <= set(bodies), "what was acknowledged is there"
+        assert here <= set(bodies), "acknowledged messages are there"
     began_s = time.monotonic()
     done = container.stop(signal.SIGTERM)
     assert (done.code, done.json[-1]) == (0, {"event": "stopped"}), done
     assert time.monotonic() - began_s < STOP_S
     assert not list(tmp_path.glob("*/abort")), "all stores were closed in order"
-    assert "[DefaultCluster_b_0]" in done.err, "the log says of which broker a line is"
+    assert "[DefaultCluster_b_0]" in done.err, "each line of the log names its broker"

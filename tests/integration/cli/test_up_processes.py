@@ -164,7 +164,7 @@ def bench(group: Group, program: list[str], command: Command) -> Iterator[Bench]
 
 @pytest.mark.long
 def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench: Bench) -> None:
-    """One command kills a node, another restarts it; the files and logs of each node are there.
+    """A command kills a node, another restarts it; the files and logs of each node are there.
 
     A load goes on, and reports the interruption.
     """

@@ -1,7 +1,7 @@
 """Fixtures of the client tests: a running broker, unique names, waiting with a bound.
 
 With TURBOPUMP_TEST_NAMESRV=host:port the tests run against that cluster (a real RocketMQ with
-`messageDelayLevel=1s 1s 1s 1s 1s 1s`) instead of one of ours.
+`messageDelayLevel=1s 1s 1s 1s 1s 1s`), not against a cluster of Turbopump.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Until = Callable[..., Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[str]:
-    """The name server of a cluster that the tests of one file share."""
+    """The name server of a cluster that the tests of a file share."""
     given = os.environ.get("TURBOPUMP_TEST_NAMESRV")
     if given:
         yield given

@@ -71,7 +71,7 @@ class ScriptedBroker:
         await self._server.stop()
 
     def of(self, code: int) -> list[Command]:
-        """The requests of one code so far."""
+        """The requests of a code so far."""
         return [request for request in self.requests if request.code == code]
 
     def fail(self, code: int, answer: int, remark: str = "scripted", times: int = 1 << 30) -> None:

@@ -30,7 +30,7 @@ async def started(data: Path, ports: tuple[int, int]) -> Cluster:
 
 
 async def restart(cluster: Cluster, data: Path, ports: tuple[int, int], pause_s: float) -> Cluster:
-    """Stop the cluster and start another one on its folder and ports."""
+    """Stop the cluster and start a new cluster on its folder and ports."""
     await cluster.stop()
     await asyncio.sleep(pause_s)
     return await started(data, ports)

@@ -171,7 +171,7 @@ def test_an_answer_is_read_up_to_what_is_no_record(until: Until) -> None:
         async with ScriptedBroker() as broker:
             queue = Queue(broker, RequestCode.PULL_MESSAGE, plain(0), b"x" * 99, plain(2))
             assert await consume(broker, until, 1) == ["0"]
-            assert queue.asked[:2] == [0, 1], "the queue does not go on behind it in silence"
+            assert queue.asked[:2] == [0, 1], "the queue does not continue after it in silence"
 
     asyncio.run(scenario())
 

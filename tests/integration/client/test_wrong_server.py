@@ -78,7 +78,7 @@ def test_a_broker_that_registers_at_a_broker_says_so(
         await node.stop()
 
     asyncio.run(scenario())
-    assert f"not registered at name server {other.address}: this is no name server" in caplog.text
+    assert f"not registered at name server {other.address}: it is no name server" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["enforcing", "disabled"])

@@ -148,7 +148,7 @@ class Asker:
 
 
 def config(folder: Path, number: int, peers: str = "", **more: Any) -> ControllerConfig:
-    """Configuration of one controller."""
+    """Configuration of a controller."""
     return ControllerConfig(
         bind_address="127.0.0.1",
         listen_port=0,
@@ -162,7 +162,7 @@ def config(folder: Path, number: int, peers: str = "", **more: Any) -> Controlle
 
 @asynccontextmanager
 async def controllers(folder: Path, count: int = 3) -> AsyncIterator[list[ControllerNode]]:
-    """Start `count` controllers in this process; those that still run are stopped at the end."""
+    """Start `count` controllers in this process; controllers that still run stop at the end."""
     configs = [config(folder, number) for number in range(count)]
     nodes = [ControllerNode(one, seed=number) for number, one in enumerate(configs)]
     peers = {f"n{number}": f"127.0.0.1:{await node.listen()}" for number, node in enumerate(nodes)}

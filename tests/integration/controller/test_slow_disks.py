@@ -47,7 +47,7 @@ async def leads_on(broker: Asker, leader: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("sync_ms", "bound_s"), [(100, 2.0), (1000, 10.0)])
 def test_a_leader_on_slow_disks(tmp_path: Path, sync_ms: int, bound_s: float) -> None:
-    """Another leader with a quorum is there within the bound after the kill of the leader."""
+    """A new leader with a quorum serves within the bound after the kill of the leader."""
     library = shim.build(tmp_path)
     ports = free_ports(3)
     members = {}

@@ -20,8 +20,8 @@ NOBODY = "02:00:00:00:00:fe"
 FOLDER = "/var/run/netns"
 PREFIX = "turbopump"
 IMPOSTOR = "impostor"
-"""Name of a machine without a process, which takes another one's address: its kernel answers with
-resets.
+"""Name of a machine without a process that takes the address of another machine: its kernel
+answers with resets.
 """
 RUN_S = 20
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +39,7 @@ def _run(*words: str) -> None:
 
 
 class Machines:
-    """One namespace for each machine, with 10.91.0.0/24 among them."""
+    """A namespace for each machine, with 10.91.0.0/24 among them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)

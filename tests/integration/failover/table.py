@@ -64,7 +64,7 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def with_kept(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """These rows and those of earlier runs, in the order of the cases; all are saved."""
+    """Save these rows and the rows of earlier runs; returns all in the order of the cases."""
     known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     known |= found
     KEPT.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def write(text: str) -> None:
 
 
 def is_good(who: str, trouble: Trouble, seen: Seen) -> bool:
-    """Whether a row meets our aims; there are none for RocketMQ."""
+    """Whether a row meets our aims; RocketMQ's rows have no aims."""
     is_late = trouble.aim_s is not None and (seen.gap_s is None or seen.gap_s > trouble.aim_s)
     return who != OURS or not (is_late or seen.lost or seen.ended)
 

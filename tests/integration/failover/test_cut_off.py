@@ -203,14 +203,14 @@ class Group:
                 process.kill()
 
     def until(self, what: str, holds: Callable[[], object], timeout_s: float = READY_S) -> float:
-        """Returns how long it took."""
+        """Wait until `holds` is true; returns the seconds that it took."""
         begun = time.monotonic()
         while True:
             try:
                 if holds():
                     return time.monotonic() - begun
             except (OSError, struct.error, ValueError, KeyError):
-                pass  # a controller that does not respond has no say
+                pass  # a controller that does not respond does not count
             dead = [one.tail() for one in self.processes.values() if not one.running]
             assert not dead, "\n".join(dead)
             assert time.monotonic() - begun < timeout_s, f"{what}: {self.says()}"
@@ -226,7 +226,7 @@ class Group:
             return connection.call(code, fields or {}, body)
 
     def says(self) -> dict[str, Any]:
-        """State of the group at the leading controller; empty while there is none."""
+        """State of the group at the leading controller; empty while no controller leads."""
         for one in CONTROLLERS:
             try:
                 if self.ask(one, METADATA_INFO).fields.get("isLeader") != "true":
@@ -244,7 +244,7 @@ class Group:
         return [one["brokerAddress"] for one in self.says().get("inSyncReplicas") or []]
 
     def master(self) -> str:
-        """Master of the controllers; empty if there is none."""
+        """Address of the group's master, by the controllers; empty without a master."""
         found = self.says().get("masterAddress")
         return next((one for one in BROKERS if self.address(one) == found), "")
 

@@ -1,4 +1,4 @@
-"""Disks of real brokers fail and hang: another one leads at once, and the broker recovers by
+"""Disks of real brokers fail and hang: another broker leads at once, and the broker recovers by
 itself. Each broker has a preloaded library that wraps the syncs of its log (tests/machine/shim.py).
 """
 

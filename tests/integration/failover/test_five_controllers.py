@@ -63,7 +63,7 @@ async def play(group: Controlled) -> None:
         dead: list[Member] = []
         for _ in range(2):
             dead.append(await leader_dies(group))
-            await until("another one leads", lambda: group.leader() not in (None, *dead))
+            await until("another broker leads", lambda: group.leader() not in (None, *dead))
             await progress(load)
         master = group.master
         assert master is not None

@@ -32,7 +32,7 @@ that does not answer.
 
 
 class Links:
-    """One link before each controller, on a loop and a thread of their own."""
+    """A link before each controller, on a loop and a thread of their own."""
 
     def __init__(self, ports: list[int]) -> None:
         self._loop = asyncio.new_event_loop()

@@ -163,7 +163,7 @@ def test_seven_nodes_are_restarted_one_by_one(tmp_path: Path) -> None:
             )
         assert sending.failed == []
         handed = [one for one in group.brokers if "the lead is handed over" in said(one)]
-        assert handed, "no master let another one lead before it stopped"
+        assert handed, "no master let another broker lead before it stopped"
         check(group, sending)
     finally:
         group.abandon()

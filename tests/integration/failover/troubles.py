@@ -104,7 +104,7 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
 
 @dataclass
 class Seen:
-    """Results of one trouble; times in seconds, None where no time was measured."""
+    """Results of a trouble; times in seconds, None where no time was measured."""
 
     gap_s: float | None = None
     """The longest time without an acknowledgement, of any sender, while it lasted."""

@@ -11,7 +11,7 @@ from turbopump.net.grpc.messages import SERVICE, message_class
 
 
 class Client:
-    """One client id at a gRPC port."""
+    """A client id at a gRPC port."""
 
     def __init__(self, address: str) -> None:
         self.client_id = uuid.uuid4().hex
@@ -48,7 +48,7 @@ class Client:
         return next(self._stream)
 
     def receive(self, topic: str, group: str, **changed: Any) -> list[Any]:
-        """Messages of one ReceiveMessage call."""
+        """Messages of a ReceiveMessage call."""
         call = self._channel.unary_stream(
             f"/{SERVICE}/ReceiveMessage",
             message_class("ReceiveMessageRequest").SerializeToString,

@@ -1,4 +1,4 @@
-"""One port for plain and TLS, gRPC and remoting, distinguished by the first bytes."""
+"""A single port for plain and TLS, gRPC and remoting, distinguished by the first bytes."""
 
 import asyncio
 import socket

@@ -130,7 +130,7 @@ class Broker(Process):
         new.rename(self.group_file)
 
     async def ask(self, code: int) -> dict[str, Any] | None:
-        """JSON of a response; None if there is none."""
+        """JSON of a response; None without a response."""
         if not self.runs:
             return None
         answer: Command | None = None

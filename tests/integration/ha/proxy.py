@@ -15,7 +15,7 @@ SMALL_PIECE = 7
 
 
 class Way:
-    """One direction of a link."""
+    """A direction of a link."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -48,7 +48,7 @@ class Way:
 
 
 class Link:
-    """Link from one broker to the HA port of another one; or from any process to a port, at a
+    """Link from a broker to the HA port of another broker; or from any process to a port, at a
     loopback address of its own.
     """
 

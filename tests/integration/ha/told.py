@@ -19,7 +19,7 @@ CUT = re.compile(r"the log was cut at (\d+), (\d+) bytes went")
 
 
 class Told:
-    """The ledger of one topic."""
+    """The ledger of a topic."""
 
     def __init__(self, file: Path, topic: str) -> None:
         self.file = file

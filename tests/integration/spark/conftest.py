@@ -1,4 +1,5 @@
-"""Fixture of one Spark for all tests of this folder: a JVM costs seconds and half a gigabyte."""
+"""Fixture of a Spark session for all tests of this folder: a JVM costs seconds and half a
+gigabyte."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -137,7 +137,7 @@ def test_filters_of_the_load_leave_out_files(spark: Any, store: Path) -> None:
     middle = expected[len(expected) // 2]
     at = middle["log_offset"]
     one = load(spark, store, minLogOffset=at, maxLogOffset=at, columns="log_offset")
-    assert planned(one) == 2, "one to read, and one for what comes"
+    assert planned(one) == 2, "a member to read, and a member for new records"
     assert rows(one) == [{"log_offset": at}]
     some = load(
         spark,

@@ -119,7 +119,7 @@ def test_a_cut_ends_the_query_and_names_both_places(spark: Any, tmp_path: Path, 
     with pytest.raises(Exception, match=rf"read up to {end} of epoch 3, but .* now") as raised:
         query.run()
     assert f"part at {at}" in str(raised.value)
-    assert query.rows() == before, "nothing was read behind the cut"
+    assert query.rows() == before, "nothing was read after the cut"
     query.run(failOnTruncation="false")
     rest = picked(root)[20:]
     expected = sorted(before + rest, key=lambda row: row["log_offset"])

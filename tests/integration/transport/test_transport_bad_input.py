@@ -98,9 +98,8 @@ def test_random_bytes(run, serve, talk) -> None:
 
 
 def test_damaged_and_truncated_frames(run, serve, talk) -> None:
-    """Any damage costs at most the one connection: a response, a close, or silence until
-    the end.
-    """
+    """Any damage costs at most its own connection: a response, a close, or silence until the
+    end."""
 
     async def main() -> None:
         chance = random.Random(6)

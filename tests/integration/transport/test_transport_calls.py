@@ -274,10 +274,12 @@ def test_a_lost_connection_is_told_and_one_that_is_left_for_another(run, serve, 
                 assert served.server.peers == set()
             await client.call(served.address, new_request(ECHO), 5000)
             client.renew(served.address)
-            assert len(lost) == 2, "it may still be the one that is left"
+            assert len(lost) == 2, "it may still be the remaining connection"
             await client.call(served.address, new_request(ECHO), 5000)
             await served.until(lambda: len(served.server.peers) == 1)
-            assert lost == [served.address] * 3, "the server forgets what it heard over the first"
+            assert lost == [served.address] * 3, (
+                "the server forgets the requests of the first connection"
+            )
             await client.close()
             assert lost == [served.address] * 3
 
@@ -402,7 +404,7 @@ def test_a_client_told_to_go_away_sends_once_more_on_a_new_connection(run, serve
             assert (await client.call(served.address, new_request(BACK), 5000)).code == 0
             assert told[0] is not told[1]
             await served.until(lambda: len(served.server.peers) == 1)
-            assert len(lost) == 1, "what the server heard over the first is forgotten"
+            assert len(lost) == 1, "the requests of the first connection are forgotten"
 
     run(main())
 

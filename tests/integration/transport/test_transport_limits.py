@@ -66,8 +66,8 @@ def test_a_peer_that_lets_answers_to_held_requests_pile_up_is_cut(run, serve, ta
 
 
 def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None:
-    """The sum of unsent bytes is bounded though no peer exceeds its own limit; the one that reads
-    stays.
+    """The sum of unsent bytes is bounded though no peer exceeds its own limit; a peer that reads
+    keeps its connection.
     """
     options = ServerOptions(unsent_max=8192 * KB)
 

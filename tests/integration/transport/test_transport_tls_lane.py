@@ -210,8 +210,8 @@ def test_a_peer_that_says_goodbye_is_answered_before(tmp_path: Path) -> None:
             with contextlib.suppress(ssl.SSLWantReadError):
                 peer.tls.unwrap()
             peer.raw.send(records + peer.outgoing.read())
-            # Its closing alert came with the requests: OpenSSL reads no more, so the records are
-            # opened by hand only as far as the other side's closing alert.
+            # The peer's closing alert came with the requests: OpenSSL stops reading, so the test
+            # itself opens the records, up to the other side's closing alert.
             rest = await peer.raw.closed()
             assert len(rest) > 30 * 8 * 2000
             assert native.sent > 0

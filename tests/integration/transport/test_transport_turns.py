@@ -1,4 +1,4 @@
-"""Requests of one peer do not keep the loop from those of the others."""
+"""Requests of a peer do not delay the requests of other peers."""
 
 import pytest
 

@@ -183,7 +183,7 @@ def test_what_waits_in_a_retry_topic_is_the_handlers() -> None:
 
 
 def test_a_count_that_fell_to_nothing_keeps_its_place() -> None:
-    """Native code counts all acknowledgements of one step at the same time, so that no queue state
+    """Native code counts all acknowledgements of a step at the same time, so that no queue state
     is dropped in between.
 
     The first message was handled twice, so that the second one counts as handled; the third is

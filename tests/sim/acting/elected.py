@@ -1,9 +1,9 @@
 """Groups with controllers whose replicas act while no master can be elected (RIP-32 beside RIP-44).
 
-The machines are those of the suite `group`. Further invariants: a broker that acts writes nothing
-to its log (I11), which the suite's checkers see; it stops acting once an elected master serves, and
-that master has every offset of the brokers that it can reach (I13); and without controllers a
-living replica acts. The faults are those that do not separate brokers; in one seed of four some do,
+The machines are the machines of the suite `group`. Further invariants: a broker that acts writes
+nothing to its log (I11), which the suite's checkers see; it stops acting once an elected master
+serves, and that master has every offset of the brokers that it can reach (I13); and without
+controllers a living replica acts. The faults do not separate brokers; in one seed of four some do,
 and processes stand still: there two may act at a time, and all agree in the end.
 """
 
@@ -22,7 +22,7 @@ ACTS_MS = NO_MASTER_MS + 12_000
 
 
 class ActingGroup(Run):
-    """Run of one seed: outages of all controllers, and of the master meanwhile or before."""
+    """Run of a seed: outages of all controllers, and of the master meanwhile or before."""
 
     acts = True
 

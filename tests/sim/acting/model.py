@@ -1,6 +1,6 @@
 """Invariants of a group whose replicas act (I11, I13, I17).
 
-Offsets of one group only grow here. They never decrease at a broker as long as it lives; a master
+Offsets of a group only grow here. They never decrease at a broker as long as it lives; a master
 that begins to serve has the offsets of each replica that acted and is known to name servers (I13);
 in seeds without cuts at most one broker keeps progress at a time, and so gives locks (I17); a
 replica's log grows only by its master's bytes (I11).
@@ -100,8 +100,8 @@ class Model:
         broker.log_end = end
 
     def _begins_to_act(self, broker: "Member", now: dict[int, int]) -> None:
-        """Check a replica that begins to act: it has the offsets of the one that acted before, and
-        the topics of its log (R20).
+        """Check a replica that begins to act: it has the offsets of the replica that acted before,
+        and the topics of its log (R20).
         """
         context = broker.context
         missing = set(context.store.topics()) - context.topics.all().keys()

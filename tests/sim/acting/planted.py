@@ -66,7 +66,7 @@ def a_replica_acts_beside_its_master(patch: Patch) -> None:
 
 
 def name_servers_are_believed_at_once(patch: Patch) -> None:
-    """Name servers are trusted at once, including those that have just started."""
+    """Name servers are trusted at once, including servers that have just started."""
     patch.setattr(GroupMembers, "are_settled", property(lambda self: True))
 
 

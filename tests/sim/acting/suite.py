@@ -1,4 +1,4 @@
-"""One seed of the suite of acting replicas (RIP-32): a master, one or two replicas, one or two name
+"""A seed of the suite of acting replicas (RIP-32): a master, one or two replicas, one or two name
 servers, consumers that commit; kills, restarts, pauses of processes and cuts of the network.
 
 In virtual time, with the real parts of brokers and name servers. A seed without cuts has one broker
@@ -51,7 +51,7 @@ class Disks:
 
 
 class Run:
-    """Run of one seed."""
+    """Run of a seed."""
 
     start_ms = START_MS
     remade: tuple[str, str] | None = (TOPIC, READERS)
@@ -217,7 +217,8 @@ class Run:
         return route_request(topic if self.operator is None else "TBW102")
 
     def knows(self, broker: Any, topic: str, consumers: str, queues: int) -> None:
-        """Give a starting broker its topic and group; those that an operator deletes only once."""
+        """Give a starting broker its topic and group; if an operator deletes topics, only at the
+        broker's first start."""
         if self.operator is not None and (broker.name, topic) in self._made:
             return
         self._made.add((broker.name, topic))

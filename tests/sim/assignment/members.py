@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 class Link:
-    """One connection of a member, with the interface that a broker uses."""
+    """A connection of a member, with the interface that a broker uses."""
 
     def __init__(self, member: "SimMember") -> None:
         self.member = member

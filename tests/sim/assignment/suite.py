@@ -1,4 +1,4 @@
-"""One seed of the assignment suite: brokers assign the queues of a topic to members that join,
+"""A seed of the assignment suite: brokers assign the queues of a topic to members that join,
 leave, crash, sleep and lose requests, while brokers crash and come back and queues are added.
 
 Invariants (the assignment's part of I17, and I18): where no message is late or lost, no queue has
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Node:
-    """One broker: its real parts of the assignment, through all its lives."""
+    """A broker: its real parts of the assignment, through all its lives."""
 
     def __init__(self, run: "Run", name: str, queues: int) -> None:
         self.run = run
@@ -171,7 +171,7 @@ class Node:
 
 
 class Run:
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

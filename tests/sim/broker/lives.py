@@ -1,7 +1,7 @@
-"""A broker in a group of one over the simulated disk, with several lives.
+"""A broker without replicas over the simulated disk, with several lives.
 
 Owns the common part of the suites of pops, timers and transactions: the parts of a broker, its
-lives and their ends, its time, its loop's turns and the requests of one connection. Requests, their
+lives and their ends, its time, its loop's turns and the requests of a connection. Requests, their
 times, and the invariants are the suite's; they must never be known here.
 """
 
@@ -59,7 +59,7 @@ class SilentLink:
 
 
 class BrokerLives(ABC):
-    """Run of one seed: lives that end by power cuts and kills, anywhere, and one without
+    """Run of a seed: lives that end by power cuts and kills, anywhere, and one without
     trouble.
     """
 

@@ -159,7 +159,7 @@ class LastDeletion:
 
 @dataclass(eq=False)
 class Letter:
-    """One message, as its popper knows it."""
+    """A message, as its popper knows it."""
 
     body: bytes
     is_safe: bool = False

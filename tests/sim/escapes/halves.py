@@ -1,4 +1,4 @@
-"""One seed of the suite of transactions that escape (RIP-32, enableRemoteEscape): the machines of
+"""A seed of the suite of transactions that escape (RIP-32, enableRemoteEscape): the machines of
 the suite `escapes`, and a payer whose half messages a master had stored when it died.
 
 A half message that was stored safely is committed at least once, at any master, if its payer
@@ -92,7 +92,7 @@ class EscapedPayer(Process):
         self.endpoint = PayerEndpoint(group.net, self, self.port, group.trouble)
         self.payments: list[Payment] = []
         self.rests = False
-        """Whether it only answers checks and sends no more."""
+        """Whether it only answers checks and has stopped sending."""
 
     def begin(self) -> None:
         self._busy, self._next_ms = False, 0
@@ -179,7 +179,7 @@ def _end_of(payment: Payment, place: tuple[int, int], *, checked: bool) -> Comma
 
 
 class Run(escapes.Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     member_class, other_class = PaidMember, PaidOther
     remade = None

@@ -1,4 +1,4 @@
-"""One seed of the suite of popped messages that escape (RIP-32, enableRemoteEscape): the machines
+"""A seed of the suite of popped messages that escape (RIP-32, enableRemoteEscape): the machines
 of the suite `escapes`, and a consumer that pops at all masters.
 
 A message that was sent safely is handled in the end, at any master. A message whose acknowledgement
@@ -42,7 +42,7 @@ messages have arrived.
 
 @dataclass(eq=False)
 class Letter(RemadeLetter):
-    """One message; `may_double` is also set if its time ended while no master served for long, or
+    """A message; `may_double` is also set if its time ended while no master served for long, or
     if the replica that noted it was gone when the master came back.
     """
 
@@ -280,7 +280,7 @@ def _revived(broker: Member) -> dict[int, int]:
 
 
 class Run(escapes.Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     member_class, other_class = PoppedMember, PoppedOther
     remade = (TOPIC, POPPERS)

@@ -1,4 +1,4 @@
-"""One seed of the suite of escapes (RIP-32, enableRemoteEscape): the group of the suite of acting
+"""A seed of the suite of escapes (RIP-32, enableRemoteEscape): the group of the suite of acting
 replicas, masters of other groups, and a producer of delayed messages and timers.
 
 An acknowledged message is delivered at least once, by any master, and never before its time (I14);
@@ -108,7 +108,7 @@ class EscapeModel(Model):
 
 
 class Run(acting.Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     member_class: type[EscapingMember] = EscapingMember
     other_class: type[OtherMaster] = OtherMaster

@@ -1,4 +1,4 @@
-"""A broker of a simulated group with controllers: the one of the replication suite, but its role
+"""A broker of a simulated group with controllers: the replication suite's broker, but its role
 comes from the real membership, and its sends obey the real rules of `broker/traffic/role.py`.
 """
 
@@ -131,8 +131,7 @@ class GroupBroker(Stands, Broker):
         self.kept = Kept()
         """Durable state of its tables."""
         self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
-        """SyncStateSet that it took for the one in force when it last was master, and the set's
-        epoch.
+        """SyncStateSet that it considered in force when it last was master, and the set's epoch.
         """
         self._confirmed_before = last_life.NOTHING
         """Offset that an earlier life in the same process had confirmed."""
@@ -240,8 +239,8 @@ class GroupBroker(Stands, Broker):
         self._kept = 0  # of its log
 
     def stop(self, behind: Callable[[], None] | None = None) -> None:
-        """Stop as broker/node.py does: another broker is elected first, and this one serves until
-        then. `behind` is called at the end of the process, however it ended.
+        """Stop as broker/node.py does: another broker is elected first, and this broker serves
+        until then. `behind` is called after the end of the process, however it ended.
         """
         assert self.up and self.replicating is not None, "it is not up"
         if self._stops:
@@ -327,9 +326,7 @@ class GroupBroker(Stands, Broker):
         self.replicating.tick()
 
     def _counts_on(self) -> None:
-        """Check that the set which the master takes for the one in force is the agreed
-        one (R02).
-        """
+        """Check that the set which the master considers in force is the agreed set (R02)."""
         reign = self.service.reign
         if isinstance(reign, Leader):
             self.counted = (reign.sync.members, reign.sync.set_epoch)

@@ -30,7 +30,7 @@ AGAIN_MS_MAX = 3000
 
 
 class Clock:
-    """The clocks of one machine: the steady clock and the wall clock."""
+    """The clocks of a machine: the steady clock and the wall clock."""
 
     def __init__(self, true_ms: Callable[[], int], start_ms: int) -> None:
         self._true_ms = true_ms
@@ -185,7 +185,7 @@ class Endpoint:
     # Asking
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Send a request; resolves to the response, or to the reason why there is none."""
+        """Send a request; resolves to the response, or to the reason why it is missing."""
         later: Later[Command | str] = Later()
         asking = self._reach(address)
         if asking is None:

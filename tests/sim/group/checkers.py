@@ -1,7 +1,7 @@
 """Invariants of a group with controllers, whatever happens. Apart from the harness.
 
 `Journal` reads the log that the controllers agree on with a reader of its own: the resulting
-tables, the master of each epoch, and the set in force. The names are those of docs/INVARIANTS.md:
+tables, the master of each epoch, and the set in force. docs/INVARIANTS.md lists the names:
 Raft-1 to Raft-10 of the quorum, K1 to K7 of the controller's tables, I1 to I20 of the group.
 """
 
@@ -344,7 +344,7 @@ class Journal:
                 )
 
     def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:
-        """Check that the set which a master takes for the one in force was agreed on (R02)."""
+        """Check that the set which a master considers in force was agreed on (R02)."""
         if broker.role.epoch in self.forgotten:
             return
         agreed = self.sets.get(set_epoch)

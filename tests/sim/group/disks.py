@@ -158,12 +158,12 @@ def _fill(group: "Run", machines: list["GroupBroker"] | list["Controller"]) -> U
 
 
 def full_disk_of_a_broker(group: "Run") -> Undo:
-    """Fill the disk of one broker or of all (F21)."""
+    """Fill the disk of a broker or of all brokers (F21)."""
     return _fill(group, group.brokers)
 
 
 def full_disk_of_a_controller(group: "Run") -> Undo:
-    """Fill the disk of one controller or of all."""
+    """Fill the disk of a controller or of all controllers."""
     return _fill(group, group.controllers)
 
 

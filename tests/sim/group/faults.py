@@ -1,6 +1,6 @@
 """Faults of a simulated group: each begins at some time, lasts a while, and ends.
 
-The ids in brackets (F1 and so on) are those of docs/INVARIANTS.md. The details of a fault are drawn
+docs/INVARIANTS.md lists the ids in brackets (F1 and so on). The details of a fault are drawn
 from the seed when it begins; a seed has some kinds, and mostly one theme.
 """
 
@@ -80,7 +80,7 @@ JUNK_FIELDS = (
     "commitOffset",
     "cleanLivingBroker",
 )
-"""Header fields with random values; without those that name a broker's group: a wrong group is no
+"""Header fields with random values, without fields that name a broker's group: a wrong group is not
 junk.
 """
 JUNK_VALUES = ("", "-1", "0", "99999999999999999999", "x", "true", "\0", "é" * 300)
@@ -123,7 +123,7 @@ class Nemesis:
             end()
 
     def end(self) -> None:
-        """End all faults and begin no more."""
+        """End all faults, and begin no others."""
         self.pause()
         self._kinds = []
 
@@ -233,7 +233,7 @@ def reset(group: "Run") -> None:
 
 
 def stall(group: "Run") -> None:
-    """Delay connections, all of one machine or some (F6, F7)."""
+    """Delay connections, all connections of a machine or some (F6, F7)."""
     rng, net = group.rng, group.net
     name = rng.choice([*_names(group), ""])
     for link in net.links:

@@ -1,4 +1,4 @@
-"""One seed of the group suite: controllers, brokers, a name server and clients, and the checks.
+"""A seed of the group suite: controllers, brokers, a name server and clients, and the checks.
 
 Every part that decides is real: Raft and its log on disk, the controller's state machine, the
 membership of brokers, replication and the store, the name server's table. Simulated are the clocks,
@@ -105,7 +105,7 @@ class Plan:
 
 
 class Run:
-    """Run of one seed."""
+    """Run of a seed."""
 
     acts = False
     """Whether replicas act while no master can be elected (acting/elected.py)."""

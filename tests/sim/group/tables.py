@@ -62,7 +62,7 @@ Where = tuple[str, str, int]
 
 
 class Tables:
-    """Tables of one life of a broker (see the module); also its interface for requests to other
+    """Tables of a broker's life (see the module); also its interface for requests to other
     nodes.
     """
 
@@ -263,8 +263,8 @@ class Tables:
             )
 
     def same(self, master: "Tables") -> str:
-        """Difference between the tables of a replica and its master in a calm group, empty if there
-        is none (R22).
+        """Difference between the tables of a replica and its master in a calm group, empty if the
+        tables are equal (R22).
         """
         mine, theirs = self.context, master.context
         for name in ("topics", "groups"):

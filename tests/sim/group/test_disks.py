@@ -21,7 +21,7 @@ STOPPED_MS, RUNS_MS = 1100, 150
 
 
 def stutter(story: Story, leader: Controller, rounds: int) -> bool:
-    """Pause a leading controller for most of the time; return whether another one leads then."""
+    """Pause a leading controller for most of the time; return whether another leads then."""
     others = [one for one in story.controllers if one is not leader]
     for _ in range(rounds):
         leader.paused = True
@@ -138,8 +138,8 @@ def test_no_disk_thread_is_behind_another_one() -> None:
 
 
 def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
-    """Syncs of one job return one by one; otherwise a checkpoint of many slow syncs would count as
-    one that hangs.
+    """Syncs of a job return one by one; otherwise a checkpoint of many slow syncs would count as a
+    hanging disk.
     """
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.make_folders("/a")

@@ -17,7 +17,7 @@ def test_f15_one_after_the_other_is_another_version() -> None:
 
 
 def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
-    """A stopping master serves until another one is elected, and then follows no master; a start
+    """A stopping master serves until another broker is elected, and then follows no master; a start
     during the stop makes it start again afterwards.
     """
     story = Story.whole()

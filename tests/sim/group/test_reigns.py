@@ -1,5 +1,5 @@
-"""Groups with controllers: a master's term that begins after it has ended already, and one that
-must not begin.
+"""Groups with controllers: a master's term that begins after its end, and a term that must not
+begin.
 """
 
 from dataclasses import replace

@@ -26,8 +26,8 @@ def test_r01_the_answer_to_a_new_set_is_lost() -> None:
 
 
 def test_r02_after_any_answer_the_master_counts_on_the_agreed_set() -> None:
-    """While responses are lost and replicas come and go, each set that the master takes for the one
-    in force was agreed on (`Journal.same_set`), and in the end it has the newest.
+    """While responses are lost and replicas come and go, each set that the master considers in
+    force was agreed on (`Journal.same_set`), and in the end it has the newest.
     """
     story = Story.whole(timeout_ms=1000)
     for number in range(6):
@@ -278,7 +278,7 @@ def test_r30_everybody_comes_back_at_another_address() -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_r31_the_end_at_any_operation_while_an_id_is_asked_for(power: bool) -> None:
-    """Each broker gets one id, and no more ids are given than there were tries."""
+    """Each broker gets an id, and at most as many ids are assigned as there were tries."""
     for operation in range(0, 40, 4):
         story = Story(operation, timeout_ms=1000)
         story.begin()

@@ -39,7 +39,7 @@ def told(story: Story, what: str, ask: Callable[[], None]) -> None:
 
 
 def dies(story: Story) -> GroupBroker:
-    """Kill the master; return it when another one leads and takes messages."""
+    """Kill the master; return it when another broker leads and takes messages."""
     old, epoch = story.master, story.journal.role.epoch
     old.crash(power=False)
     story.elected(epoch)
@@ -176,7 +176,7 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
 
 
 def test_a_replica_without_news_follows_who_was_its_master() -> None:
-    """A former master that restarts its log sets back its own offsets, not those of its replica
+    """A former master that restarts its log sets back its own offsets, not the offsets of a replica
     that has no news of the election (group seed 135577).
     """
     story = whole()

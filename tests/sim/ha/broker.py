@@ -1,4 +1,4 @@
-"""One broker of a simulated group: a disk, and while it is up a process with the real store and the
+"""A broker of a simulated group: a disk, and while it is up a process with the real store and the
 real drivers of replication; its role and its clients are simulated.
 
 After each of its events `look` (seen.py) compares its present state with the earlier one and with
@@ -170,8 +170,8 @@ class Broker(SeenBroker):
         return service
 
     def _check_started(self) -> None:
-        """Check that a start lost only bytes that were not durable, and that it confirms no more
-        than before.
+        """Check that a start lost only bytes that were not durable, and that its confirm offset is
+        not higher than before.
         """
         log = self.replicated
         if self.settings.safe:

@@ -78,7 +78,7 @@ def carrying(settings: Settings) -> Settings:
 
 
 class CarriedParts:
-    """Parts of one life of a broker for the carried messages (see the module); used only through
+    """Parts of a broker's life for the carried messages (see the module); used only through
     `Broker.run`.
     """
 
@@ -227,7 +227,7 @@ class CarriedParts:
 
 
 class Carried:
-    """Sender and checker of one seed's carried messages (see the module); also the connection on
+    """Sender and checker of a seed's carried messages (see the module); also the connection on
     which brokers check transactions.
     """
 

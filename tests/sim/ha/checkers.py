@@ -226,7 +226,7 @@ def check_zeros(who: int, log: LogFiles, log_end: int) -> None:
 def check_queues(found: list[Parsed]) -> None:
     """Check that queue offsets are contiguous: no duplicates (R08), no gaps (I9).
 
-    Those of a topic that is created again restart at 0.
+    Queue offsets of a topic that is created again restart at 0.
     """
     following: dict[tuple[str, int], int] = {}
     for one in found:

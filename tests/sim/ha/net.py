@@ -37,7 +37,7 @@ class Host(Protocol):
 
 
 class Pipe:
-    """One direction of a connection."""
+    """A direction of a connection."""
 
     __slots__ = ("ended", "kernel", "stalled_until_ms", "waiting", "window")
 
@@ -122,7 +122,7 @@ class Wire:
 
 
 class Link:
-    """One connection; side 0 opened it, side 1 accepted it."""
+    """A connection; side 0 opened it, side 1 accepted it."""
 
     __slots__ = (
         "asked_ms",
@@ -147,7 +147,7 @@ class Link:
         self.is_known = True
         """Whether the network still has it."""
         self.is_silent = False
-        """Whether one end lost its power: no more bytes arrive."""
+        """Whether one end lost its power: further bytes do not arrive."""
         self.pipes = (Pipe(window), Pipe(window))
         """Directions: `pipes[side]` holds the bytes that `side` sends."""
 

@@ -1,6 +1,6 @@
 """Bugs that replication has had elsewhere, to be planted one at a time: the suite must find each.
 
-The ids in the texts are those of docs/INVARIANTS.md: R01 and so on were reported for RocketMQ, S1
+The texts have ids of docs/INVARIANTS.md: R01 and so on were reported for RocketMQ, S1
 to S3 were read in its source.
 """
 

@@ -1,4 +1,4 @@
-"""Draws of one seed of the replication suite: the group and the kinds of trouble that may
+"""Draws of a seed of the replication suite: the group and the kinds of trouble that may
 happen.
 """
 

@@ -1,4 +1,4 @@
-"""Configuration of a seed's brokers, and the result of one send."""
+"""Configuration of a seed's brokers, and the result of a send."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING

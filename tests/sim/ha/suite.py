@@ -1,4 +1,4 @@
-"""One seed of the replication suite: a group of brokers, random trouble, and the checks.
+"""A seed of the replication suite: a group of brokers, random trouble, and the checks.
 
 Real stores on simulated disks, the real drivers and machines of replication, a virtual network and
 clock, and an oracle that elects. Each seed draws the group (two or three brokers, a learner, the
@@ -33,7 +33,7 @@ SETTLE_MS = 60_000
 
 
 class Run(GroupTrouble):
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""

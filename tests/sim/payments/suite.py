@@ -109,7 +109,7 @@ class Payer(Client):
 
 
 class Payments(Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)

@@ -104,7 +104,7 @@ class OrderedPopper(Popper):
 
 
 class OrderedPoppers(Poppers):
-    """Run of one seed."""
+    """Run of a seed."""
 
     popper_class = OrderedPopper
 

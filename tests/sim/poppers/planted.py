@@ -9,7 +9,7 @@ from turbopump.engine.types import PutStatus
 
 
 def ordered_batches_are_one_brokers(patch: Patch) -> None:
-    """Ordered batches are in the memory of one broker, not in the log (as in RocketMQ)."""
+    """Ordered batches are only in the broker's memory, not in the log (as in RocketMQ)."""
 
     def kept(self: OrderedLog, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
         later: Later[PutStatus] = Later()

@@ -206,7 +206,7 @@ class Popper(Client):
 
 
 class Poppers(Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     popper_class: type[Popper] = Popper
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Message:
-    """One message, as its producer and its consumers know it."""
+    """A message, as its producer and its consumers know it."""
 
     number: int
     life: int = 0

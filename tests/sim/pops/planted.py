@@ -43,7 +43,7 @@ def _leads(self: service.PopService) -> bool:
 
 
 def what_is_revived_is_not_noted(patch: Patch) -> None:
-    """Only the saved progress tells which messages were revived (as in RocketMQ)."""
+    """Only the saved progress shows which messages were revived (as in RocketMQ)."""
     revive_one = ReviveQueue._revive_one
 
     def silent(self: ReviveQueue, *arguments: object) -> bool:

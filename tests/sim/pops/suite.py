@@ -1,4 +1,4 @@
-"""One seed of the suite of pops (I16): consumers that pop, a broker, and power cuts.
+"""A seed of the suite of pops (I16): consumers that pop, a broker, and power cuts.
 
 The real parts of a broker over the simulated disk, on virtual time. Consumers acknowledge soon,
 late, twice or never, change a message's time, and lose responses. The broker ends by power cuts and
@@ -51,7 +51,7 @@ class Link(SilentLink):
 
 
 class Run(BrokerLives):
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

@@ -1,4 +1,4 @@
-"""One member of the simulated quorum: the real core over the real files of a simulated disk.
+"""A member of the simulated quorum: the real core over the real files of a simulated disk.
 
 Its actions are done in the order that the driver of the controller's node uses; a crash drops
 pending actions and unsynced data. A disk may take time for each sync, or hang: a write is done at

@@ -1,4 +1,4 @@
-"""One seed of the quorum's suite: one to five members, random trouble, and the checks.
+"""A seed of the quorum's suite: one to five members, random trouble, and the checks.
 
 The real core and the real files on simulated disks, and a network that delays, loses, doubles and
 reorders messages, each by itself, and separates members in one or both directions. Members lose
@@ -99,7 +99,7 @@ class Disks(list[Node]):
 
 
 class Run:
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""

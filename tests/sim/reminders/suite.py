@@ -42,7 +42,7 @@ LOOK_MS = 50
 
 @dataclass(eq=False)
 class Reminder:
-    """One message, as its sender knows it."""
+    """A message, as its sender knows it."""
 
     body: bytes
     properties: dict[str, str]
@@ -82,7 +82,7 @@ class Reminding(Client):
 
 
 class Reminders(Run):
-    """Run of one seed."""
+    """Run of a seed."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)
@@ -145,7 +145,7 @@ class Reminders(Run):
 
 
 class LateCopies(Reminders):
-    """A seed of one story, played several times: connections of replication stall while tables are
+    """A seed that plays a story several times: connections of replication stall while tables are
     copied, and the master is killed, so that the next one lacks the latest deliveries.
     """
 

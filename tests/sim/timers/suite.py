@@ -1,8 +1,8 @@
-"""One seed of the suite of timers (I14, F29): sends, recalls, a clock that is set, and power cuts.
+"""A seed of the suite of timers (I14, F29): sends, recalls, a clock that is set, and power cuts.
 
 Some seeds have messages of delay levels, too, drawn with a generator of its own.
 
-The real parts of a broker over the simulated disk, on virtual time, with a wheel so small that
+The real parts of a broker over the simulated disk, on virtual time, with a small wheel, so that
 timers roll and go round it. The broker ends by power cuts and kills, anywhere. Invariants: a timer
 is delivered at least once, never before its time by the clock that is read, and no durable timer is
 lost.
@@ -51,7 +51,7 @@ DUE_STEPS_MAX = 50_000
 
 @dataclass
 class Timer:
-    """One timer, as its sender and its consumers see it."""
+    """A timer, as its sender and its consumers see it."""
 
     number: int
     due_ms: int
@@ -71,7 +71,7 @@ class Timer:
 
 
 class Run(BrokerLives):
-    """Run of one seed."""
+    """Run of a seed."""
 
     steps_max = 70
     timer_slots = SLOTS

@@ -23,7 +23,7 @@ COMMITTED, ROLLED_BACK = True, False
 
 @dataclass(eq=False)
 class Transaction:
-    """One transaction, as its producer knows it."""
+    """A transaction, as its producer knows it."""
 
     number: int
     body: bytes
@@ -69,7 +69,7 @@ class Model:
         transaction.is_safe = True
 
     def says(self, transaction: Transaction, commits: bool) -> bool:
-        """Note a decision that its producer, or another one, sends."""
+        """Note a decision that its producer, or another producer, sends."""
         transaction.said.add(commits)
         return commits
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Payment:
-    """One transaction, as its payer knows it."""
+    """A transaction, as its payer knows it."""
 
     number: int
     body: bytes

@@ -1,4 +1,4 @@
-"""One seed of the suite of transactions (I15, F31): producers, a broker, and power cuts.
+"""A seed of the suite of transactions (I15, F31): producers, a broker, and power cuts.
 
 The real parts of a broker over the simulated disk, on virtual time. Each producer has its decision
 from the start, but may send it late, twice, with the ids from before a check, or only when it is
@@ -45,7 +45,7 @@ class Producer(SilentLink):
 
 
 class Run(BrokerLives):
-    """Run of one seed."""
+    """Run of a seed."""
 
     link: Producer
 

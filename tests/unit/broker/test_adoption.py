@@ -79,7 +79,7 @@ def test_a_step_forgets_a_bounded_number(table: OffsetTable) -> None:
 
 
 def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
-    """With unchanged offsets, and with offsets that only this broker has."""
+    """A step is bounded for unchanged offsets, and for offsets that only this broker has."""
     pairs: Said = {("T", f"G{number}"): {0: QueueOffset(1)} for number in range(PAIRS)}
     theirs = Offsets(OLD, pairs)
     adopt(table, theirs)

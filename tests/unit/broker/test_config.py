@@ -259,7 +259,7 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
         ("haGroupFile=group.json", ["haGroupFile", "1 or more"]),
         ("allAckInSyncStateSet=true", ["allAckInSyncStateSet=true", "inSyncReplicas"]),
         ("minInSyncReplicas=2\ninSyncReplicas=2\nbrokerRole=SYNC_MASTER", ["inSyncReplicas"]),
-        ("enableControllerMode=true", ["controllerAddr says where"]),
+        ("enableControllerMode=true", ["controllerAddr must name"]),
         (f"{ELECTED}haGroupFile=group.json\nbrokerId=2", ["haGroupFile", "controllers"]),
         (f"{ELECTED}controllerHeartBeatTimeoutMills=2000", ["brokerHeartbeatInterval=1000"]),
         (f"{ELECTED}fetchControllerAddrByDnsLookup=true", ["fetchControllerAddrByDnsLookup"]),

@@ -119,7 +119,7 @@ def test_without_a_lease_nothing_is_written(make_world: Make) -> None:
     end = world.broker.store.max_log_offset
     assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert world.broker.store.max_log_offset == end
-    assert pull(world) == ResponseCode.PULL_NOT_FOUND, "what is confirmed may be read"
+    assert pull(world) == ResponseCode.PULL_NOT_FOUND, "confirmed messages may be read"
     elected.renew()
     assert send(world).value.code == ResponseCode.SUCCESS
 
@@ -207,7 +207,7 @@ def test_an_acknowledgement_releases_no_native_send_without_a_lease(driven: Driv
     plain(driven, 2)
     elected.lease = False
     elected.leader.on_set(frozenset({1}), 2, driven.world.steady_ms)
-    assert code(driven, 2) is None, "all have it, but may it be said?"
+    assert code(driven, 2) is None, "all have it, but the answer may not be sent"
     end = driven.world.broker.store.max_log_offset
     plain(driven, 3)
     assert code(driven, 3) == ResponseCode.SYSTEM_ERROR, "as if replicas were missing"

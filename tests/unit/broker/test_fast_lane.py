@@ -109,7 +109,7 @@ def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
     send(driven, 2)
     send(driven, 3)
     assert (code(driven, 2), code(driven, 3)) == (None, None)
-    assert store.max_queue_offset("Plain", 0) == 2, "what is not durable is not read"
+    assert store.max_queue_offset("Plain", 0) == 2, "messages that are not durable are not read"
     driven.world.disk.release()
     assert (code(driven, 2), code(driven, 3)) == (0, 0)
     assert store.max_queue_offset("Plain", 0) == 4
@@ -291,7 +291,7 @@ def test_a_large_frame_in_small_pieces_is_served_whole(reader: Driven) -> None:
 def test_a_length_that_no_frame_has_ends_the_connection(reader: Driven) -> None:
     reader.feed(frame_of(SEND, 400) + b"\xff\xff\xff\xff", 1 << 20)
     assert reader.closed
-    assert code(reader, 400) == 0, "what came before it counts"
+    assert code(reader, 400) == 0, "earlier requests count"
 
 
 @pytest.fixture

@@ -78,8 +78,8 @@ def test_commit_is_checked(world: Any) -> None:
 
 
 def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
-    """As in RocketMQ: tools commit offsets beyond the end, and -1 means no offset. A new master
-    lowers offsets beyond its log (broker/ha/metadata/pulling.py)."""
+    """Commits are not checked, as in RocketMQ: tools commit offsets beyond the end, and -1 means no
+    offset. A new master lowers offsets beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
     world.broker.groups.find("G", world.now_ms)
     for commit in (1 << 40, 2**63 - 1):

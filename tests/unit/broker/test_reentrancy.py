@@ -163,7 +163,7 @@ def test_a_reader_cut_while_its_pull_is_served(driven: Cut, name: str, full: boo
     driven.acts[name] = driven.end
     into_own(driven, committing_pull(199) + pulls(200))
     assert not driven.acts
-    assert served(driven) <= before + 1, "what came behind is not served"
+    assert served(driven) <= before + 1, "later requests are not served"
     assert driven.area.in_use == 0
 
 

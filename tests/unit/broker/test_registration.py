@@ -341,10 +341,10 @@ def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:
     registration._config.update(parse_properties("namesrvAddr=127.0.0.1:2;127.0.0.1:3"))
     (third,) = registration.reconfigure()
     assert [one.address for one in registration.servers] == ["127.0.0.1:2", "127.0.0.1:3"]
-    assert registration.servers[0] is second, "it is not registered at anew"
+    assert registration.servers[0] is second, "it is not registered there again"
     assert register(third, 1_200) == Work(True, [])
     assert not waits.done
     register(second, 1_200)
-    assert waits.done, "nothing waits for the one that is gone"
+    assert waits.done, "nothing waits for the server that is gone"
     assert registration.find("127.0.0.1:1") is None
     assert BrokerConfig.takes("namesrvAddr")

@@ -417,7 +417,7 @@ def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:
     assert table.query("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) is None
-    assert not list(table.clone("G", "H", "T", 2)), "so few take one step"
+    assert not list(table.clone("G", "H", "T", 2)), "a few entries take a single step"
     assert table.queues_of("H", "T") == {0: 4}
     table.commit_pull("G", "T", 0, QueueOffset(4))
     table.remove_group("G")
@@ -491,7 +491,7 @@ class TestTopicsOfAnOlderCopy:
         assert self.names(files) == {"One": 4, "Two": 3}
 
     def test_a_deleted_topic_does_not_come_back(self, files: ConfigFiles) -> None:
-        """Its queues are deleted after the topic's entry: a crash in between leaves them."""
+        """Queues are deleted after their topic's entry: a crash in between leaves the queues."""
         self.prepare(files)
         topic_table(files).delete("Two", 4)
         assert self.names(files) == {"One": 8}

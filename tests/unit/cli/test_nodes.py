@@ -130,7 +130,7 @@ def test_a_broker(started: Any, configured: list[Made]) -> None:
     started("broker", "brokerName=b\nnamesrvAddr=a:1\n", "-n", "c:2;d:3")
     assert list(configured[-1].config.namesrv_addr) == ["c:2", "d:3"], "the command line's"
     started("broker", "")
-    assert configured[-1].config.broker_name, "a file may say nothing"
+    assert configured[-1].config.broker_name, "a file may be empty"
 
 
 def test_a_container(started: Any, configured: list[Made], capsys: Any) -> None:

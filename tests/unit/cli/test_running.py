@@ -90,7 +90,7 @@ def test_tls_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(TLS_FILE, raising=False)
     assert client_options().remoting.tls is None
     monkeypatch.setenv(TLS_FILE, str(path))
-    assert client_options().remoting.tls is not None, "the variable says that it is wished"
+    assert client_options().remoting.tls is not None, "the variable requests it"
     monkeypatch.setenv(TLS_FILE, "")
     assert client_options().remoting.tls is None
 
@@ -116,7 +116,7 @@ def test_a_coroutine_runs_on_a_loop_of_its_own() -> None:
 def test_refusals_of_the_system(
     number: int, name: str | None, sentence: str, kind: type[UserError]
 ) -> None:
-    error = OSError(number, "as the system says", name)
+    error = OSError(number, "as the system reports", name)
     assert sentence_of(error) == sentence
     assert type(failure_of(error)) is kind and str(failure_of(error)) == sentence
     assert sentence_of(OSError("no number")) == "no number"
@@ -171,7 +171,7 @@ def test_how_a_command_ends(
         app.run()
     assert (ended.value.code, capsys.readouterr().err) == (code, said)
     is_output = isinstance(raised, OSError) and raised.filename is None
-    assert bool(dropped) == is_output, "what is still to be flushed would fail once more"
+    assert bool(dropped) == is_output, "a flush of the rest would fail once more"
 
 
 def test_output_is_dropped_where_it_cannot_be_written(

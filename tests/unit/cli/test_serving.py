@@ -38,7 +38,7 @@ class SlowNode:
 def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> None:
     node = SlowNode(number)
     asyncio.run(asyncio.wait_for(serve(node, lambda: node.said.append("ready")), 60))
-    assert node.said == ["cancelled"], "what did not start is not stopped"
+    assert node.said == ["cancelled"], "a node that did not start is not stopped"
 
 
 def test_a_start_that_fails_is_one_sentence() -> None:

@@ -142,7 +142,7 @@ def test_a_closed_connection_elects_at_once_and_everybody_hears_of_it() -> None:
 def test_a_heartbeat_that_says_unfit_elects_at_once(what: str) -> None:
     """The election does not wait for a timeout."""
     node = running()
-    assert node.beat(1, unfit=what).lease_ms is None, "it is not the one to lead any more"
+    assert node.beat(1, unfit=what).lease_ms is None, "it is no longer the broker to lead"
     assert (node.group.master_id, node.group.master_epoch) == (2, 2)
     assert [address for address, _ in node.sent] == ["a:1", "a:2", "a:3"]
 

@@ -1,4 +1,4 @@
-"""One proposal at a time: proposals that wait, fail, are lost with the lead or come from others."""
+"""Proposals, one at a time: they wait, fail, are lost with the lead or come from other members."""
 
 from tests.unit.controller.groups import CLUSTER, NAME, Done, Entry, Refused, running
 from tests.unit.controller.test_core import NOT_LEADER

@@ -369,7 +369,7 @@ def test_all_unfit_the_longest_log_once_all_are_here() -> None:
 
 
 def test_a_damaged_log_is_led_by_nobody_until_it_is_repaired() -> None:
-    """Its election would be useless, and so would each further one."""
+    """The election of a broker with a damaged log would be useless, and repeated for ever."""
     leader = set_up()
     leader.alter({1})
     leader.live.ids = {1}

@@ -259,7 +259,7 @@ def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> No
 
 
 def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
-    """Up to 1,024 requests wait for their turn; with 16 MiB each they would take 16 GiB."""
+    """Waiting requests are bounded in bytes: 1,024 requests of 16 MiB would need 16 GiB."""
     fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
     first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
     assert isinstance(first, Later) and not first.done
@@ -295,7 +295,7 @@ def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
         world.pass_time(50)
     assert all(one.done for one in waiting)
     answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
-    assert isinstance(answer, Later), "what was answered counts no more"
+    assert isinstance(answer, Later), "answered requests no longer count"
 
 
 def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: World) -> None:
@@ -348,7 +348,7 @@ def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> Non
     for peer in peers:
         world.parts.closed(world.parts.number_of(peer))
     answer = world.begin(RequestCode.BROKER_HEARTBEAT, brokerName="x", **fields)
-    assert answered(answer).code == 0, "those that are gone count no more"
+    assert answered(answer).code == 0, "closed connections no longer count"
 
 
 def answered(answer: Any) -> Command:

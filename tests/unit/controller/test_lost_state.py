@@ -115,7 +115,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (3, 7)
 
     def test_a_later_set_of_the_same_epoch(self) -> None:
-        """In the copy all are in sync; since then 1, the master, is the only member of the set."""
+        """All brokers are in the set of the copy; since then the master, 1, is its only member."""
         leader = set_up()
         tell(leader, 1, 1, 5000, REIGNS)
         tell(leader, 2, 1, 900, OUTSIDE)

@@ -108,7 +108,7 @@ class TestHeartbeats:
     def test_the_lead_moves_to_a_member_that_reports_a_fast_disk(self) -> None:
         node = settled()
         node.beat(3, slow=False)
-        assert node.beat(1, slow=True).lease_ms is None, "it is not the one to lead any more"
+        assert node.beat(1, slow=True).lease_ms is None, "it is no longer the broker to lead"
         assert (node.group.master_id, node.group.master_epoch) == (3, 2)
 
     def test_it_does_not_move_to_a_member_that_reports_nothing(self) -> None:

@@ -62,7 +62,7 @@ class Handed(Driver):
     def __init__(self, node: Node) -> None:
         self._node = node
         self.waited: list[bool] = []
-        """For each call: whether broker 1 was still counted as alive."""
+        """Whether broker 1 counted as alive, at each call."""
 
     def hand_over(self, now_ms: int) -> str | None:
         self.waited.append(self._node.core.heartbeats.heard((CLUSTER, NAME, 1), now_ms))

@@ -93,7 +93,7 @@ def test_the_new_name_servers_are_asked(proxy: ProxyWorld) -> None:
     proxy.config.namesrv_addr = ["127.0.0.1:1"]
     proxy.known.name_servers_changed()
     status = proxy.ask("QueryRoute", topic={"name": "TNormal"}).status
-    assert status.code == Code.INTERNAL_SERVER_ERROR, "the old one is asked no more"
+    assert status.code == Code.INTERNAL_SERVER_ERROR, "the old server is no longer queried"
     moved = proxy.brokers[0]
     proxy.masters["a"] = moved.address = "127.0.0.1:11911"
     proxy.config.namesrv_addr = [NAME_SERVER]

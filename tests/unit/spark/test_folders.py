@@ -79,7 +79,7 @@ def test_what_is_no_file(folder: Folder, noted: Noted, path: str) -> None:
     for read in (folder.read, folder.open):
         with pytest.raises(FileNotFoundError, match=path):
             read(path)
-    assert not noted.opened, "file systems raise what they like: they are not asked"
+    assert not noted.opened, "file systems may raise any error: they are not queried"
 
 
 def test_pieces_of_a_file(folder: Folder) -> None:
@@ -98,7 +98,7 @@ def test_a_log_that_shrinks_while_it_is_read(noted: Noted, folder: Folder) -> No
     """An object that was replaced by a shorter one is an error, not a shorter log."""
     opened = folder.open("b/log/2")
     noted.files["b/log/2"] = b"s"
-    assert opened.region(0, 7).read(0, 7) == b"second!", "what is open stays"
+    assert opened.region(0, 7).read(0, 7) == b"second!", "open files stay"
     again = folder.open("b/log/2")
     with pytest.raises(OSError, match="bytes from 1 to 7"):
         again.region(0, 7)

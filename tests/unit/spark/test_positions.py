@@ -145,7 +145,7 @@ def test_the_end_of_a_full_file_is_a_place(tmp_path: Path) -> None:
     table = open_table(str(tmp_path))
     ends = [record.log_offset + record.size for record in records(tmp_path)]
     rolled = [end for end in ends if end not in starts(tmp_path)][:-1]
-    assert len(rolled) > 1, "ends of records with a filler behind them"
+    assert len(rolled) > 1, "ends of records with a filler after them"
     for end in rolled:
         assert judge(table, position_at(table, end)).fate is Fate.SAME
 

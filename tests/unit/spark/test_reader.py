@@ -125,7 +125,7 @@ def test_ranges_that_remain(stores: dict[str, Path]) -> None:
     assert count(minLogOffset=last, maxLogOffset=last) == 1
     assert count(maxLogOffset=str(FILE_SIZE - 1)) == 1
     assert count(minLogOffset=str(2 * FILE_SIZE)) == files - 2
-    assert count(topics="none") == files, "only reading tells"
+    assert count(topics="none") == files, "only reading shows it"
 
 
 def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> Non
         assert len(parts) >= 1 + count // 10
         with opened(root) as store:
             fill(store, 50, seed=count)
-        assert rows(made, parts) == model_rows(root), "what was written since"
+        assert rows(made, parts) == model_rows(root), "records written since"
     made = reader(root, partitionBytes="4k", confirmed="false")
     parts = made.partitions()
     with opened(root) as store:
@@ -150,7 +150,7 @@ def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> Non
         fill(store, 80, seed=5)
     fresh = rows(reader(root, confirmed="false"))
     assert [row["body"] for row in fresh] == [row["body"] for row in model_rows(root)]
-    assert rows(made, parts) == fresh, "what lies there instead"
+    assert rows(made, parts) == fresh, "the other content there"
     min((root / "commitlog").iterdir()).unlink()
     left = [row for row in fresh if row["log_offset"] >= FILE_SIZE]
     assert rows(made, parts) == left, "what retention left"
@@ -199,7 +199,7 @@ def test_a_wrong_body_at_the_end_is_a_row_or_damage(tmp_path: Path, caplog: Any)
     assert [row["log_offset"] for row in rows(reader(root))] == offsets
     with caplog.at_level(logging.WARNING):
         assert [row["log_offset"] for row in rows(reader(root, skipDamaged="true"))] == offsets
-        assert caplog.text == "", "what is delivered was not passed over"
+        assert caplog.text == "", "delivered records were not skipped"
         found = rows(reader(root, skipDamaged="true", verifyCrc="true"))
     assert found == [row for row in whole if row["log_offset"] != victim["log_offset"]]
     assert "which is passed over: the body does not have the stored CRC" in caplog.text

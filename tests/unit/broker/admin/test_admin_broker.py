@@ -170,7 +170,7 @@ def test_all_that_is_shown_may_be_sent_back(admin: Any) -> None:
 def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> None:
     answer = admin.ask(25, b"traceOn=false\n")
     assert answer.code == 0
-    assert answer.remark == "it holds until this broker stops, which has no file to keep it in"
+    assert answer.remark == "in force until this broker stops: it has no configuration file"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_file_that_cannot_be_written_is_said(admin: Any) -> None:
     admin.world.save_error = PermissionError("read-only")
     answer = admin.ask(25, b"traceOn=false\n")
     assert answer.code == 0
-    assert answer.remark == "it holds, but is lost at a restart: read-only"
+    assert answer.remark == "in force, but lost at a restart: read-only"
 
 
 def test_switching_automatic_creation_on_makes_it_work(make_admin: Any) -> None:

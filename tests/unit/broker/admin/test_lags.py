@@ -192,14 +192,14 @@ def test_many_groups_are_walked_in_steps(behind: Any, monkeypatch: pytest.Monkey
         return int(end(topic, queue_id))
 
     monkeypatch.setattr(type(behind.broker.store), "max_queue_offset", staticmethod(counted))
-    assert lags.current() == [], "a walk of so many is no work of one request"
+    assert lags.current() == [], "a walk over this number of queues is too much work for a request"
     assert count == 0
     while lags._walk is not None:
         lags.tick()
         looks.append(count)
         count = 0
     assert len(looks) > (groups + 3 * STEP) // STEP
-    assert max(looks) <= 2 * STEP, "a queue that is behind is looked at twice"
+    assert max(looks) <= 2 * STEP, "a queue with a lag is checked twice"
     assert len(lags.current()) == groups + 2
     assert [(lag.group, lag.messages) for lag in lags.worst(1)] == [("g", 4)]
 

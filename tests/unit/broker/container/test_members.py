@@ -109,7 +109,7 @@ def test_a_request_means_the_id_that_clients_see() -> None:
     master = joined(members, ELECTED, "/1", node(0))
     replica = joined(members, ELECTED, "/2", node(2))
     for one in (master, replica):
-        assert one.id == -1, "no controller has said anything yet"
+        assert one.id == -1, "no controller has answered yet"
         one.state = PartOfLife.SERVING
     assert members.find("DefaultCluster", "e", 0) is master and master.is_master
     assert members.find("DefaultCluster", "e", 2) is replica and not replica.is_master

@@ -163,7 +163,10 @@ def test_the_master_that_returns_does_not_ask_for_what_moved(replica: Replica) -
     role.is_acting = False
     replica.pass_time(200)
     answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (11, "a replica ends no transaction: its master does")
+    assert (answer.code, answer.remark) == (
+        11,
+        "a replica does not end transactions: ask its master",
+    )
     # A new master has the same log and the same offsets.
     replica.world.broker.offsets.versions.following = False
     role.begin(Reign())
@@ -224,7 +227,7 @@ def test_ends_that_wait_are_bounded(replica: Replica, monkeypatch: pytest.Monkey
     replica.pass_time(1_500)
     assert isinstance(end(replica, header), Later)
     answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (2, "too many ends of transactions wait")
+    assert (answer.code, answer.remark) == (2, "too many requests to end transactions are pending")
 
 
 def test_a_half_message_that_is_not_safe_is_sent_to_the_same_master(replica: Replica) -> None:
@@ -240,5 +243,5 @@ def test_a_half_message_that_is_not_safe_is_sent_to_the_same_master(replica: Rep
 def test_an_end_before_anything_is_known_is_refused(replica: Replica) -> None:
     header = half(replica, b"k")
     answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (2, "what becomes of transactions is not known yet")
+    assert (answer.code, answer.remark) == (2, "the outcomes of transactions are not read yet")
     assert QueueOffset(header.tran_state_table_offset) == 0

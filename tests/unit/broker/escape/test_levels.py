@@ -88,7 +88,9 @@ def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> N
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
     assert bodies(other) == [b"x"]
-    assert replica.world.broker.delay.progress() == {}, "it is not ahead of what was delivered"
+    assert replica.world.broker.delay.progress() == {}, (
+        "progress is not ahead of the delivered messages"
+    )
     replica.master("n", topic="Alone")
     replica.pass_time(REFRESH_MS + 6_000)
     assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]
@@ -245,7 +247,7 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
     told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert told["escapeWaits"].startswith("no name server has said yet where topic T is")
+    assert told["escapeWaits"].startswith("no name server has returned a route yet for topic T")
     replica.others.dead.clear()
     replica.pass_time(6_000)
     assert bodies(other) == [b"x"]

@@ -72,7 +72,7 @@ def test_a_master_of_the_process_gets_it_and_no_other_one_is_asked(
     assert replica.world.broker.delay.progress() == {1: 300}
     told = runtime_table(replica.world.broker, replica.world.now_ms)
     assert told["escapedTo_near"].startswith("301 messages")
-    assert not near.timers, "what was answered times nothing out"
+    assert not near.timers, "an answered request times nothing out"
 
 
 def test_one_without_the_topic_or_of_the_own_group_is_passed_over(

@@ -31,4 +31,4 @@ def test_masters_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPa
         now_ms += 1_000
         assert masters.of(f"T{number}") is not None
         assert sum(len(one.masters or ()) for one in masters._topics.values()) <= 25
-    assert list(masters._topics) == ["T4", "T5"], "those that were asked for last"
+    assert list(masters._topics) == ["T4", "T5"], "the topics that were queried last"

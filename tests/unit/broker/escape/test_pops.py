@@ -109,7 +109,7 @@ def test_what_was_not_acknowledged_comes_to_consumers_at_another_master(replica:
     replica.pass_time(4_900)
     assert bodies(other, RETRY) == []
     replica.pass_time(300)
-    assert bodies(other, RETRY) == [b"a", b"c"], "neither early nor what was acknowledged"
+    assert bodies(other, RETRY) == [b"a", b"c"], "neither early nor acknowledged messages"
     first = records(other, RETRY)[0]
     assert first.reconsume_times == 1
     assert decode_properties(first.properties)["1ST_POP_TIME"] == str(point.key.pop_time_ms)
@@ -304,7 +304,9 @@ def test_a_replica_that_acts_pops_and_writes_nothing(acting: Acting) -> None:
     acting.pass_time(4_900)
     assert bodies(other, RETRY) == []
     acting.pass_time(400)
-    assert sorted(bodies(other, RETRY)) == [b"a", b"c"], "what was not acknowledged in time"
+    assert sorted(bodies(other, RETRY)) == [b"a", b"c"], (
+        "messages that were not acknowledged in time"
+    )
     assert acting.world.broker.store.max_log_offset == end
     [note] = acting.notes.all()
     assert note.is_over, "its master will revive none of them"
@@ -404,8 +406,8 @@ def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
 
 
 def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
-    """One message of the check point is acknowledged by a timer, one went to another master, and an
-    earlier check point holds the progress back."""
+    """A check point has a message that a timer acknowledged and a message that went to another
+    master, and an earlier check point holds the progress back."""
     other = taker(acting)
     acting.pop(b"alone", topic="Alone", waits=False)
     point = acting.pop(b"a", b"b", b"c", waits=False)

@@ -342,7 +342,7 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
     """The limit is the same with fewer bytes."""
     monkeypatch.setattr(table, "MAX_SIZE", 1 << 20)
     filters = world.broker.filters
-    with pytest.raises(TooManyFilters, match="the filters of all groups are over 1048576 bytes"):
+    with pytest.raises(TooManyFilters, match="the filters of all groups need over 1048576 bytes"):
         for number in range(2_000):
             register(world, f"G{number}")
     assert (1 << 20) * 0.99 < filters.size <= 1 << 20

@@ -211,7 +211,7 @@ def test_a_stream_that_is_reset_gets_no_answer(sides: Sides) -> None:
     call = h2.headers(1, HEAD) + h2.frame(h2.DATA, 1, body_of(message()), h2.END_STREAM)
     hear(caller.connection, call + h2.frame(h2.RESET, 1, b"\0\0\0\x08"))
     assert [frame for frame in h2.frames(caller.wire.out) if frame[1] == 1] == []
-    assert len(records(sides.front, "TNormal")) == sides.begun + 1, "as one that was served is"
+    assert len(records(sides.front, "TNormal")) == sides.begun + 1, "like a send that was served"
     assert caller.connection.unsent == 0, "nothing is kept of it"
     hear(caller.connection, call.replace(b"\0\0\0\x01", b"\0\0\0\x03"))
     assert [frame[1] for frame in h2.frames(caller.wire.out) if frame[0] == h2.DATA] == [3]
@@ -254,7 +254,7 @@ def test_what_the_service_refuses_is_not_held(sides: Sides, begin: bytes) -> Non
 
 
 def test_what_all_hold_is_bounded(sides: Sides) -> None:
-    """Beyond 16 MiB, partial calls go to the service, which counts them and refuses."""
+    """The service gets partial calls beyond 16 MiB, counts them and refuses them."""
     callers = [sides.native.connect() for _ in range(600)]
     body = body_of(message(body=b"x" * 31_000))
     data = (

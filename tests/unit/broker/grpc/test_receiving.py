@@ -340,7 +340,7 @@ def test_attempts_that_are_used_up_make_a_dead_letter(front: GrpcWorld) -> None:
 
 
 def test_a_message_is_delivered_once_where_no_retry_is_allowed(front: GrpcWorld) -> None:
-    """With retryMaxTimes=-1, each message became a dead letter before its first delivery."""
+    """Each message became a dead letter before its first delivery if retryMaxTimes was -1."""
     config = SubscriptionGroupConfig("G1", retry_max_times=-1)
     front.world.broker.groups.put(config, front.world.now_ms)
     front.send(message())

@@ -194,7 +194,7 @@ def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
     said["n2:1"] = None
     world.now_ms += 2 * FRESH_MS
     members.tick(said, 1_000)
-    assert members.members == {0: MASTER, 1: SLAVE}, "what they said last"
+    assert members.members == {0: MASTER, 1: SLAVE}, "their last answers"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_notice_is_a_reason_to_ask_at_once(slave: Bench) -> None:
     assert slave.world.ask_fields(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields).code == 0
     slave.world.pass_time(100)
     assert len(slave.names.asked) == count + 1
-    assert not slave.world.broker.role.is_acting, "name servers say otherwise"
+    assert not slave.world.broker.role.is_acting, "name servers answer otherwise"
 
 
 # Choice of the acting replica
@@ -254,7 +254,7 @@ def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
     assert (slave.commit(5), slave.lock()) == (14, 14)
     slave.say(_1=SLAVE, _2=OTHER)
     assert role.is_acting
-    assert slave.connections.followed == [""], "the master says when it is back"
+    assert slave.connections.followed == [""], "the master notifies of its return"
     assert (slave.commit(5), slave.lock(), slave.offset()) == (0, 0, 5)
     slave.say(_0=MASTER, _1=SLAVE)
     assert not role.is_acting
@@ -384,8 +384,8 @@ def test_a_master_serves_once_it_knows_what_its_replicas_do(make: Callable[..., 
     slave.commit(8)
     master.world.pass_time(1_500)
     assert master.online == 0
-    assert "does not follow this log" not in master.group.why_not, "it is given some time"
-    assert not slave.world.broker.role.is_acting, "its offsets do not change any more"
+    assert "does not copy this log" not in master.group.why_not, "it is given some time"
+    assert not slave.world.broker.role.is_acting, "its offsets no longer change"
     assert (master.commit(4), master.lock()) == (14, 14)
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(200)
@@ -427,7 +427,7 @@ def test_a_replica_that_cannot_be_heard_keeps_its_master_waiting(
     assert master.group.why_not.startswith("replica 1 at 10.0.0.2:10911: ")
     master.say()
     master.world.pass_time(1_000)
-    assert master.online == 1, "no name server knows it any more"
+    assert master.online == 1, "no name server knows it now"
 
 
 def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Bench]) -> None:
@@ -435,7 +435,7 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
     master.names.dead.add(NAMES)
     master.world.pass_time(3_000)
     assert master.online == 0
-    assert master.group.why_not == "no name server has said yet who is in the group"
+    assert master.group.why_not == "no name server has returned the group's members yet"
     master.names.dead.clear()
     master.world.pass_time(2_000)
     assert master.group.why_not == "name servers may not know all replicas yet"
@@ -444,7 +444,7 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
 
 
 def test_a_master_that_waits_asks_at_its_own_pace(make: Callable[..., Bench]) -> None:
-    """With syncBrokerMemberGroupPeriod of an hour, a master came online only after that hour."""
+    """A master came online only after an hour if syncBrokerMemberGroupPeriod was an hour."""
     master = make(ACTING + "syncBrokerMemberGroupPeriod=3600000\n", MASTER)
     master.world.pass_time(8_000)
     assert master.online == 1, master.group.why_not
@@ -461,7 +461,7 @@ def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., 
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(500)
     assert master.online == 0
-    assert master.group.why_not == "the replica at 10.0.0.3 does not follow any more"
+    assert master.group.why_not == "the replica at 10.0.0.3 no longer follows"
     master.connections.hosts = ["10.0.0.2", "10.0.0.3"]
     master.world.pass_time(1_500)
     assert master.online == 1
@@ -519,7 +519,9 @@ def test_one_that_cannot_be_heard_hides_no_other_from_who_serves(
     assert master.offset() == 8
     asked = [one.code for at, one in master.names.asked if at == SLAVE]
     master.world.pass_time(5_000)
-    assert [one.code for at, one in master.names.asked if at == SLAVE] == asked, "it was heard"
+    assert [one.code for at, one in master.names.asked if at == SLAVE] == asked, (
+        "its heartbeat arrived"
+    )
 
 
 def test_who_acts_asks_a_replica_that_comes_later(make: Callable[..., Bench]) -> None:

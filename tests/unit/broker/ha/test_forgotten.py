@@ -49,7 +49,7 @@ def test_it_says_what_it_was_told_to_be(make: Make) -> None:
     two.membership.on_notice(word(1, 1, {1}, set_epoch=1))
     assert standing(two) == 1, "a late word"
     one.membership.on_notice(word(2, 2, set_epoch=3))
-    assert standing(one) == 0, "it may lack what the next one acknowledges"
+    assert standing(one) == 0, "it may lack messages that the next master acknowledges"
 
 
 def test_heartbeats_tell_of_which_set_a_broker_knows(make: Make) -> None:

@@ -55,7 +55,7 @@ def test_a_boot_that_nobody_recorded_is_another_one() -> None:
 def test_a_log_that_lacks_confirmed_bytes_is_not_whole() -> None:
     disk = disk_of(crashed=False, confirmed=1001)
     life = last_life.look(disk, config(FlushMode.SYNC_FLUSH))
-    assert "1001 was confirmed" in life.lost(END)
+    assert "confirmed offset 1001" in life.lost(END)
     assert life.lost(LogOffset(1001)) == ""
 
 

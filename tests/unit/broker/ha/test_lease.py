@@ -143,4 +143,4 @@ def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
     assert member.membership.holds()
     member.script.dead = {LEADER}
     member.pass_time(LEASE_MS)
-    assert not member.membership.holds(), "another one's word is none"
+    assert not member.membership.holds(), "the word of another controller does not count"

@@ -44,7 +44,7 @@ def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
     assert request.fields["brokerId"] == "4"
     assert "unclean" not in request.fields
     assert [one.fields["brokerId"] for one in member.script.beats][:1] == ["4"]
-    assert not member.broker.service.is_master, "no controller has said so"
+    assert not member.broker.service.is_master, "no controller has answered so"
     member.elected(word(1, 4))
     assert member.broker.service.is_master
     assert reign(member).sync.options.own_id == 4
@@ -119,7 +119,7 @@ def test_who_was_cleaned_away_registers_anew(
     again = make()
     again.start()
     again.forgotten(CODES.CONTROLLER_REGISTER_BROKER, code)
-    assert "do not know broker 1 of broker any more" in caplog.text
+    assert "no longer know broker 1 of broker" in caplog.text
     again.pass_time(1000)
     again.give_id(2)
     again.registered(word(3, 7))
@@ -201,7 +201,9 @@ def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
     asked = again.script.take(CODES.CONTROLLER_REGISTER_BROKER)
     asked.answer(code=ResponseCode.CONTROLLER_NOT_LEADER)
     again.pass_time(3000)
-    assert again.script.beats == [], "one that did not lead may not have notified the others"
+    assert again.script.beats == [], (
+        "a controller that did not lead may not have notified the others"
+    )
     assert again.registered(word(2, 2)).fields["unclean"] == "true"
     again.pass_time()
     assert again.script.beats
@@ -409,7 +411,7 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     assert reign(one).sync.required == {1, 2}
     one.pass_time(100)
     one.info(word(1, 1, {1, 2}, 2))
-    assert reign(one).sync.members == {1, 2}, "as the controller says it (R02)"
+    assert reign(one).sync.members == {1, 2}, "as the controller answered (R02)"
 
 
 def test_who_is_in_a_lost_set_and_gone_does_not_hold_up_the_others_for_ever(make: Make) -> None:

@@ -83,7 +83,7 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
     slave_end = slave.log.end
     assert slave_end % FILE_SIZE == 0
     reached = sum(1 for one in answers if one == [PutStatus.PUT_OK])
-    assert 0 < reached < len(bodies), "what has no file is not acknowledged"
+    assert 0 < reached < len(bodies), "bytes without a file are not acknowledged"
     group.settle(500)
     assert slave.log.end == slave_end
     if cut:

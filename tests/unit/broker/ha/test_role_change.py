@@ -43,7 +43,7 @@ def test_a_reign_begins_once_its_epoch_is_durable(group: Group) -> None:
     assert not one.service.is_master
     assert epochs(one) == []
     assert one.put().status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert "epoch 1 is being written down" in str(one.service.status().follower)
+    assert "epoch 1 is being written to the disk" in str(one.service.status().follower)
     one.disk.release()
     assert told.value is None
     assert one.service.is_master
@@ -72,7 +72,7 @@ def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> No
     two.service.to_replica(one.address, 2)
     group.settle(500)
     assert two.service.follower is not None
-    assert two.service.follower.machine.state is State.READY, "it says nothing yet"
+    assert two.service.follower.machine.state is State.READY, "it has sent nothing yet"
     two.disk.release()
     assert isinstance(told.value, Overtaken)
     assert not two.service.is_master
@@ -211,7 +211,7 @@ def test_a_disk_that_hangs_is_given_up(make: Make) -> None:
     two.broker.disk.hold()
     two.membership.on_notice(word(2, 2, set_epoch=3))
     two.pass_time(CHANGE_MAX_MS + 200)
-    assert two.membership.reason == "the disk does not write down its epoch"
+    assert two.membership.reason == "the epoch was not written to the disk in time"
     two.script.beats.clear()
     two.pass_time(1000)
     assert {one.fields["unfit"] for one in two.script.beats} == {"failed"}, "another leads"

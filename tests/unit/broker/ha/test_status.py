@@ -28,7 +28,7 @@ def test_a_rate_of_what_is_long_over_is_nothing() -> None:
 def test_a_replica_is_behind_since_it_had_all_there_was() -> None:
     behind = Behind(1_000)
     end = LogOffset(500)
-    assert behind.ms(end, 1_400) == 400, "it has not said anything yet"
+    assert behind.ms(end, 1_400) == 400, "it has sent nothing yet"
     behind.on_ack(end, end, 2_000)
     assert behind.ms(end, 9_000) == 0
     behind.on_tick(end, 9_000)

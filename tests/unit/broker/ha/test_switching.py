@@ -260,7 +260,7 @@ def test_a_replica_leaves_the_set_and_joins_again(group: Group) -> None:
     group.network.unreachable.clear()
     group.settle(6000)
     assert decider.asked[-1].members == PAIR
-    decider.answer(Lost("nothing was heard"))
+    decider.answer(Lost("nothing arrived"))
     group.network.unreachable.add(master.address)
     replica.shell.cut()
     group.network.run()

@@ -35,7 +35,7 @@ def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Grou
     assert unfit(again) == "failed"
     nobody_reigns(again, 2)
     again.pass_time(2000)
-    assert unfit(again) is None, "from then on there is an epoch that it did not decline"
+    assert unfit(again) is None, "later there is an epoch that it did not decline"
     again.info(word(2, None, {1}))
     again.elected(word(3, 1, set_epoch=3))
     assert again.broker.service.is_master
@@ -115,7 +115,7 @@ def test_who_cannot_lead_declines(
     assert not two.broker.service.is_master
     assert two.membership.reason == "the disk is gone"
     if language == "PYTHON":
-        assert unfit(two) == "failed", "in so many words, at once"
+        assert unfit(two) == "failed", "explicitly, at once"
         two.pass_time(TIMEOUT_MS)
         assert unfit(two) == "failed"
         return
@@ -161,7 +161,7 @@ class TestFitness:
         member.script.beats.clear()
         member.pass_time()
         assert unfit(member) == "failed"
-        assert member.broker.service.is_master, "until another one is: reads go on"
+        assert member.broker.service.is_master, "until another broker is: reads go on"
 
     def test_so_is_a_full_disk_and_that_there_is_room(
         self, make: Make, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ def test_numbers_that_no_handle_has(popper: Popper, text: str) -> None:
 
 
 def test_an_acknowledgement_of_a_time_to_come_is_refused(popper: Popper) -> None:
-    """Its record would wait for longer than a timer may."""
+    """The record of such an acknowledgement would wait longer than a timer may."""
     popper.send("a")
     [(_, good)] = popper.pop()
     end = popper.world.broker.store.max_log_offset

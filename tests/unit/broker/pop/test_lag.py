@@ -89,7 +89,7 @@ def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) ->
 
 
 def test_what_comes_again_lags_under_the_name_of_its_topic(popper: Popper) -> None:
-    """As in RocketMQ: `is_retry` is true, and the topic is the original one."""
+    """The labels are RocketMQ's: `is_retry` is true, and the topic is the original topic."""
     popper.send("a", "b")
     popper.pop(max_msg_nums=1)
     popper.world.pass_time(2_000)

@@ -107,7 +107,7 @@ def test_a_notification_in_order_waits_for_a_batch(popper: Popper, queue_id: int
     same = notify("one", 500)
     assert not isinstance(same, Later) and same.fields["hasMsg"] == "true"  # type: ignore[attr-defined]
     other = notify("two", 500)
-    popper.send("behind the batch")
+    popper.send("after the batch")
     world.turn()
     world.pass_time(500)
     assert isinstance(other, Later) and other.value.fields["hasMsg"] == "false"

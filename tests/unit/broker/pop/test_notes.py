@@ -160,7 +160,7 @@ def test_a_replica_forgets_what_its_master_has_read(others: Callable[[], PopNote
     giver.add_check_point(point(9), 0, NOW_MS)
     giver.add_ack(ack(point(0), 0), 900, 0, NOW_MS)
     giver.taken_over(7)
-    assert [note.key.start for note in giver.all()] == [9, 0], "what came since is news"
+    assert [note.key.start for note in giver.all()] == [9, 0], "later notes are news"
     giver.taken_over(7)
     assert len(giver) == 2
     moved(giver, master, 8)
@@ -249,7 +249,7 @@ def copies(world: World) -> int:
 def test_what_a_replica_gave_out_is_the_master_s_to_revive(world: World) -> None:
     noted(world, 1)
     popper = Popper(world)
-    assert popper.pop() == [], "before it is known what was given out"
+    assert popper.pop() == [], "before the handed-out messages are known"
     world.pass_time(300)
     assert len(world.broker.pop.notes) == 0
     assert sorted(body for body, _ in popper.pop()) == ["a", "c"]

@@ -430,7 +430,8 @@ def test_bad_acknowledgements_are_refused(
 
 
 def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
-    """They belong to the same check point, and each is answered once the record is safe."""
+    """The acknowledgements belong to the same check point, and each is answered once the record is
+    safe."""
     world = popper.world
     popper.send(*"abcd")
     popped = popper.pop(invisible_time=1_500)

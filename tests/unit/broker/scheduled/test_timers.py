@@ -123,7 +123,7 @@ def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:
 def test_a_restart_loses_none_and_repeats_what_was_not_on_the_disk(
     world: Any, clean: bool, pause_ms: int
 ) -> None:
-    """With few messages, too: the log is flushed for the timers, not only every 10 s."""
+    """The log is flushed for the timers, not only every 10 s, even with few messages."""
     send(world, b"soon", TIMER_DELAY_SEC=1)
     send(world, b"later", TIMER_DELAY_SEC=9)
     world.pass_time(1_000 + pause_ms)

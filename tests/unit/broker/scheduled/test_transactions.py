@@ -229,8 +229,8 @@ def test_nothing_is_answered_to_a_producer_that_does_not_know(fast: Any) -> None
         ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
         ({"commit_log_offset": -(2**63)}, "Find prepared transaction message failed"),
         ({"commit_log_offset": 2**63 - 1}, "Find prepared transaction message failed"),
-        ({"msg_id": "of another one"}, "The transaction id wrong"),
-        ({"msg_id": "", "transaction_id": "of another one"}, "The transaction id wrong"),
+        ({"msg_id": "of another transaction"}, "The transaction id wrong"),
+        ({"msg_id": "", "transaction_id": "of another transaction"}, "The transaction id wrong"),
         ({"commit_log_offset": 7}, "Find prepared transaction message failed"),
     ],
 )

@@ -66,7 +66,7 @@ STEPS = {
     "a first delivery": (TraceRecord("SubBefore"), "try 1"),
     "Pub": (TraceRecord("Pub", is_success=True), "SUCCESS"),
     "a failed one": (TraceRecord("Pub", is_success=False), "FAILED"),
-    "its outcome is said": (
+    "its outcome is shown": (
         TraceRecord("SubAfter", is_success=False, outcome="TIME_OUT"),
         "TIME_OUT",
     ),
@@ -83,7 +83,7 @@ def test_what_a_step_came_to(name: str) -> None:
     record, status = STEPS[name]
     kind, group, host, when, cost, shown = _step(record)
     assert (kind, group, shown) == (record.kind, record.group or "-", status)
-    assert (host, when, cost) == ("-", "-", "-"), "what is not known is not 0"
+    assert (host, when, cost) == ("-", "-", "-"), "an unknown value is not 0"
 
 
 def test_a_step_that_took_no_time_says_so() -> None:

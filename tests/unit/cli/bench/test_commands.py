@@ -69,7 +69,7 @@ def test_the_flags_of_a_producer(command: Command, plans: list[Plan]) -> None:
     assert (plan.messages, shape.delay_level, shape.batch, shape.codec) == (7, 3, 2, Codec.JSON)
     command("bench", "producer", "-e", 3, "--no-unique-key", "--rate", 1.5, "--duration", 2)
     plan = plans[-1]
-    assert plan.shape.delay_level == 0, "a level without -d says nothing"
+    assert plan.shape.delay_level == 0, "a level without -d has no effect"
     assert (plan.shape.unique_prefix, plan.rate, plan.duration_s) == ("", 1.5, 2.0)
 
 
@@ -88,7 +88,9 @@ def test_the_flags_of_a_consumer(command: Command, plans: list[Plan]) -> None:
     assert (first.group, first.pull_size, first.check_crc) == ("G", 8, True)
     assert (first.send_connections, first.pull_connections) == (0, 2)
     assert (first.from_end, first.follow, first.shape.unique_prefix) == (False, False, "")
-    assert (last.from_end, last.follow) == (True, True), "behind all there is only what arrives"
+    assert (last.from_end, last.follow) == (True, True), (
+        "after all existing messages only new ones arrive"
+    )
     name, _, number = last.group.partition("_")
     assert name == "G" and 0 <= int(number) < 100, "RocketMQ's suffix"
 

@@ -77,8 +77,8 @@ def test_what_an_operator_changed_stays_and_what_the_group_is_does_not(tmp_path:
     (again,) = [node for node in write_files(group, "127.0.0.1", 3) if node.name == "broker-a"]
     assert again.path == master.path
     broker, _ = load_config(again.path.read_text())
-    assert broker.store.file_reserved_time_hours == 5, "the newer change, over what is given"
-    assert broker.store.delete_when == "5", "what one process of all nodes was given"
+    assert broker.store.file_reserved_time_hours == 5, "the newer change, over the given value"
+    assert broker.store.delete_when == "5", "the values given to the process of all nodes"
     assert broker.store.max_message_size == 1_000
     assert broker.region_id == "there"
     assert broker.replication.in_sync_replicas == 1

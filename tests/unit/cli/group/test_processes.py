@@ -151,7 +151,7 @@ def test_the_order_of_starts_and_stops(group: Group) -> None:
     assert journal[:4] == [f"start {name}" for name in NAMES[:4]], "one broker has the first id"
     assert journal[4] == "start broker-a-2"
     ended = [line.partition(" ")[2] for line in journal[5:]]
-    assert set(ended[:2]) == {"broker-a", "broker-a-2"}, "brokers write down what controllers hear"
+    assert set(ended[:2]) == {"broker-a", "broker-a-2"}, "brokers record the news of controllers"
     assert set(ended[2:4]) == {"controller-n0", "controller-n1"} and ended[4] == "namesrv"
 
 
@@ -168,7 +168,7 @@ def test_one_that_does_not_start_leaves_none(group: Group) -> None:
     group.machine.plays["controller-n1"] = lambda one: one.end(BAD_INPUT)
     error = failure(group)
     assert str(error) == "controller-n1 did not start: the port is taken"
-    assert error.exit_code == BAD_INPUT, "what was given cannot be used"
+    assert error.exit_code == BAD_INPUT, "the given value cannot be used"
     assert {"stopped namesrv", "stopped controller-n0"} <= set(group.machine.journal)
     assert "start broker-a" not in group.machine.journal
 
@@ -280,7 +280,9 @@ def test_roles_are_those_of_the_name_server(group: Group) -> None:
 
     lines, brokers = running(group, story)
     roles = {line["node"]: line["role"] for line in lines}
-    assert roles == {**dict.fromkeys(NAMES, ""), "broker-a-2": "slave"}, "one that is gone has none"
+    assert roles == {**dict.fromkeys(NAMES, ""), "broker-a-2": "slave"}, (
+        "a process that is gone has none"
+    )
     assert [(one["node"], one["id"], one["role"]) for one in brokers] == [
         *(("broker-a", 0, "master"), ("broker-a-2", 1, "slave"))
     ]

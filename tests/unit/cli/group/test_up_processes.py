@@ -132,7 +132,7 @@ def test_what_people_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
         of = group(tmp_path)
         await of.start()
         of._tell({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
-        assert not capsys.readouterr().out, "one sentence says it when all of them run"
+        assert not capsys.readouterr().out, "a sentence reports it when all of them run"
         of.announce()
         of._tell({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
         of._tell({"event": "recovering", "node": "broker-a"})

@@ -65,7 +65,7 @@ def test_a_record() -> None:
 def test_a_record_of_a_long_topic_and_without_properties() -> None:
     members = log_line(parsed(version=record.V2, topic=b"T" * 200, properties=b""))
     text = text_of(members)
-    assert " V2 " in text and text.endswith("body=4"), "no blank behind the last member"
+    assert " V2 " in text and text.endswith("body=4"), "no blank after the last member"
     members = log_line(parsed(topic=b"\xff"))
     assert members["topic"] == "�"
 

@@ -124,7 +124,7 @@ def test_a_lost_sender_goes_to_the_new_master(world: World) -> None:
     assert world.load.given == [(0, world.made[-1].fileno())] and world.tried[-1] == NEW
     assert world.made[0].fileno() == -1, "the old socket is closed"
     world.look()
-    assert world.asked == 1, "nothing is lost any more"
+    assert world.asked == 1, "nothing is lost from now"
 
 
 def test_without_a_master_senders_wait_and_readers_go_on(world: World) -> None:

@@ -272,7 +272,7 @@ def test_r8_figure_8() -> None:
     for peer in ("n1", "n2"):
         raft.leading.peers[peer].match = 2
     raft.leading._count()
-    assert raft.member.committed == 2, "with an entry of its own behind it, it is"
+    assert raft.member.committed == 2, "after an entry of its own term it is"
 
 
 # Appends and clients

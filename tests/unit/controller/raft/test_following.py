@@ -73,7 +73,7 @@ def test_compare_truncate_append_commit() -> None:
     assert member.committed == 2
     commit = PushEntryRequest(type=PushType.COMMIT, leader_id="n0", term=5, commit_index=99)
     assert on_push(member, commit, 7).code == OK
-    assert member.committed == 3, "no more than it has in common with the leader"
+    assert member.committed == 3, "only the entries that it has in common with the leader"
     assert bodies(member) == [entry.body for entry in LEADER.entries()]
 
 

@@ -81,7 +81,7 @@ def test_changes_are_part_of_what_is_loaded(files: ConfigFiles, folder: Path) ->
     assert loaded.load(NAME) == expected(1, 2, 3)
     assert loaded.has_changes(NAME)
     assert loaded.is_latest(NAME)
-    assert not loaded.takes(NAME, 1), "what was not completed may lie behind them"
+    assert not loaded.takes(NAME, 1), "incomplete changes may follow them"
     loaded.save(NAME, expected(1, 2, 3))
     assert sorted(path.name for path in folder.iterdir()) == [NAME, NAME + ".bak"]
     assert not loaded.has_changes(NAME)
@@ -111,7 +111,7 @@ def test_what_was_not_completed_ends_them(
     image = bytearray(path.read_bytes())
     image[whole + 20] ^= 1
     path.write_bytes(image)
-    assert again(folder).load(NAME) == expected(1), "nothing behind it either"
+    assert again(folder).load(NAME) == expected(1), "nothing after it either"
     assert "was not completed" in caplog.text
     path.write_bytes(image[: whole + 3])
     assert again(folder).load(NAME) == expected(1)

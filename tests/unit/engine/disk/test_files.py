@@ -316,8 +316,7 @@ def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> N
 
 
 def test_syncs_are_counted_for_each_node(tmp_path: Path) -> None:
-    """With several nodes in a process, a healthy disk must not count for a different node's
-    disk."""
+    """A healthy disk must not count for the disk of a different node in the same process."""
     one, other = RealFiles(), RealFiles()
     path = str(tmp_path / "file")
     one.write(path, b"x")

@@ -98,7 +98,7 @@ def test_the_epoch_list(linked: tuple[Path, Path]) -> None:
     assert (elsewhere / "list").read_bytes() == file.epochs.encode()
     (store / restart.MARK_FILE).touch()
     restart.finish_pending(RealFiles(), config)
-    assert path.is_symlink(), "also of a log that begins anew"
+    assert path.is_symlink(), "also of a log that begins again"
     assert list(elsewhere.iterdir()) == []
 
 

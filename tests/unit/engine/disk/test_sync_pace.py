@@ -112,7 +112,7 @@ def test_a_slow_disk_recovers_after_a_longer_time() -> None:
     log = slow_log()
     assert log.fast(RECOVERY_MS) is True
     assert log.fast(100) is False
-    assert log.sync(2000, 2000) is None, "it begins anew"
+    assert log.sync(2000, 2000) is None, "it begins again"
 
 
 @pytest.mark.parametrize("took_ms", [SLOW_MS, FAST_MS])
@@ -127,7 +127,7 @@ def test_a_sync_that_is_not_fast_restarts_that_time(took_ms: int) -> None:
 def test_without_syncs_a_slow_disk_stays_slow() -> None:
     log = slow_log()
     log.now_ms += 10 * RECOVERY_MS
-    assert log.sync(10) is True, "one sync says little"
+    assert log.sync(10) is True, "a single sync shows little"
 
 
 def test_each_change_is_one_line(caplog: Any) -> None:

@@ -185,12 +185,18 @@ POINTS = {
     "epochs without writes": ({1: 0, 2: 0, 3: 0}, 0, {1: 0, 2: 0, 4: 0}, 50, 0),
     "the last one without writes": ({1: 0, 3: 900}, 900, {1: 0, 3: 900, 4: 950}, 980, 900),
     "the golden pair": ({1: 0}, 717163, {1: 0, 2: 407727}, 579506, 407727),
-    "an entry behind the own end is none": ({1: 0, 2: 900}, 850, {1: 0, 2: 900}, 950, 850),
-    "an entry behind the other's end is none": ({1: 0, 2: 900}, 950, {1: 0, 2: 900}, 850, 850),
+    "an entry after the own end does not count": ({1: 0, 2: 900}, 850, {1: 0, 2: 900}, 950, 850),
+    "an entry after the other's end does not count": (
+        {1: 0, 2: 900},
+        950,
+        {1: 0, 2: 900},
+        850,
+        850,
+    ),
 }
 BEYOND_RIP_44 = {
     "E7: the lists contradict each other at 300": (THREE, 700, {1: 200, 2: 500}, END, 300),
-    "the beginning of an epoch is not known any more": ({2: 100}, 300, {1: 0, 2: 50}, 400, 300),
+    "the beginning of an epoch is no longer known": ({2: 100}, 300, {1: 0, 2: 50}, 400, 300),
     "the other's ends first": ({2: 100, 3: 500}, 700, {2: 50, 4: 250}, 400, 250),
     "different masters from the first common byte on": ({2: 100}, 300, {1: 0, 3: 90}, 400, None),
     "no byte in common": ({2: 100}, 200, {2: 250}, 400, None),

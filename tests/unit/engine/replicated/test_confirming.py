@@ -89,7 +89,7 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert refused.reason == "this broker is not the master"
     assert leader.to_master(4, NOW_MS) == end
-    assert put(again, queue_id=0).queue_offset == 30, "behind what is not visible yet"
+    assert put(again, queue_id=0).queue_offset == 30, "after records that are not visible yet"
     leader.confirm_to(leader.end, NOW_MS)
     assert again.max_queue_offset("T", 0) == 31
 
@@ -162,7 +162,8 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
 
 
 def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
-    """Nothing was dispatched since the restart, so the time of the last record is unknown."""
+    """The time of the last record is unknown, because no record was dispatched since the
+    restart."""
     for epoch in range(1, 4):
         store = stores.open()
         leader = store.replicated(NOW_MS)

@@ -358,7 +358,7 @@ def test_a_store_of_an_older_life_is_looked_at_for_zeros(
     assert log.end < len(data)
     monkeypatch.undo()
     log.append(log.end, data[log.end :], NOW_MS)
-    assert killed(disk, plain=True).end == len(data), "from here on it is known"
+    assert killed(disk, plain=True).end == len(data), "it is known from here"
 
 
 @pytest.mark.parametrize("size", [100, 100_000])

@@ -238,7 +238,7 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
     log.to_replica(NOW_MS)
     assert later.value is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.pending.withheld, "until a reign says how many copies a send needs"
+    assert store.pending.withheld, "until a master's term sets the number of copies for a send"
 
 
 def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:

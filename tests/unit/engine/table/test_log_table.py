@@ -47,7 +47,7 @@ def test_a_live_store_is_read_and_left_as_it_is(store: Store, put: Any, stores: 
         wanted.append(expected(one))
     assert found == wanted and number_of(found) == list(range(COUNT))
     fill(store, put, range(COUNT, 2 * COUNT))
-    assert rows_of(table.split()) == found, "what came behind is not part of it"
+    assert rows_of(table.split()) == found, "later records are not part of it"
     again = LogTable.open(str(stores.root))
     assert number_of(rows_of(again.split())) == list(range(2 * COUNT))
 

@@ -49,7 +49,7 @@ class TestDamage:
                     found += rows(batch, ("body",))
         assert caught.value.damage.file == str(path)
         assert caught.value.damage.position == at % FILE_SIZE
-        assert len(found) == 40, "what is before it is there"
+        assert len(found) == 40, "the records before it are there"
 
     @pytest.mark.parametrize("step", [None, 400])
     @pytest.mark.parametrize("data", [b"\0\0\0\0????", bytes(8), b"\x7f\xff\xff\xff"])

@@ -535,7 +535,7 @@ def test_a_closed_store_holds_no_file_open(stores: Any, put: Any) -> None:
     assert open_below(stores.root) > 6
     view = store.read("A", 0, 0, 1).slices[0]
     store.close(NOW_MS)
-    assert open_below(stores.root) == 1, "what a reader still holds"
+    assert open_below(stores.root) == 1, "the view that a reader still holds"
     assert bytes(view)
     del view
     assert open_below(stores.root) == 0

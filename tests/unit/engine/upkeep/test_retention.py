@@ -385,7 +385,7 @@ def test_a_removal_that_is_not_durable_ends_them(
     for number in range(9):
         store.tick(LATER_MS + number * INTERVAL_MS)
         delete_expired(store, NOW_MS)
-    assert log_names(stores.root) == names[1:], "a second sync would say yes whatever is true"
+    assert log_names(stores.root) == names[1:], "a second sync would succeed in any case"
 
 
 def test_many_queues_follow_some_at_a_time(

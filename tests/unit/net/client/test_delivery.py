@@ -133,7 +133,7 @@ def test_an_overdue_message_is_sent_back_once(one: ScriptedCluster) -> None:
 
     consume(handle, 250, consume_timeout_ms=30_000)
     rows = [(row["offset"], row["delayLevel"]) for row in broker.back]
-    assert rows == [("1000", "0"), ("0", "3")], "what the handler says at last is ignored"
+    assert rows == [("1000", "0"), ("0", "3")], "the handler's late result is ignored"
     assert broker.committed["G", TOPIC, 0] == 2
 
 

@@ -126,7 +126,7 @@ def test_a_replica_that_acts_for_its_master() -> None:
         ("slave", None),
     ]
     assert before.lags == [LagView("g", "T", 7, 1_500, True, 2)]
-    assert all(each.lag is None for each in before.brokers), "there is nothing to be behind"
+    assert all(each.lag is None for each in before.brokers), "there is no log to lag after"
     after = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, REPLICA_TABLE)])
     texts = [each.text for each in changes(Sample(1, groups=[before]), Sample(2, groups=[after]))]
     assert texts == ["b 1: now slave (was acting)", "b 2: gone"]
@@ -212,7 +212,8 @@ def test_a_store_whose_disk_is_slow() -> None:
 
 
 def test_brokers_of_rocketmq() -> None:
-    """They report neither role nor confirm offset: the role comes from the controller."""
+    """RocketMQ's brokers report neither role nor confirm offset: the role comes from the
+    controller."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}
     told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
     group = read_group(BrokerData("c", "b"), STATE, told)

@@ -139,7 +139,7 @@ def test_those_that_waited_for_a_route_share_its_failure(one: ScriptedCluster) -
             return await asyncio.gather(*asked, return_exceptions=True)
 
     assert [type(one) for one in play(story())] == [CallTimeout] * 4
-    assert len(one.made(ROUTE)) == 1, "none waits for a time-out of its own behind it"
+    assert len(one.made(ROUTE)) == 1, "no request waits for a time-out of its own after it"
 
 
 def test_no_route_leaves_the_one_that_is_known(one: ScriptedCluster) -> None:

@@ -204,7 +204,7 @@ def test_a_queue_that_is_not_assigned_any_more_is_not_read(two: ScriptedCluster)
         await asyncio.sleep(60)
         assert made.assigned == [SECOND]
         assert {call.request.fields["queueId"] for call in two.made(PULL)[before:]} == {"1"}
-        assert await bodies(made, timeout_ms=100) == [], "what was read ahead is dropped"
+        assert await bodies(made, timeout_ms=100) == [], "messages that were read ahead are dropped"
 
     on(story)
 

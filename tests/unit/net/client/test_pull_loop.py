@@ -167,7 +167,7 @@ def test_a_subscription_that_the_broker_lacks_is_sent_again(
     run(consumer(), 1)
     assert [at for at, _ in pulls(one)[:2]] == [0, 100]
     beats = [call for call in one.made(BEAT) if call.address in one.brokers]
-    assert [call.at_ms for call in beats] == [0, 0], "the first, and one that repairs it"
+    assert [call.at_ms for call in beats] == [0, 0], "the first, and a commit that repairs it"
 
 
 @pytest.mark.parametrize(("at", "goes_on"), [(50, 100), (500, 110)])

@@ -271,7 +271,7 @@ def test_a_lock_is_given_back_once_the_handler_has_ended(four: ScriptedCluster) 
             made.wake()
             await asyncio.sleep(10)
             assert of_topic(made) == queues(0, 1)
-            assert (TOPIC, 3) in four.named("a").locks, "no other member may begin behind it"
+            assert (TOPIC, 3) in four.named("a").locks, "no other member may begin after it"
             assert (TOPIC, 2) not in four.named("a").locks
             ends.set()
             await asyncio.sleep(0.01)
@@ -321,7 +321,7 @@ def test_closing_commits_and_leaves(four: ScriptedCluster) -> None:
             assert message is not None and await made.ack(message)
 
     made = on(four, story)
-    assert four.named("a").committed["G", TOPIC, 0] == 1, "behind the oldest one acknowledged"
+    assert four.named("a").committed["G", TOPIC, 0] == 1, "after the oldest acknowledged offset"
     (leaving,) = four.made(RequestCode.UNREGISTER_CLIENT)
     assert leaving.request.fields["consumerGroup"] == "G"
     assert four.open == 0 and made.queues == []

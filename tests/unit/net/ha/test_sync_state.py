@@ -44,7 +44,7 @@ def test_alone_everything_is_confirmed() -> None:
 
 
 def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
-    """With SYNC_FLUSH a new master's own log may not be durable yet."""
+    """A new master's own log may not be durable yet under SYNC_FLUSH."""
     state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
     assert state.on_tick(0) is None
     assert state.confirm_offset == 900 == state.all_end()
@@ -442,7 +442,7 @@ class TestAMemberThatSendsWaitFor:
         state = state_of(1, 2, 3)
         assert self.run(state, 100, 2_000, acks=True) is None
         state.on_log(LogOffset(9_000))
-        assert state.on_tick(7_000) is None, "five seconds in which it heard no replica"
+        assert state.on_tick(7_000) is None, "five seconds without news of a replica"
         assert ack(state, 3, 9_000, 7_000) is None
         assert ack(state, 2, 9_000, 7_000) is None
 

@@ -210,7 +210,7 @@ def test_reads_that_are_small_in_sum_are_not_bounded_and_cost_no_turn() -> None:
     loop = Loop()
     assert loop.turns.takes(READ_OF_TURN // 2)
     assert not loop.posted
-    assert loop.turns.takes(1) and loop.posted, "the next turn counts anew"
+    assert loop.turns.takes(1) and loop.posted, "the next turn starts its own count"
     loop.turn()
     assert loop.turns.takes(READ_OF_TURN - 1) and len(loop.area.room) == SCRATCH_SIZE
 

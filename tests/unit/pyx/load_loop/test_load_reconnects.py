@@ -49,7 +49,7 @@ def test_a_lost_connection_goes_on_with_a_new_socket(stage: Stage, interval_ns: 
     found = stage.load.figures(SEND)
     assert 1 <= lost <= 4
     assert (found["all_requests"], found["all_messages"]) == (100, 100 - lost)
-    assert len(peer.requests) == 100 - 30 - lost, "what failed is not sent again"
+    assert len(peer.requests) == 100 - 30 - lost, "failed messages are not sent again"
     assert (stage.load.away, stage.load.lost_connections) == (0, 1)
     ((began_ns, resumed_ns, gap_ns, failed),) = stage.load.outages()
     assert failed == lost

@@ -118,7 +118,9 @@ def test_a_topics_former_life_went_with_it() -> None:
     found = judged([THERE], leader=deleted)
     assert not said(found) and found.acked.counts == {"claims": 1, "of a deleted topic": 1}
     again = HERE._replace(log_offset=AT + 300, digest=OTHER)
-    assert not said(judged([HERE, again, THERE], leader=deleted)), "its next life is another one"
+    assert not said(judged([HERE, again, THERE], leader=deleted)), (
+        "its next life is a different topic"
+    )
     assert said(judged([THERE], leader=replace(LEADER, deleted={"T": AT}))), "sent since"
     assert said(judged([THERE], leader=replace(LEADER, deleted={"U": AT + 1}))), "of another topic"
 

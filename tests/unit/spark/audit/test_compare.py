@@ -30,7 +30,7 @@ def leads(*logs: AuditedReplica, name: str = "", elected: Any = ()) -> str:
 def test_the_newest_epoch_leads_then_the_longest_log() -> None:
     a, b, c = replica("a", 900, OLD), replica("b", 500, NEW), replica("c", 600, NEW)
     assert leads(a, b, c) == "c"
-    assert leads(a, replica("b", 300, NEW)) == "a", "an epoch behind the end was never reached"
+    assert leads(a, replica("b", 300, NEW)) == "a", "an epoch after the end was never reached"
     assert leads(b, replica("d", 500, NEW), elected=[(2, "d"), (1, "b")]) == "d"
     assert leads(b, replica("d", 500, NEW), elected=[(1, "d")]) == "b", "of an earlier reign"
     assert leads(a, b, c, name="a") == leads(a, b, c, name="/data/a") == "a"

@@ -105,7 +105,7 @@ def test_halves_have_no_place_and_inner_batches_have_several(log: Log) -> None:
     log.add(3, sys_flag=INNER_BATCH, more=b"INNER_NUM\x013\x02")
     found = list(facts_of(log.task()))
     assert [one.place[2] for one in found] == [3, 4, 5]
-    assert {one.fact.digest for one in found} == {""}, "of a body of several nothing is said"
+    assert {one.fact.digest for one in found} == {""}, "a body of several messages proves nothing"
 
 
 def test_only_what_is_asked_for_and_before_the_end(log: Log) -> None:
@@ -160,7 +160,7 @@ def test_a_summary(tmp_path: Path) -> None:
     assert (found.acked, found.read) == (3, 1)
     assert found.confirmed == {"a": 500} and found.deleted == {"T": 50}, "the greatest of each"
     assert found.elected == {(3, "a"): 100, (4, "b"): None}
-    assert found.writers == {(3, "a")}, "who acknowledged, and said in which epoch"
+    assert found.writers == {(3, "a")}, "the broker that acknowledged, and its epoch"
     assert found.cuts == [Cut("b", 900, 800)] and found.left_out == 0
 
 

@@ -160,7 +160,7 @@ def test_a_list_of_which_nothing_is_known() -> None:
 
 def test_epochs_begin_where_records_do_and_not_behind_the_end() -> None:
     of = replica("a", 1500, [(1, 0), (2, 1100), (3, 1500)])
-    assert labels(log(of)) == [], "one that begins at the end has no byte yet"
+    assert labels(log(of)) == [], "an epoch that begins at the end has no byte yet"
     assert labels(log(of, loose=(1100,))) == ["a: an epoch begins inside of a record"]
     beyond = replica("a", 1400, [(1, 0), (2, 1401)])
     assert labels(log(beyond)) == ["a: an epoch begins after the log's end, 1400"]
@@ -240,7 +240,7 @@ def test_what_was_cut_is_zeros_in_any_case(name: str) -> None:
     text = "a: bytes up to 650 are not zeros, the log ends at 500, and it was cut at 500"
     assert tails(running, Cut(name, 900, 500)) == [text]
     for other in (Cut(name, 600, 500), Cut(name, 900, 601), Cut("b", 900, 500)):
-        assert "may be open" in tails(running, other)[0], "it is not what that cut took"
+        assert "may be open" in tails(running, other)[0], "these are not the bytes of that cut"
 
 
 def test_names_of_a_store() -> None:

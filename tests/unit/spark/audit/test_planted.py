@@ -298,7 +298,7 @@ def test_a_replica_that_has_nothing(make: Make) -> None:
 
 
 def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
-    """Its log begins after the other replica's confirmed offset."""
+    """The replica's log begins after the other replica's confirmed offset."""
     group = make(names=("a", "b"))
     group.elect("a")
     for _ in range(90):

@@ -95,7 +95,9 @@ def test_what_an_outcome_is() -> None:
     assert nothing.verdict().outcome is PromiseOutcome.HOLDS
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.UNDECIDED
     nothing.cannot_tell("it may be open")
-    assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, "it is not said to hold then"
+    assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, (
+        "then it does not count as holding"
+    )
     nothing.extend(findings(5))
     assert nothing.verdict().outcome is PromiseOutcome.VIOLATED
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.VIOLATED

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** Push consumers that ask brokers for their queues, while how brokers share them is changed. */
+/** Push consumers that query brokers for their queues while the mode of assignment changes. */
 final class Assigning {
     private static final int QUEUES = 8;
     private static final int SET_MODE = 401;
@@ -129,7 +129,7 @@ final class Assigning {
         return text.toString();
     }
 
-    /** Sends our members beside RocketMQ's, which passes over them; whether they were kept. */
+    /** Sends additional JSON members, which RocketMQ ignores; returns whether brokers kept them. */
     private static boolean switchTo(String[] brokers, Member member, String topic, String group,
             String members) throws Exception {
         boolean kept = false;

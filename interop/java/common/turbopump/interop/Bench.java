@@ -16,8 +16,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The work bench all scenarios of one run share: a producer, a reader that pulls whole topics,
- * names that no other run has, and waiting with a limit.
+ * The state that all scenarios of a run share: a producer, a reader that pulls whole topics, unique
+ * names, and waiting with a time limit.
  */
 final class Bench implements AutoCloseable {
     private static final int POLL_INTERVAL_MS = 1000;
@@ -35,7 +35,7 @@ final class Bench implements AutoCloseable {
         reader.start();
     }
 
-    /** A topic or group name of this run. */
+    /** Returns the name of a topic or group, with the prefix of this run. */
     String name(String suffix) {
         return prefix + "-" + suffix;
     }
@@ -78,7 +78,7 @@ final class Bench implements AutoCloseable {
         return topic;
     }
 
-    /** The queues of a topic by broker and id; empty while the topic has no route. */
+    /** Returns a topic's queues, sorted by broker and id; empty while the topic has no route. */
     List<MessageQueue> queues(String topic) {
         try {
             Set<MessageQueue> found = reader.fetchSubscribeMessageQueues(topic);
@@ -91,7 +91,7 @@ final class Bench implements AutoCloseable {
         }
     }
 
-    /** All messages of a topic, queue after queue. */
+    /** Returns all messages of a topic, queue after queue. */
     List<MessageExt> readAll(String topic) throws Exception {
         List<MessageExt> all = new ArrayList<>();
         for (MessageQueue queue : queues(topic)) {
@@ -117,7 +117,7 @@ final class Bench implements AutoCloseable {
         return all;
     }
 
-    /** Reads a topic until it holds so many messages: a broker may show them after its answer. */
+    /** Reads a topic until it has `count` messages: readers may see a message after its send. */
     List<MessageExt> readUntil(String topic, int count) throws Exception {
         long deadline = System.currentTimeMillis() + 20_000;
         List<MessageExt> all = readAll(topic);
@@ -146,7 +146,7 @@ final class Bench implements AutoCloseable {
         }
     }
 
-    /** The error a call ends with, or null when it returns. */
+    /** Returns the error that a call throws, or null if it returns. */
     static Exception error(Callable<?> call) {
         try {
             call.call();

@@ -15,16 +15,16 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
-/** Sends all the time, whatever happens to the brokers, and writes down what was acknowledged. */
+/** Sends without pause while brokers die, and records the acknowledged messages. */
 final class Enduring {
     private static final int THREADS = 4;
-    /** Between two sends of a thread: the judge has to remember each of them. */
+    /** Pause between two sends of a thread: the test has to remember each send. */
     private static final int PAUSE_MS = 2;
 
     private Enduring() {
     }
 
-    /** Arguments: the file for what is acknowledged, the file that ends it, the route's poll. */
+    /** Arguments: file for the records, file that ends the scenario, interval of the route poll. */
     static void throughKills(Bench bench, Report report, String[] arguments) throws Exception {
         Path stop = Paths.get(arguments[1]);
         String topic = bench.topic("kills", 4);

@@ -12,7 +12,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Both halves of a store's move: one broker is written to, another opens its folder. */
+/** Both halves of a store's move: one broker writes the store, another broker opens it. */
 final class Exchange {
     private static final int QUEUES = 4;
     private static final int SENDERS = 4;
@@ -26,7 +26,7 @@ final class Exchange {
         return bench.name("exchange");
     }
 
-    /** Arguments: the first number and the one after the last; half of them go in batches. */
+    /** Arguments: the first number and the end of the numbers; half of them are sent in batches. */
     static void write(Bench bench, Report report, String[] arguments) throws Exception {
         int from = Integer.parseInt(arguments[0]);
         int to = Integer.parseInt(arguments[1]);
@@ -86,13 +86,13 @@ final class Exchange {
 
     private static void commit(Bench bench, MessageQueue queue) throws Exception {
         DefaultMQPullConsumer reader = bench.reader();
-        // The first pull creates the group; an unknown one must not commit.
+        // The first pull creates the group; an unknown group cannot commit.
         reader.pull(queue, "*", 0, 1);
         reader.getDefaultMQPullConsumerImpl().getOffsetStore()
                 .updateConsumeOffsetToBroker(queue, COMMITTED, false);
     }
 
-    /** Arguments: how many messages must be there, and "committed" if the offset must be. */
+    /** Arguments: the number of messages, and "committed" if the group must have its offset. */
     static void read(Bench bench, Report report, String[] arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
         String topic = topic(bench);
@@ -115,7 +115,7 @@ final class Exchange {
         }
     }
 
-    /** Arguments: how many are there, how many shall be, and the word about the offset. */
+    /** Arguments: the numbers of messages before and after, and "committed" as for `read`. */
     static void goOn(Bench bench, Report report, String[] arguments) throws Exception {
         read(bench, report, new String[] {arguments[0], arguments[2]});
         write(bench, report, new String[] {arguments[0], arguments[1]});

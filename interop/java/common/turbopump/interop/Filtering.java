@@ -99,7 +99,7 @@ final class Filtering {
         send(bench, topic, 0, COUNT);
         bench.readUntil(topic, COUNT);
         MessageQueue queue = bench.queues(topic).get(0);
-        // A client knows the broker's version from its first heartbeat on.
+        // A client learns the broker's version with its first heartbeat.
         Bench.await("the version of the broker", 15_000,
                 () -> Bench.error(() -> matched(bench, queue, "a = 1")) == null);
         for (Map.Entry<String, IntPredicate> one : EXPRESSIONS.entrySet()) {
@@ -125,7 +125,7 @@ final class Filtering {
         changed(bench, report, topic, group);
     }
 
-    /** A later member of the group brings another expression. */
+    /** A later member of the group subscribes with another expression. */
     private static void changed(Bench bench, Report report, String topic, String group)
             throws Exception {
         DefaultMQPushConsumer second = push(bench, group, "sql-2");

@@ -13,8 +13,8 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * The messages the scenarios send: number i of a topic is always the same, so its receiver
- * can judge its content without having seen the sender.
+ * The messages that the scenarios send: message i of a topic is always the same, so that the
+ * receiver can check its content without the sender.
  */
 final class Letters {
     private static final String[] TAGS = {"TagA", "TagB", "TagC"};
@@ -60,7 +60,7 @@ final class Letters {
         return text == null ? -1 : Integer.parseInt(text);
     }
 
-    /** What is wrong with a received letter, or null. The tag is judged by the caller's rule. */
+    /** Returns the fault of a received letter, or null. The caller defines the expected tag. */
     static String flaw(String sentTo, MessageExt got, String tag) {
         int number = number(got);
         String name = got.getTopic() + " " + got.getQueueId() + "/" + got.getQueueOffset() + " #"
@@ -83,7 +83,7 @@ final class Letters {
         return got.getFlag() == number ? null : name + "flag " + got.getFlag();
     }
 
-    /** Flaws of letters sent with the tag of their number. */
+    /** Returns the faults of letters whose tag depends on their number. */
     static List<String> flaws(String topic, Collection<MessageExt> got) {
         List<String> flaws = new ArrayList<>();
         for (MessageExt message : got) {
@@ -95,7 +95,7 @@ final class Letters {
         return flaws;
     }
 
-    /** How numbers from..to-1 differ from what was got: lost, doubled or never sent. */
+    /** Compares the received numbers with from..to-1: lost, doubled and never sent numbers. */
     static List<String> difference(int from, int to, Collection<MessageExt> got) {
         Map<Integer, Integer> counts = new HashMap<>();
         got.forEach(message -> counts.merge(number(message), 1, Integer::sum));

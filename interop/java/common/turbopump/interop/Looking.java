@@ -8,7 +8,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Finding messages by key and id, and text that is not ASCII wherever it may stand. */
+/** Queries by key and id, and text that is not ASCII in all fields that may have it. */
 final class Looking {
     private static final int NO_MESSAGE = 208;
     private static final String[] TAGS = {"标签甲", "标签乙", "タグ"};

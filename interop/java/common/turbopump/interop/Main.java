@@ -12,7 +12,7 @@ import java.util.concurrent.Future;
  * Runs the named scenarios side by side against one name server.
  *
  * <p>Arguments: NAMESRV PREFIX SCENARIO[:ARGUMENT[,ARGUMENT]]... where PREFIX starts every topic
- * and group name of the run. Each check is one JSON line; the exit code is 0 if all held.
+ * and group name of the run. Each check is one JSON line; the exit code is 0 if all passed.
  */
 public final class Main {
     private static final Map<String, Scenario> SCENARIOS = new LinkedHashMap<>();

@@ -20,7 +20,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** One member of a consumer group that keeps what it was given. */
+/** A member of a consumer group that keeps its received messages. */
 final class Member implements AutoCloseable {
     private static final int THREADS = 4;
     private static final long COMMIT_MS = 500;
@@ -45,7 +45,7 @@ final class Member implements AutoCloseable {
         return start(topic, tags, message -> 0);
     }
 
-    /** Starts with a listener that retries at the delay level the judge returns; 0 accepts. */
+    /** Starts with a listener that retries at the delay level that `judge` returns; 0 accepts. */
     Member start(String topic, String tags, Function<MessageExt, Integer> judge)
             throws MQClientException {
         MessageListenerConcurrently listener = (messages, context) -> {
@@ -66,7 +66,7 @@ final class Member implements AutoCloseable {
         return this;
     }
 
-    /** Starts an ordered listener; a message the judge refuses suspends its queue. */
+    /** Starts an ordered listener; a message that `judge` refuses suspends its queue. */
     Member startOrdered(String topic, Predicate<MessageExt> judge) throws MQClientException {
         MessageListenerOrderly listener = (messages, context) -> {
             for (MessageExt message : messages) {
@@ -92,34 +92,34 @@ final class Member implements AutoCloseable {
         return received.size();
     }
 
-    /** How many queues of the topic this member holds now. */
+    /** Returns the number of the topic's queues that this member holds now. */
     int queues(String topic) {
         return (int) consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
                 .getProcessQueueTable().keySet().stream()
                 .filter(queue -> queue.getTopic().equals(topic)).count();
     }
 
-    /** The queues of the topic that this member holds now. */
+    /** Returns the topic's queues that this member holds now. */
     Set<MessageQueue> held(String topic) {
         return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
                 .getProcessQueueTable().keySet().stream()
                 .filter(queue -> queue.getTopic().equals(topic)).collect(Collectors.toSet());
     }
 
-    /** Asks a broker by this client's connection. */
+    /** Sends a request to a broker over this client's connection. */
     RemotingCommand ask(String broker, RemotingCommand request, long timeoutMs) throws Exception {
         return consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getMQClientAPIImpl()
                 .getRemotingClient().invokeSync(broker, request, timeoutMs);
     }
 
-    /** Shares the queues out now instead of at the next of the client's rounds (20 s). */
+    /** Rebalances now, not at the client's next round (every 20 s). */
     void rebalance() {
         consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
     }
 
     /**
-     * What the group has committed in each queue. Asking overwrites what this member knows, so it
-     * tells the broker first and gives that time to arrive: a commit is not answered.
+     * Returns the group's committed offset of each queue. The query overwrites this member's own
+     * offsets, so the member commits first and waits: a commit has no response.
      */
     List<Long> committed(List<MessageQueue> queues) throws InterruptedException {
         consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();

@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Push consumers that the broker makes pop: what they handle, refuse, or leave open. */
+/** Push consumers in mode POP: messages that they handle, refuse, or leave open. */
 final class Popping {
     private static final int DIED = 3;
     private static final int THREADS = 64;
@@ -29,7 +29,7 @@ final class Popping {
     private Popping() {
     }
 
-    /** Two members; one letter is refused once, another one is handled for longer than it may be. */
+    /** Two members: a letter is refused once, another is handled beyond its invisible time. */
     static void shared(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.topic("pop", QUEUES);
         String group = bench.name("pop-group");
@@ -85,7 +85,7 @@ final class Popping {
         }
     }
 
-    /** Arguments: how many; handles the even ones and dies with the odd ones unacknowledged. */
+    /** Argument: the count. Handles even numbers, and dies without acknowledging the odd ones. */
     static void leave(Bench bench, Report report, String[] arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
         String topic = bench.topic("pop-move", QUEUES);
@@ -104,7 +104,7 @@ final class Popping {
         Runtime.getRuntime().halt(DIED);
     }
 
-    /** Arguments: how many there were; the odd ones come, and no other. */
+    /** Argument: the count of `leave`. The odd numbers arrive, and no others. */
     static void goOn(Bench bench, Report report, String[] arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
         String topic = bench.name("pop-move");

@@ -16,7 +16,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Consumers that fetch: the lite pull consumer, the plain one, and the offsets they ask for. */
+/** Pull consumers: the lite pull consumer, the plain pull consumer, and their queries. */
 final class Pulling {
     private static final long POLL_MS = 500;
     private static final long FETCH_MS = 60_000;
@@ -75,7 +75,7 @@ final class Pulling {
         return sum;
     }
 
-    /** Polls until so many messages came and one more poll brought nothing. */
+    /** Polls until `count` messages have arrived and another poll returns nothing. */
     private static List<MessageExt> poll(DefaultLitePullConsumer consumer, int count) {
         List<MessageExt> got = new ArrayList<>();
         long deadline = System.currentTimeMillis() + FETCH_MS;

@@ -80,7 +80,7 @@ final class Pushing {
         }
     }
 
-    /** Stays online for an operator's tool, until it was made to consume everything twice. */
+    /** Stays online until an operator's tool has made it consume all messages twice. */
     static void linger(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.topic("linger", 4);
         try (Member member = new Member(bench, bench.name("linger-group"), "linger")
@@ -122,7 +122,7 @@ final class Pushing {
         }
     }
 
-    /** Tags by name; Aa and BB have the same hash, which is all the broker's queues know. */
+    /** Filters by tags; Aa and BB have the same hash, and the broker's queues store only hashes. */
     static void tags(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.topic("tags", 2);
         String[] tags = {"TagA", "TagB", "Aa", "BB", null};

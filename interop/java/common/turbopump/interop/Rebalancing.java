@@ -26,8 +26,8 @@ import org.apache.rocketmq.remoting.exception.RemotingConnectException;
 import org.apache.rocketmq.remoting.exception.RemotingSendRequestException;
 
 /**
- * Members of one group and their producer, for the evaluation of rebalancing: they write down what
- * happens to them, as lines of OpenMessaging-Chaos's history and of their own (`own`, `started`).
+ * Members of a group and their producer, for the evaluation of rebalancing. They record events as
+ * lines of OpenMessaging-Chaos's history, and lines of additional kinds (`own`, `started`).
  */
 final class Rebalancing {
     private static final int LOOK_MS = 5;
@@ -57,7 +57,7 @@ final class Rebalancing {
         }
     }
 
-    /** Arguments: the file, the topic, how many, "broker" or "client" shares, a SOCKS proxy. */
+    /** Arguments: file, topic, number of members, "broker" or "client" assigns, SOCKS proxy. */
     static void consume(Bench bench, Report report, String[] arguments) throws Exception {
         Lines lines = new Lines(arguments[0]);
         String node = Paths.get(arguments[0]).getFileName().toString();
@@ -105,7 +105,7 @@ final class Rebalancing {
         return member;
     }
 
-    /** Writes down what each member holds, whenever that is another. */
+    /** Records the queues of each member whenever they change. */
     private static void look(List<DefaultMQPushConsumer> members, String topic,
             List<String> held, Lines lines) {
         while (true) {
@@ -137,7 +137,7 @@ final class Rebalancing {
         return queue.getBrokerName() + ":" + queue.getQueueId();
     }
 
-    /** Arguments: the file, the topic, queues of a broker, of all, ms between, file that ends it. */
+    /** Arguments: file, topic, queues per broker, all queues, ms between sends, ending file. */
     static void send(Bench bench, Report report, String[] arguments) throws Exception {
         Lines lines = new Lines(arguments[0]);
         String topic = arguments[1];

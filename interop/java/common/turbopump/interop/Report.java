@@ -4,8 +4,8 @@ import java.util.Collection;
 import java.util.Objects;
 
 /**
- * The checks of one scenario: each is printed as one JSON line at once, so that a run that is
- * killed still shows how far it came.
+ * The checks of a scenario. Each is printed at once as one JSON line, so that a killed run shows
+ * its completed checks.
  */
 final class Report {
     private static final int DETAIL_MAX = 2000;
@@ -32,7 +32,7 @@ final class Report {
         check(what, Objects.equals(expected, actual), "expected " + expected + ", got " + actual);
     }
 
-    /** No flaw was collected; the first few are shown. */
+    /** Checks that no flaw was collected; shows the first few. */
     void none(String what, Collection<String> flaws) {
         check(what, flaws.isEmpty(), flaws.size() + " flaws, first " + flaws.stream().limit(5)
                 .reduce("", (all, flaw) -> all + " | " + flaw));

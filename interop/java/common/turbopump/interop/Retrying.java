@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** What is delivered later or again: retries, dead letters and delay levels. */
+/** Messages that are delivered later or again: retries, dead letters and delay levels. */
 final class Retrying {
     private static final int LEVEL_ONE_SECOND = 1;
     private static final int LEVEL_FIVE_SECONDS = 2;
@@ -18,7 +18,7 @@ final class Retrying {
     private Retrying() {
     }
 
-    /** One of ten messages is refused for good, one twice; two retries are allowed. */
+    /** Of ten messages, one is always refused and one twice; two retries are allowed. */
     static void retryThenDeadLetter(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.topic("retry", 2);
         String group = bench.name("retry-group");

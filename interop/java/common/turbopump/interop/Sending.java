@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** The ways to send, each read back with its place, order and content. */
+/** All ways to send; each message is read back, and its place, order and content are checked. */
 final class Sending {
     private static final int MEBIBYTE = 1 << 20;
     private static final int MESSAGE_ILLEGAL = 13;
@@ -147,7 +147,7 @@ final class Sending {
         return ids;
     }
 
-    /** The first send to a topic that was not created. */
+    /** The first send to an unknown topic creates it. */
     static void autoTopic(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.name("auto");
         for (Message message : Letters.letters(topic, 0, 20)) {

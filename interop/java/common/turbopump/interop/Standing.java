@@ -11,19 +11,19 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Consumes in order and in a cluster, whatever happens to the brokers; keeps what it was given. */
+/** Consumes in order and in a cluster while brokers die, and records the received messages. */
 final class Standing {
     private static final int POLL_MS = 500;
     private static final int COMMIT_MS = 500;
-    /** Few are in memory: the others are pulled from the broker that serves by then. */
+    /** Few messages are in memory: the others are pulled from the broker that serves then. */
     private static final int IN_MEMORY = 4;
 
     private Standing() {
     }
 
-    /** Arguments: the file for what was consumed in order, the one that holds it up, the one that
-     * ends it, the file for what a second group consumes in a cluster, and, if it is not a topic of
-     * its own, the topic. */
+    /** Arguments: the file for messages consumed in order, the file that suspends the consumers,
+     * the file that ends the scenario, the file for messages that a second group consumes in a
+     * cluster, and the topic (without it "standing-topic"). */
     static void consume(Bench bench, Report report, String[] arguments) throws Exception {
         Path out = Paths.get(arguments[0]);
         Path held = Paths.get(arguments[1]);

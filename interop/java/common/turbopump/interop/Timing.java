@@ -12,9 +12,9 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Messages that are due at a time, and what is refused of them. */
+/** Timers: accepted and refused delivery times. */
 final class Timing {
-    private static final long LATE_MS = 4_000; // RocketMQ reads a slot once its second is over
+    private static final long LATE_MS = 4_000; // RocketMQ reads a slot after its second has passed
     private static final long FAR_MS = 4L * 24 * 3_600_000;
     private static final long RECALLED_MS = 5_000;
     private static final int ILLEGAL = 13;
@@ -32,7 +32,7 @@ final class Timing {
         return message;
     }
 
-    /** Each property, which of two counts, what is past, what is refused, and a recall. */
+    /** Sends each property, two at once, past times and refused values, and recalls a timer. */
     static void all(Bench bench, Report report, String... none) throws Exception {
         String topic = bench.topic("timers", 1);
         DefaultMQProducer producer = bench.producer();

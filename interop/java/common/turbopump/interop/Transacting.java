@@ -16,7 +16,7 @@ import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Producers of transactions, and the brokers' questions to them. */
+/** Producers of transactions, and the brokers' checks of open transactions. */
 final class Transacting {
     private static final int KINDS = 6;
     private static final long QUIET_MS = 5_000;
@@ -24,7 +24,7 @@ final class Transacting {
     private Transacting() {
     }
 
-    /** Number i of a topic ends as i % 6 says: at once, or when asked once or twice. */
+    /** Ends message i of a topic according to i % 6: at once, or at the first or second check. */
     private static final class Numbered implements TransactionListener {
         final Map<Integer, Integer> asked = new ConcurrentHashMap<>();
 
@@ -69,7 +69,7 @@ final class Transacting {
         return made;
     }
 
-    /** Commit, roll back, and all ways of not knowing. */
+    /** Ends transactions with commit, rollback and unknown, in all ways. */
     static void all(Bench bench, Report report, String... arguments) throws Exception {
         String topic = bench.topic("transactions", 2);
         Numbered listener = new Numbered();
@@ -90,7 +90,7 @@ final class Transacting {
         Thread.sleep(QUIET_MS);
         got = bench.readAll(topic);
         report.none("what is to be shown is there once", without(topic, count, got));
-        // RocketMQ forgets the flag of a half message that it asks about.
+        // RocketMQ loses the flag of a half message that it checks.
         got.forEach(message -> message.setFlag(Letters.number(message)));
         report.none("content is as sent", Letters.flaws(topic, got));
         wrong.clear();
@@ -154,7 +154,7 @@ final class Transacting {
         }
     }
 
-    /** Leaves COUNT transactions, every fourth one committed, and dies within the last one. */
+    /** Begins COUNT transactions, commits every fourth, and dies during the last. */
     static void leave(Bench bench, Report report, String... arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
         String topic = bench.topic("left", 2);
@@ -181,14 +181,14 @@ final class Transacting {
         }
     }
 
-    /** Another process of the group answers for what was left: even numbers are committed. */
+    /** Answers checks of the open transactions in another process: commits even numbers. */
     static void answer(Bench bench, Report report, String... arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
         String topic = bench.name("left");
         Bench.await("the route of " + topic, 15_000, () -> !bench.queues(topic).isEmpty());
         Answering listener = new Answering();
         TransactionMQProducer producer = producer(bench, "left-group", listener);
-        producer.send(new Message(bench.topic("hello", 1), new byte[] {1})); // so brokers hear of it
+        producer.send(new Message(bench.topic("hello", 1), new byte[] {1})); // so brokers see it
         int shown = 0;
         for (int number = 0; number < count; number++) {
             shown += isShown(number, count) ? 1 : 0;
@@ -227,9 +227,9 @@ final class Transacting {
     private static final int LATE_CHECK_MS = 1_500;
 
     /**
-     * Stays within its transactions while their broker dies. Of number i, i % 4 says how it ends: 0
-     * is committed and 1 rolled back while no broker hears of it, 2 is not known then, and 3 is
-     * committed when there is a broker again.
+     * Keeps its transactions open while their broker dies. i % 4 determines the end of number i: 0
+     * is committed and 1 rolled back while no broker receives it, 2 is unknown then, and 3 is
+     * committed when a broker runs again.
      */
     private static final class Living implements TransactionListener {
         final Map<Integer, Integer> asked = new ConcurrentHashMap<>();
@@ -264,7 +264,7 @@ final class Transacting {
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
             int number = Letters.number(message);
             long at = ended.getOrDefault(number, Long.MAX_VALUE);
-            // A broker of RocketMQ writes twice what ends while it asks.
+            // A broker of RocketMQ writes a message twice if its transaction ends during a check.
             int open = number % LIVING_KINDS == 3 ? LATE_CHECK_MS : 0;
             if (at > System.currentTimeMillis() - open) {
                 return LocalTransactionState.UNKNOW;
@@ -286,9 +286,9 @@ final class Transacting {
     }
 
     /**
-     * Arguments: how many, the file to make when all half messages are stored, those that say
-     * that their broker is dead, and that it, or another one, is there; "once", or "more" where a
-     * message may be committed again.
+     * Arguments: the number of transactions, the file to create when all half messages are stored,
+     * the files that report that the broker is dead, and that a broker runs again; "once", or
+     * "more" if a message may be committed again.
      */
     static void living(Bench bench, Report report, String... arguments) throws Exception {
         int count = Integer.parseInt(arguments[0]);
@@ -345,7 +345,7 @@ final class Transacting {
         return times;
     }
 
-    /** Whether readers are served, and all that is to be committed is there. */
+    /** Whether readers are served, and all messages to be committed are visible. */
     private static boolean isWhole(Bench bench, String topic, int count) {
         try {
             int[] times = timesOf(bench, topic, count);

@@ -65,11 +65,11 @@ def test_a_replica_acts_when_no_master_was_there_for_a_while(
     replica.say(_2=SLAVE, _3=OTHER)
     replica.loses_master()
     replica.world.pass_time(NO_MASTER_MS - 200)
-    assert not replica.acts(), "another one is elected at this moment"
+    assert not replica.acts(), "another broker is elected at this moment"
     replica.world.pass_time(300)
     assert replica.acts()
     assert (replica.commit(5), replica.lock()) == (0, 0)
-    assert replica.connections.followed == [], "the controllers say which broker it follows"
+    assert replica.connections.followed == [], "the controllers name the broker that it follows"
 
 
 def test_what_controllers_said_since_counts(make: Callable[..., Elector]) -> None:
@@ -78,7 +78,7 @@ def test_what_controllers_said_since_counts(make: Callable[..., Elector]) -> Non
     replica.loses_master()
     replica.named_ms = replica.world.broker.steady_ms() - 1
     replica.world.pass_time(NO_MASTER_MS + 100)
-    assert replica.acts(), "they named the one that is gone"
+    assert replica.acts(), "they named the master that is gone"
     replica.loses_master()
     replica.world.pass_time(1_000)
     replica.named_ms = replica.world.broker.steady_ms()
@@ -104,7 +104,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
     assert master.acts() and role.is_master
     assert master.commit(4) == 0
     master.say(_0=OTHER, _1=MASTER)
-    assert not master.acts(), "another one was elected"
+    assert not master.acts(), "another broker was elected"
     master.say(_0=MASTER)
     assert master.acts()
     header = ExchangeHaInfo("10.0.0.3:10912", 0, OTHER, 7)
@@ -128,7 +128,7 @@ def test_an_elected_master_hears_those_who_acted_before_it_serves(
     replica.commit(8)
     reign = Alone()
     assert elected.group.elected(reign)
-    assert (elected.online, elected.offset()) == (1, 8), "it was heard at once"
+    assert (elected.online, elected.offset()) == (1, 8), "its heartbeat counted at once"
     assert not replica.acts()
     assert not elected.group.elected(reign), "it is over"
 

@@ -241,7 +241,7 @@ def test_a_commit_never_goes_back_but_a_reset_does(group: Group) -> None:
     assert group.offset() == 20, "it was set back"
     group.commit(30, group.replica)
     group.round()
-    assert group.offset() == 30, "the master has not said anything new"
+    assert group.offset() == 30, "the master has sent nothing new"
 
 
 def test_a_reset_while_nobody_looked_is_seen(group: Group) -> None:

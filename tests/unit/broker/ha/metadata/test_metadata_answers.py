@@ -162,7 +162,7 @@ def test_pages_that_never_end_are_given_up(group: Group) -> None:
     group.link.target = endless
     group.round()
     assert len(group.link.asked) <= 5_000
-    assert "changes from page to page, or has too many" in group.follower.error
+    assert "changed between pages, or has too many pages" in group.follower.error
 
 
 # Message request modes
@@ -281,7 +281,7 @@ def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
     group.replica.set_clock(1_795_270_500_000 - group.replica.now_ms)
     group.round()
     broker = group.replica.broker
-    lost = "topics: a broker without any topic: its table is lost"
+    lost = "topics: the broker has no topics: its table is lost"
     assert group.follower.error == ("" if 21 in said else lost)
     for code, table in ((201, broker.groups), (43, broker.offsets), (21, broker.topics)):
         if code in said:

@@ -103,7 +103,7 @@ def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group:
 
 
 def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group) -> None:
-    """It lost its log and its groups meanwhile; a broker that still follows it as the master of
+    """A former master lost its log and its groups; a broker that still follows it as the master of
     term 2 keeps the tables from that term (`make sim SUITE=group SEED=135577`)."""
     master, mine = group.master.broker, group.replica.broker
     master.groups.put(SubscriptionGroupConfig("G"), 3)

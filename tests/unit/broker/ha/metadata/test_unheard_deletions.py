@@ -88,8 +88,8 @@ def test_the_masters_word_comes_later(group: Group) -> None:
 
 
 def test_the_time_of_the_masters_deletion_replaces_the_latest_possible_one(group: Group) -> None:
-    """With the later time, pops of the new life would count as pops of the former life, here and,
-    once it asks this replica, at the master."""
+    """The replica must not keep the later time: pops of the new life would count as pops of the
+    former life, here and, after it queries this replica, at the master."""
     master, replica = group.master, group.replica
     copy_log(master, replica)
     deletions, theirs = replica.broker.store.deletions, master.broker.store.deletions

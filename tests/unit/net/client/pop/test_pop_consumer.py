@@ -169,7 +169,7 @@ def test_an_acknowledgement_is_tried_twice(cluster: ScriptedCluster, broker: Pop
     cluster.fail("a", ACK, ConnectError("1"), None, ConnectError("3"))
     run(consumer(Seen(), concurrency=1, batch=1), 10)
     assert len(cluster.made(ACK)) == 4
-    assert broker.acked == [1], "the first comes again when its time is over"
+    assert broker.acked == [1], "the first comes again after its time"
 
 
 def test_messages_of_other_tags_reach_no_handler(broker: PoppingBroker) -> None:
@@ -257,7 +257,7 @@ def test_in_order_a_queue_waits_for_the_one_that_fails(broker: PoppingBroker) ->
     seen = Seen(Outcome.ACK, Outcome.RETRY)
     run(consumer(seen, ordered=True, suspend_ms=500), 1)
     assert seen.at == [(0, b"0"), (0, b"1"), (500, b"1"), (500, b"2")]
-    assert broker.put_off == [(0, 1, 500), (0, 2, 500)], "what lies behind it comes with it"
+    assert broker.put_off == [(0, 1, 500), (0, 2, 500)], "later messages come with it"
     assert broker.acked == [0, 1, 2]
 
 
@@ -283,7 +283,7 @@ def test_close_waits_for_running_handlers_and_begins_no_other(broker: PoppingBro
         await made.close()
 
     play(story())
-    assert seen.at == [(0, b"0")], "what has no handler yet comes again, to others"
+    assert seen.at == [(0, b"0")], "messages without a handler come again, to others"
     assert broker.acked == [0] and seen.cancelled == 0
 
 

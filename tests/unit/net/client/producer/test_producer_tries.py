@@ -54,7 +54,9 @@ def test_another_broker_is_tried_at_once(cluster: ScriptedCluster) -> None:
     assert failed.value.code == BUSY
     calls = cluster.made(SEND)
     assert len({call.address for call in calls}) == 3, "three tries, three brokers"
-    assert [call.at_ms for call in calls] == [0, 0, 0], "no pause before one that was not tried"
+    assert [call.at_ms for call in calls] == [0, 0, 0], (
+        "no pause before a broker that was not tried"
+    )
 
 
 def test_a_single_broker_is_tried_again_after_pauses_that_double(cluster: ScriptedCluster) -> None:
@@ -128,7 +130,7 @@ def test_the_time_of_a_send_bounds_all_its_tries(cluster: ScriptedCluster) -> No
                 await made.send(Message(TOPIC, b"x"))
             return now_ms()
 
-    assert play(story()) == 700, "the next pause would end behind the deadline"
+    assert play(story()) == 700, "the next pause would end after the deadline"
 
 
 def test_a_broker_that_hangs_takes_its_share_of_the_time(cluster: ScriptedCluster) -> None:

@@ -217,7 +217,7 @@ def test_a_block_is_a_local_transaction(one: ScriptedCluster) -> None:
     played(story)
     ends = [call.request.fields["commitOrRollback"] for call in one.made(END)]
     assert ends == [str(TRANSACTION_COMMIT), str(TRANSACTION_ROLLBACK)], (
-        "of one that was cancelled nothing is known"
+        "nothing is known of a cancelled transaction"
     )
 
 
@@ -281,10 +281,10 @@ def test_checks_are_bounded_and_one_that_fails_is_asked_again(
         await asyncio.sleep(10)
         again = asked(one, 99)
         await asyncio.sleep(10)
-        assert total == 51, "places are free again, also of those that failed"
+        assert total == 51, "places are free again, also of failed transactions"
         return [*links, again]
 
     links = played(story, check)
     assert most == CONCURRENT_CHECKS
-    assert all(not link.sent for link in links[50:60]), "what is too much is asked again later"
+    assert all(not link.sent for link in links[50:60]), "checks beyond the limit come again later"
     assert [bool(link.sent) for link in links[:50]] == [True, False] * 25

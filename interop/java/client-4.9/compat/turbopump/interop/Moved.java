@@ -7,7 +7,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
-/** The calls whose classes or arguments changed between 4.9 and 5.x: here as 4.9 has them. */
+/** The calls whose classes or arguments changed between 4.9 and 5.x, for the client of 4.9. */
 final class Moved {
     static final boolean RECALLS = false;
 
@@ -18,7 +18,7 @@ final class Moved {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
-    /** Clients of 4.9 share queues out themselves. */
+    /** Not supported: clients of 4.9 always compute their shares themselves. */
     static void askBroker(DefaultMQPushConsumer consumer) {
         throw new UnsupportedOperationException("4.9 does not ask brokers");
     }

@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
-/** The calls whose classes or arguments changed between 4.9 and 5.x: here as 5.x has them. */
+/** The calls whose classes or arguments changed between 4.9 and 5.x, for the client of 5.5. */
 final class Moved {
     static final boolean RECALLS = true;
     private static final long TIMEOUT_MS = 5_000;
@@ -22,12 +22,12 @@ final class Moved {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
-    /** Has a consumer ask a broker for its queues. */
+    /** Makes a consumer query a broker for its queues. */
     static void askBroker(DefaultMQPushConsumer consumer) {
         consumer.setClientRebalance(false);
     }
 
-    /** Has a client reach all servers by a SOCKS proxy. */
+    /** Makes a client connect to all servers through a SOCKS proxy. */
     static void proxy(DefaultMQPushConsumer consumer, String address) {
         consumer.setSocksProxyConfig("{\"0.0.0.0/0\":{\"addr\":\"" + address + "\"}}");
     }
@@ -37,7 +37,7 @@ final class Moved {
         producer.createTopic("TBW102", topic, queues, new HashMap<>());
     }
 
-    /** The broker shares the queues out and has the group pop them. */
+    /** Makes the broker assign the queues of the group, and the group pop its messages. */
     static void pop(DefaultMQPushConsumer consumer, DefaultMQProducer producer, MessageQueue queue,
             long invisibleMs) throws Exception {
         consumer.setClientRebalance(false);

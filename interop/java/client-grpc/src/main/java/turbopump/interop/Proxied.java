@@ -38,7 +38,7 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 /**
  * RocketMQ's gRPC client against a proxy: each kind of message, push and simple consumers.
  *
- * <p>Arguments: PROXY SCENARIO...; topics and groups have the scenarios' names, and are there.
+ * <p>Arguments: PROXY SCENARIO...; topics and groups have the scenarios' names and must exist.
  */
 public final class Proxied {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -53,7 +53,7 @@ public final class Proxied {
                 .setRequestTimeout(Duration.ofSeconds(10)).build();
     }
 
-    /** One piece of the run. */
+    /** One scenario of the run. */
     private interface Piece {
         void run(Report report, String topic) throws Exception;
     }
@@ -87,7 +87,7 @@ public final class Proxied {
         return report.failed();
     }
 
-    /** All come; one that is refused comes again. */
+    /** All messages arrive, and a message that is refused once arrives again. */
     private void push(Report report, String topic) throws Exception {
         Queue<MessageView> came = new ConcurrentLinkedQueue<>();
         Set<String> refused = ConcurrentHashMap.newKeySet();
@@ -119,7 +119,7 @@ public final class Proxied {
         }
     }
 
-    /** What is acknowledged does not come again, what is not does, after the changed time. */
+    /** Acknowledged messages are not redelivered; the others are, after the changed time. */
     private void simple(Report report, String topic) throws Exception {
         try (Producer producer = producer(topic);
                 SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
@@ -162,7 +162,7 @@ public final class Proxied {
         }
     }
 
-    /** Each group of messages comes in its order, though one is refused in between. */
+    /** Each message group arrives in order, although a message is refused once. */
     private void fifo(Report report, String topic) throws Exception {
         int groups = 4;
         Queue<MessageView> came = new ConcurrentLinkedQueue<>();
@@ -199,7 +199,7 @@ public final class Proxied {
         }
     }
 
-    /** A message comes at the time it was given. */
+    /** A message arrives at its delivery time. */
     private void delay(Report report, String topic) throws Exception {
         Map<String, Long> came = new ConcurrentHashMap<>();
         MessageListener listener = view -> {
@@ -225,7 +225,7 @@ public final class Proxied {
         }
     }
 
-    /** A commit shows the message, a rollback none; what is left open is asked about. */
+    /** A commit shows the message, a rollback does not; open transactions are checked. */
     private void transaction(Report report, String topic) throws Exception {
         Queue<MessageView> came = new ConcurrentLinkedQueue<>();
         Set<String> asked = ConcurrentHashMap.newKeySet();

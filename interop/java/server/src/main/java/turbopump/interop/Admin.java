@@ -13,8 +13,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * Runs mqadmin commands one after the other in one JVM, which saves a start for each.
  *
- * <p>A line of input is one command, its words separated by tabs; a line of output is all that
- * this command printed, in base64.
+ * <p>A line of input is one command, its words separated by tabs; a line of output is the
+ * command's whole output, in base64.
  */
 public final class Admin {
     private static final long LOOK_NANOS = 50_000_000;
@@ -22,7 +22,7 @@ public final class Admin {
     private Admin() {
     }
 
-    /** Some commands keep the client of their first run, which is shut down by the second. */
+    /** Runs a command as a new object: some objects keep a client that is shut down already. */
     private static final class Commands extends MQAdminStartup {
         static void runAfresh(String[] words) {
             SUB_COMMANDS.clear();
@@ -31,8 +31,8 @@ public final class Admin {
     }
 
     /**
-     * Wakes the client's event thread of 5.x, which looks only every 3 s whether it shall stop, when
-     * the main thread waits for it: three of four commands would take that long.
+     * Wakes the event thread of the 5.x client while the main thread waits for its end: it checks
+     * only every 3 s whether to stop, which would delay three of four commands.
      */
     private static void hurry(Thread main) {
         while (true) {

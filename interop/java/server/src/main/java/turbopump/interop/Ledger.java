@@ -11,9 +11,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 
 /**
- * The real DLedger client: a line of input is `append BASE64` or `get INDEX`; a line of output is,
- * after "= ", what it answered: the code, then index, term and leader of an append, or index, term
- * and body of the entry.
+ * The real DLedger client. A line of input is `append BASE64` or `get INDEX`. A line of output is
+ * "= " and the response: the code, then index, term and leader of an append, or index, term and
+ * body of the entry.
  */
 public final class Ledger {
     private Ledger() {

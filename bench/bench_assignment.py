@@ -25,7 +25,7 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.shares import sharing_of
 from turbopump.net.allocation.strategies import STICKY, allocate
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -52,14 +52,14 @@ class Asked:
         me, topic = GroupCoordinator("a", 0, "a:10911"), TopicConfig("T", QUEUES, QUEUES)
         self._clock, self._new = itertools.count(), itertools.count(MEMBERS)
 
-        def call(_address: str, _request: Command, _timeout_ms: int) -> Later[Command | str]:
+        def call(_address: str, _request: Command, _timeout_ms: int) -> Deferred[Command | str]:
             raise AssertionError("one broker asks no other")
 
         def now_ms() -> int:
             return next(self._clock) // 100
 
-        def elsewhere(work: Callable[[], T]) -> Later[T | OSError]:
-            done: Later[T | OSError] = Later()
+        def elsewhere(work: Callable[[], T]) -> Deferred[T | OSError]:
+            done: Deferred[T | OSError] = Deferred()
             done.resolve(work())
             return done
 
@@ -98,7 +98,7 @@ class Asked:
         body = {"clientId": f"10.0.0.1@{number:04}", "consumerGroup": "G", "topic": "T"}
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
         answer: Any = self.table.dispatch(request, self.peers[0] if number else None, 0)  # type: ignore[arg-type]
-        answer = answer.value if isinstance(answer, Later) else answer
+        answer = answer.value if isinstance(answer, Deferred) else answer
         assert answer.code == 0 and b"queueId" in answer.body
         return answer  # type: ignore[no-any-return]
 

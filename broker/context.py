@@ -33,7 +33,7 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
@@ -80,8 +80,8 @@ class BrokerContext:
     unique_ids: UniqueIds
     escape: Escape
     started_ms: int
-    register_topics: Callable[[Sequence[str]], Later[None]]
-    save_config: Callable[[Sequence[Property]], Later[OSError | None]]
+    register_topics: Callable[[Sequence[str]], Deferred[None]]
+    save_config: Callable[[Sequence[Property]], Deferred[OSError | None]]
     steady_ms: Callable[[], int]
     address: str = ""
     store_host: bytes = b""

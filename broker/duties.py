@@ -27,8 +27,8 @@ from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.disk.kept_table import Content
-from turbopump.engine.disk.line_files import LineFiles
+from turbopump.engine.disk.json_table import Content
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
 from turbopump.engine.types import QueueOffset
@@ -49,7 +49,7 @@ class DutyGround:
     loop: asyncio.AbstractEventLoop
     disk: Disk
     files: ConfigFiles
-    histories: LineFiles
+    histories: RotatingJsonl
     now_ms: Callable[[], int]
     steady_ms: Callable[[], int]
 

@@ -40,9 +40,9 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
-from turbopump.engine.disk.line_files import LineFiles
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back
@@ -330,7 +330,7 @@ class BrokerNode:
                 loop=self._loop,
                 disk=self._config_disk,
                 files=self._config_files,
-                histories=LineFiles(self._files, folder, "rebalance"),
+                histories=RotatingJsonl(self._files, folder, "rebalance"),
                 now_ms=self._now_ms,
                 steady_ms=self._steady_ms,
             )
@@ -503,9 +503,9 @@ class BrokerNode:
             self._duties.every("heartbeats", of.broker_heartbeat_interval_ms, beat)
         self._duties.every("saves", SAVER_TICK_MS, self._saver.tick)
 
-    def _save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
+    def _save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Apply a changed configuration at once, and write it to its file."""
-        config, context, saved = self._config, self.context, Later[OSError | None]()
+        config, context, saved = self._config, self.context, Deferred[OSError | None]()
         self._store.config.follow(config.store)
         context.role.reconfigure(config.replication)
         if self._replicating is not None:
@@ -525,7 +525,7 @@ class BrokerNode:
         if self._runs:
             self._name_servers.reconfigure(self._config.register_broker_timeout_ms)
 
-    def _register_topics(self, names: Sequence[str]) -> Later[None]:
+    def _register_topics(self, names: Sequence[str]) -> Deferred[None]:
         return self._name_servers.changed(names)
 
     def _announce(self, names: list[str]) -> None:

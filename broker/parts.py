@@ -67,7 +67,7 @@ from turbopump.broker.unheard_deletions import UnheardDeletions
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import PutStatus, QueueOffset
@@ -123,8 +123,8 @@ class Surroundings:
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]
     soon: Callable[[Callable[[], None]], None]
-    register_topics: Callable[[Sequence[str]], Later[None]]
-    save_config: Callable[[Sequence[Property]], Later[OSError | None]]
+    register_topics: Callable[[Sequence[str]], Deferred[None]]
+    save_config: Callable[[Sequence[Property]], Deferred[OSError | None]]
     call: Call
     native_clock: Callable[[], int] | None = None
     timer_slots: int = 2 * SLOTS_TOTAL

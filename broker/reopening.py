@@ -19,7 +19,7 @@ from typing import Final
 
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Reopening:
 
     def tick(self, store: Store, disks: tuple[DiskThreads, ...], steady_ms: int) -> None:
         """Start an attempt if the store has failed; called every 100 ms."""
-        is_failed = store.fitness is Fitness.FAILED and store.damage is None
+        is_failed = store.health is StoreHealth.FAILED and store.damage is None
         if not is_failed or self._trying or self._task is not None or steady_ms < self._due_ms:
             return
 

@@ -32,7 +32,7 @@ from turbopump.broker.registration.registration import Registration
 from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
@@ -49,8 +49,8 @@ LOOK_AGAIN_MS = 5_000
 class Asking(Protocol):
     """Requests to other nodes (net/transport/calls.py)."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]: ...
-    def pause(self) -> Later[None]: ...
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]: ...
+    def pause(self) -> Deferred[None]: ...
     async def stop(self) -> None: ...
 
 
@@ -132,11 +132,11 @@ class Replicating:
         if self.acting is not None:
             self.acting.tick()
 
-    def hand_over(self) -> Later[None]:
+    def hand_over(self) -> Deferred[None]:
         """Before a stop: have another broker lead while this broker still serves (heir.py)."""
         if self._heir is not None:
             return self._heir.hand_over()
-        done: Later[None] = Later()
+        done: Deferred[None] = Deferred()
         done.resolve(None)
         return done
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
@@ -175,7 +175,7 @@ class LockVotes(Protocol):
     def is_young(self) -> bool:
         """Whether a lock granted before the broker's last stop may still be valid."""
 
-    def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
+    def ask(self, wish: LockWish) -> Deferred[list[MessageQueue]]:
         """The queues that the client gets if this broker grants them, too."""
 
     def unlock(self, wish: LockWish) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def settle(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-async def awaited(later: Later[T]) -> T:
+async def awaited(later: Deferred[T]) -> T:
     """Wait for a Later; returns its value."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     later.then(partial(settle, future))

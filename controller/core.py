@@ -25,18 +25,18 @@ is acknowledged in the reign, and the former members are candidates.
 import logging
 from collections.abc import Callable
 
-from turbopump.controller import elections, events, foreign, registration
+from turbopump.controller import elections, events, dledger_append_rules, registration
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
-from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
+from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, LivenessAt, key_of
 from turbopump.controller.proposals import WAIT_MS, ProposalJob, Proposals
 from turbopump.controller.quorum import Quorum, QuorumEntry
 from turbopump.controller.replicas_info import Reply
 from turbopump.controller.requests import NO_TERM, ControllerRequests
 from turbopump.controller.state import Group, GroupTables
-from turbopump.controller.suspects import Probed, Suspects, refused
-from turbopump.engine.later import Later
+from turbopump.controller.death_probe import Probed, DeathProbes, refused
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.command import Command
 
@@ -51,7 +51,7 @@ class ControllerCore:
         config: ControllerConfig,
         quorum: Quorum,
         notices: Callable[[str, Command], None] = lambda address, command: None,
-        probe: Callable[[str], Later[Probed]] = refused,
+        probe: Callable[[str], Deferred[Probed]] = refused,
     ) -> None:
         """`config` may change at any time.
 
@@ -62,7 +62,7 @@ class ControllerCore:
         self.notices = notices
         self.tables = GroupTables()
         self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has(*k))
-        self.suspects = Suspects(probe, self.heartbeats.is_apart, self._process_ended)
+        self.death_probes = DeathProbes(probe, self.heartbeats.is_disconnected, self._process_ended)
         self.leading = False
         """Whether this node decides: it leads, and has applied every entry from before its lead."""
         self.elections = 0
@@ -94,7 +94,7 @@ class ControllerCore:
         for key in self.heartbeats.on_closed(connection):
             if self.tables.has(*key):
                 address = self.tables.groups[key[1]].replicas[key[2]].address
-                self.suspects.add(key, address, now_ms)
+                self.death_probes.add(key, address, now_ms)
             else:
                 self.heartbeats.ended(key, now_ms)
 
@@ -107,7 +107,7 @@ class ControllerCore:
         """Advance the time, about every 100 ms, whether this node leads or not."""
         self.heartbeats.on_tick(now_ms)
         self._clock(now_ms)
-        self.suspects.on_tick(now_ms)
+        self.death_probes.on_tick(now_ms)
         judged_ms = self.heartbeats.judged_ms
         if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
@@ -162,22 +162,22 @@ class ControllerCore:
         """Load the tables of a snapshot. Raises ValueError, and changes nothing then."""
         self.tables = GroupTables.restore(data)
 
-    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
+    def append(self, body: bytes, now_ms: int) -> Deferred[int | str]:
         """Append an entry that another program made (APPEND of DLedger's clients), in turn.
 
         The result is its index, or the reason of a refusal.
         """
         self._clock(now_ms)
-        told: Later[int | str] = Later()
+        result: Deferred[int | str] = Deferred()
 
         def done(decision: Decision) -> None:
-            told.resolve(job.index if job.index >= 0 else decision.remark or decision.code.name)
+            result.resolve(job.index if job.index >= 0 else decision.remark or decision.code.name)
 
         job = ProposalJob(
-            lambda: foreign.judge(self.tables, body), done, now_ms + WAIT_MS, body=body
+            lambda: dledger_append_rules.judge(self.tables, body), done, now_ms + WAIT_MS, body=body
         )
         self.proposals.enqueue(job)
-        return told
+        return result
 
     # Groups, and the lead
 
@@ -191,7 +191,7 @@ class ControllerCore:
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
             decision = elections.look_after(
-                self.tables, name, self.live(), unclean=self.config.enable_elect_unclean_master
+                self.tables, name, self.liveness(), unclean=self.config.enable_elect_unclean_master
             )
             if decision is not None:
                 return self._care(name, decision)
@@ -199,7 +199,7 @@ class ControllerCore:
 
     def _care(self, name: str, decision: Decision) -> ProposalJob:
         return ProposalJob(
-            lambda: decision, lambda told: self._altered(name, told), self.now_ms, must_commit=True
+            lambda: decision, lambda outcome: self._altered(name, outcome), self.now_ms, must_commit=True
         )
 
     def _clock(self, now_ms: int) -> None:
@@ -228,9 +228,9 @@ class ControllerCore:
 
     # Brokers
 
-    def live(self) -> Live:
+    def liveness(self) -> LivenessAt:
         """Return the liveness of the brokers now."""
-        return Live(self.heartbeats, self.now_ms)
+        return LivenessAt(self.heartbeats, self.now_ms)
 
     def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
         """Record a broker's request as a sign of life."""
@@ -259,8 +259,8 @@ class ControllerCore:
         if self.proposals.unsure:
             return True
         if broker_name in self._attention:
-            unclean, live = self.config.enable_elect_unclean_master, self.live()
-            if elections.look_after(self.tables, broker_name, live, unclean=unclean) is not None:
+            unclean, liveness = self.config.enable_elect_unclean_master, self.liveness()
+            if elections.look_after(self.tables, broker_name, liveness, unclean=unclean) is not None:
                 return True
         return any(
             isinstance(event, ElectMaster) and event.broker_name == broker_name
@@ -299,7 +299,7 @@ class ControllerCore:
     def _notify(self, group: Group) -> None:
         if not self.config.notify_broker_role_changed:
             return
-        live = self.live()
+        liveness = self.liveness()
         for broker_id, replica in group.replicas.items():
-            if live.heard(group, broker_id):
+            if liveness.heard(group, broker_id):
                 self.notices(replica.address, registration.notice(group))

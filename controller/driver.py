@@ -46,10 +46,10 @@ from turbopump.controller.raft.messages import (
 )
 from turbopump.controller.raft.messages import RaftResponseCode as LedgerCode
 from turbopump.controller.raft.options import BODY_MAX
-from turbopump.controller.raft.order import Order
+from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer as Reply
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import ResponseCode
@@ -81,7 +81,7 @@ all sockets of a killed process."""
 class PeerCalls(Protocol):
     """Sends requests to peers."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Deferred[Command | str]:
         """Send a request; the result is the response, or a text with the reason of a failure."""
 
 
@@ -100,7 +100,7 @@ class Machine(Protocol):
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot's. Raises ValueError."""
 
-    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
+    def append(self, body: bytes, now_ms: int) -> Deferred[int | str]:
         """Append a DLedger client's entry; the result is its index, or the reason of a failure."""
 
 
@@ -120,7 +120,7 @@ class DriverParts:
     storage: RaftStorage
     disk: Disk
     calls: PeerCalls
-    refuses: Callable[[str], Later[bool]]
+    refuses: Callable[[str], Deferred[bool]]
     """Tests whether a host refuses connections to an address: then no process listens there."""
     now_ms: Callable[[], int]
     failed: Callable[[OSError], None] = lambda _error: None
@@ -139,7 +139,7 @@ class Driver:
         self._now_ms = parts.now_ms
         self._failed = parts.failed
         self._machine: Machine
-        self._order = Order()
+        self._order = DiskOrder()
         self._connections: dict[int, str] = {}
         self._suspects: dict[str, SuspectedLeader] = {}
         self._client_open = 0
@@ -174,7 +174,7 @@ class Driver:
         """Whether this member leads, and its quorum's promise excludes any other leader."""
         return self._leads and self._raft.has_quorum(now_ms)
 
-    def append(self, body: bytes) -> Later[Outcome]:
+    def append(self, body: bytes) -> Deferred[Outcome]:
         """Commit an entry; resolved when it is applied here, or when its fate is unknown."""
         later = self._raft.append(body, self._now_ms())
         self._run()
@@ -248,7 +248,7 @@ class Driver:
 
     def _on_message(
         self, connection: int, request: Command, message: RaftMessage, now_ms: int
-    ) -> Command | Later[Command | None]:
+    ) -> Command | Deferred[Command | None]:
         if self._ended:
             return response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
         peer_id = message.local_id
@@ -256,7 +256,7 @@ class Driver:
             self._connections[connection] = peer_id
         if len(self._order) >= QUEUE_MAX:
             return response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
-        answer: Later[Command | None] = Later()
+        answer: Deferred[Command | None] = Deferred()
         if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
             return self._append(request, message, now_ms)
         self._raft.on_request(message, (request, answer), now_ms)
@@ -265,7 +265,7 @@ class Driver:
 
     def _append(
         self, request: Command, message: AppendEntryRequest, now_ms: int
-    ) -> Command | Later[Command | None]:
+    ) -> Command | Deferred[Command | None]:
         """Append a DLedger client's entry in turn; the bytes of unanswered ones are bounded."""
         body = message.body or b""
         size = len(body)
@@ -276,7 +276,7 @@ class Driver:
                 f"entries of {self._client_open} bytes are waiting, the limit is {CLIENT_OPEN_MAX}"
             )
             return response(request, ResponseCode.SYSTEM_BUSY, waits)
-        answer: Later[Command | None] = Later()
+        answer: Deferred[Command | None] = Deferred()
         message = replace(message, body=None)  # only `append` keeps the body, while needed
         self._client_open += size
 
@@ -453,6 +453,6 @@ def bytes_of(command: Command) -> bytes:
     return command.body
 
 
-def _token(token: object) -> tuple[Command, Later[Command | None]]:
+def _token(token: object) -> tuple[Command, Deferred[Command | None]]:
     assert isinstance(token, tuple), "a token is what on_request handed in"
     return token

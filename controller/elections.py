@@ -17,7 +17,7 @@ Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is skipped:
                                                live; never one with a damaged log, which takes no
                                                writes
 
-A broker also reports with each heartbeat whether its store takes messages (`Fitness`): that counts
+A broker also reports with each heartbeat whether its store takes messages (`StoreHealth`): that counts
 while it is reported, and is in no log.
 
     a master that takes none                   is replaced at once by a broker that does
@@ -54,7 +54,7 @@ from typing import Any, Final, Protocol
 from turbopump.controller.events import AlterSyncStateSet, BeginReign, ElectMaster, Event
 from turbopump.controller.liveness import OUTSIDE, PRIORITY_LAST, REIGNS, Epochs, Heard
 from turbopump.controller.state import DAMAGED, Group, GroupTables
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.controller import ElectMasterBody, MemberGroup, SyncStateSet
 from turbopump.net.wire.headers import controller as headers
@@ -75,10 +75,10 @@ class Liveness(Protocol):
     def newest(self, group: Group, broker_id: int) -> Heard | None: ...
     def last_epochs(self, group: Group, broker_id: int) -> Epochs: ...
     def may_tell(self, group: Group, broker_id: int) -> bool: ...
-    def strangers(self, group: Group) -> list[Heard]: ...
+    def unregistered(self, group: Group) -> list[Heard]: ...
     def is_young(self) -> bool: ...
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool: ...
-    def fitness(self, group: Group, broker_id: int) -> Fitness: ...
+    def health(self, group: Group, broker_id: int) -> StoreHealth: ...
     def reports_fast(self, group: Group, broker_id: int) -> bool: ...
     def is_settled(self, group: Group) -> bool: ...
 
@@ -98,7 +98,7 @@ def alter(
     tables: GroupTables,
     header: headers.AlterSyncStateSetRequest,
     wanted: SyncStateSet,
-    live: Liveness,
+    liveness: Liveness,
 ) -> Decision:
     """Change the SyncStateSet for the master (1001). The checks and their order are RocketMQ's."""
     group = tables.groups.get(header.broker_name)
@@ -107,7 +107,7 @@ def alter(
             ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
             f"Broker-set: {header.broker_name} hasn't been registered in controller",
         )
-    refusal = _alter_refusal(group, header, wanted, live)
+    refusal = _alter_refusal(group, header, wanted, liveness)
     if refusal is not None:
         return refusal
     set_epoch = group.set_epoch + 1
@@ -122,7 +122,7 @@ def _alter_refusal(
     group: Group,
     header: headers.AlterSyncStateSetRequest,
     wanted: SyncStateSet,
-    live: Liveness,
+    liveness: Liveness,
 ) -> Decision | None:
     failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     rejecting = "Rejecting alter syncStateSet request because"
@@ -155,7 +155,7 @@ def _alter_refusal(
                 ResponseCode.CONTROLLER_INVALID_REPLICAS,
                 f"{rejecting} the replicas {{{member}}} don't exist",
             )
-        if not live.heard(group, member):
+        if not liveness.heard(group, member):
             return _not_altered(
                 ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
                 f"{rejecting} the replicas {{{member}}} don't alive",
@@ -172,7 +172,7 @@ def _not_altered(code: ResponseCode, remark: str) -> Decision:
 def elect(
     tables: GroupTables,
     header: headers.ElectMasterRequest,
-    live: Liveness,
+    liveness: Liveness,
     *,
     unclean: bool = False,
 ) -> Decision:
@@ -190,16 +190,16 @@ def elect(
     if asked != NOBODY and asked not in group.replicas:
         return _need_register(header.broker_name, asked)
     if not group.reigned and asked != NOBODY and not header.designate_elect:
-        winner: int | None = _first(group, asked, live)
+        winner: int | None = _first(group, asked, liveness)
     else:
         wanted = asked if header.designate_elect and asked != NOBODY else None
-        winner = choose(group, live, unclean=unclean, wanted=wanted)
-        is_new = winner != group.master_id or is_behind(group, live)
-        if wanted is None and is_new and is_unsure(group, live):
+        winner = choose(group, liveness, unclean=unclean, wanted=wanted)
+        is_new = winner != group.master_id or is_behind(group, liveness)
+        if wanted is None and is_new and is_unsure(group, liveness):
             return _nobody(group, asked)
     if winner is None:
         return _nobody(group, asked)
-    if winner == group.master_id and not is_behind(group, live):
+    if winner == group.master_id and not is_behind(group, liveness):
         return Decision(
             ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
             f"The old master {group.master_address} has still alive, "
@@ -207,7 +207,7 @@ def elect(
             _as_elected(group),
             ElectMasterBody(group.members).encode(),
         )
-    event = new_reign(group, winner, live)
+    event = new_reign(group, winner, liveness)
     after = group.after(event)
     members = MemberGroup(after.cluster_name, after.broker_name, after.addresses)
     return Decision(
@@ -217,7 +217,7 @@ def elect(
     )
 
 
-def _first(group: Group, asked: int, live: Liveness) -> int | None:
+def _first(group: Group, asked: int, liveness: Liveness) -> int | None:
     """Return the first master: the broker that asks, because nothing was ever written.
 
     If the group was removed and is here again, it is the broker with the longest log, which the
@@ -225,29 +225,29 @@ def _first(group: Group, asked: int, live: Liveness) -> int | None:
     messages. If all controllers lost their data, brokers with a later epoch may not have registered
     again yet.
     """
-    fresh = [one for one in group.replicas if live.fresh(group, one)]
-    failed = _failed(group, fresh, live)
-    newest = {one: live.newest(group, one) for one in fresh if one not in failed}
-    logs = [one for one, told in newest.items() if told is not None and told.max_offset > 0]
-    if not logs and live.may_tell(group, asked):
+    fresh = [one for one in group.replicas if liveness.fresh(group, one)]
+    failed = _failed(group, fresh, liveness)
+    newest = {one: liveness.newest(group, one) for one in fresh if one not in failed}
+    logs = [one for one, report in newest.items() if report is not None and report.max_offset > 0]
+    if not logs and liveness.may_tell(group, asked):
         return None
     may_lead = [one for one in {asked, *logs} if not _is_outside(newest.get(one))]
-    winner = (_best(group, may_lead, live) if may_lead else None) if logs else asked
-    told = None if winner is None else newest.get(winner)
-    if told is not None and told.epoch > 0 and live.is_young():
+    winner = (_best(group, may_lead, liveness) if may_lead else None) if logs else asked
+    report = None if winner is None else newest.get(winner)
+    if report is not None and report.epoch > 0 and liveness.is_young():
         return None
-    knows = (-1, False) if told is None else told.knows
-    return None if any(one.knows > knows for one in live.strangers(group)) else winner
+    knows = (-1, False) if report is None else report.knows
+    return None if any(one.knows > knows for one in liveness.unregistered(group)) else winner
 
 
-def is_behind(group: Group, live: Liveness) -> bool:
+def is_behind(group: Group, liveness: Liveness) -> bool:
     """Whether a broker reported a later epoch, or a later set of this epoch, than the group has.
 
     Then the controllers lost data. Reports of dead brokers count, too; reports of Java brokers and
     made-up epochs do not.
     """
     for broker_id in group.replicas:
-        epoch, set_epoch = live.last_epochs(group, broker_id)
+        epoch, set_epoch = liveness.last_epochs(group, broker_id)
         ahead = (
             set_epoch - group.set_epoch
             if epoch == group.master_epoch
@@ -258,20 +258,20 @@ def is_behind(group: Group, live: Liveness) -> bool:
     return False
 
 
-def is_unsure(group: Group, live: Liveness, but: int = NOBODY) -> bool:
+def is_unsure(group: Group, liveness: Liveness, but: int = NOBODY) -> bool:
     """Whether a broker, other than `but`, may be about to report a later epoch than the group's.
 
     That is so if this lead is young and this controller received no heartbeat of the broker yet.
     """
-    return any(live.may_tell(group, one) for one in group.replicas if one != but)
+    return any(liveness.may_tell(group, one) for one in group.replicas if one != but)
 
 
-def may_lack(group: Group, live: Liveness) -> bool:
+def may_have_lost_data(group: Group, liveness: Liveness) -> bool:
     """Whether these controllers lost data of the group, or may have."""
-    return is_behind(group, live) or is_unsure(group, live)
+    return is_behind(group, liveness) or is_unsure(group, liveness)
 
 
-def _forgotten(group: Group, live: Liveness) -> int | None:
+def _forgotten(group: Group, liveness: Liveness) -> int | None:
     """Return the next master where the set is not known.
 
     It is the last master, which has all messages; else, once all brokers are here, the broker with
@@ -279,36 +279,36 @@ def _forgotten(group: Group, live: Liveness) -> int | None:
     the latest that any broker reported, even if that broker is silent or dead now: an older master
     must not overtake it.
     """
-    told = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
+    reports = {one: liveness.newest(group, one) for one in group.replicas if liveness.fresh(group, one)}
     able = {
         one: heard
-        for one, heard in told.items()
+        for one, heard in reports.items()
         if heard is not None
         and group.replicas[one].unfit != DAMAGED
-        and live.fitness(group, one) is not Fitness.FAILED
+        and liveness.health(group, one) is not StoreHealth.FAILED
     }
-    latest = _latest_epoch(group, live)
+    latest = _latest_epoch(group, liveness)
     last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, REIGNS)]
     if last:
-        return _best(group, last, live)
-    if len(told) < len(group.replicas) or None in told.values():
+        return _best(group, last, liveness)
+    if len(reports) < len(group.replicas) or None in reports.values():
         return None
     whole = [one for one, heard in able.items() if not _is_outside(heard)]
-    return _best(group, whole, live) if whole else None
+    return _best(group, whole, liveness) if whole else None
 
 
-def _latest_epoch(group: Group, live: Liveness) -> int:
-    heard = [live.newest(group, one) for one in group.replicas]
-    told = [one.epoch for one in heard if one is not None]
-    return max([*told, *(live.last_epochs(group, one)[0] for one in group.replicas)], default=-1)
+def _latest_epoch(group: Group, liveness: Liveness) -> int:
+    heard = [liveness.newest(group, one) for one in group.replicas]
+    epochs = [one.epoch for one in heard if one is not None]
+    return max([*epochs, *(liveness.last_epochs(group, one)[0] for one in group.replicas)], default=-1)
 
 
-def _is_outside(told: Heard | None) -> bool:
-    return told is not None and told.standing == OUTSIDE
+def _is_outside(report: Heard | None) -> bool:
+    return report is not None and report.standing == OUTSIDE
 
 
 def choose(
-    group: Group, live: Liveness, *, unclean: bool = False, wanted: int | None = None
+    group: Group, liveness: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
     """Return the broker that should be master now, or None. `wanted`: an administrator's choice.
 
@@ -316,65 +316,65 @@ def choose(
     the master may count as dead some moments earlier, and that replica would be waited for in vain.
     """
     if wanted is not None:
-        return wanted if _may_be_designated(group, wanted, live, unclean) else None
-    if is_behind(group, live) or (group.reigned and not group.candidates):
-        return _forgotten(group, live)
-    master = group.master_id if _is_there(group, live) else None
-    if master is not None and live.fitness(group, master) is Fitness.FIT:
+        return wanted if _may_be_designated(group, wanted, liveness, unclean) else None
+    if is_behind(group, liveness) or (group.reigned and not group.candidates):
+        return _forgotten(group, liveness)
+    master = group.master_id if _is_there(group, liveness) else None
+    if master is not None and liveness.health(group, master) is StoreHealth.FIT:
         return master
-    fresh = [one for one in sorted(group.candidates) if live.fresh(group, one)]
+    fresh = [one for one in sorted(group.candidates) if liveness.fresh(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
-    if master is not None and live.fitness(group, master) is Fitness.SLOW:
-        return _faster(group, fit, live) or master
-    for able in (Fitness.FIT, Fitness.SLOW, Fitness.STOPPING, Fitness.FULL):
-        if master is not None and live.fitness(group, master) is able:
+    if master is not None and liveness.health(group, master) is StoreHealth.SLOW:
+        return _faster(group, fit, liveness) or master
+    for able in (StoreHealth.FIT, StoreHealth.SLOW, StoreHealth.STOPPING, StoreHealth.FULL):
+        if master is not None and liveness.health(group, master) is able:
             return master
-        able_ones = [one for one in fit if live.fitness(group, one) is able]
+        able_ones = [one for one in fit if liveness.health(group, one) is able]
         if able_ones:
-            return _best(group, able_ones, live)
-    told = [live.newest(group, one) for one in fresh]
-    all_told = len(fresh) == len(group.candidates) and None not in told
+            return _best(group, able_ones, liveness)
+    reports = [liveness.newest(group, one) for one in fresh]
+    all_reported = len(fresh) == len(group.candidates) and None not in reports
     whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
-    if whole and all(map(group.is_unfit, group.candidates)) and all_told:
+    if whole and all(map(group.is_unfit, group.candidates)) and all_reported:
         # No broker surely has all acknowledged messages; a replica that is away could have more,
         # and so could a broker whose store is about to be opened again.
-        return None if _failed(group, whole, live) else _best(group, whole, live)
+        return None if _failed(group, whole, liveness) else _best(group, whole, liveness)
     if unclean:
-        everybody = [one for one in sorted(group.replicas) if live.fresh(group, one)]
-        able_ones = [one for one in everybody if one not in _failed(group, everybody, live)]
-        return _best(group, able_ones, live) if able_ones else None
+        everybody = [one for one in sorted(group.replicas) if liveness.fresh(group, one)]
+        able_ones = [one for one in everybody if one not in _failed(group, everybody, liveness)]
+        return _best(group, able_ones, liveness) if able_ones else None
     return None
 
 
-def _faster(group: Group, fit: list[int], live: Liveness) -> int | None:
+def _faster(group: Group, fit: list[int], liveness: Liveness) -> int | None:
     """Return the member that replaces a serving master with a slow disk; None if the master stays.
 
     A member must have reported a fast disk. An unknown disk may be as slow: in a group on the same
     disk array the role of master would move from broker to broker.
     """
-    able = [o for o in fit if live.fitness(group, o) is Fitness.FIT and live.reports_fast(group, o)]
-    return _best(group, able, live) if able and live.is_settled(group) else None
+    able = [o for o in fit if liveness.health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)]
+    return _best(group, able, liveness) if able and liveness.is_settled(group) else None
 
 
-def _is_there(group: Group, live: Liveness) -> bool:
+def _is_there(group: Group, liveness: Liveness) -> bool:
     """Whether there is a master that lives, and has all acknowledged messages."""
     master = group.master_id
-    return master is not None and not group.is_unfit(master) and live.alive(group, master)
+    return master is not None and not group.is_unfit(master) and liveness.alive(group, master)
 
 
-def _failed(group: Group, brokers: list[int], live: Liveness) -> list[int]:
+def _failed(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
     """Return the brokers whose store failed."""
-    return [one for one in brokers if live.fitness(group, one) is Fitness.FAILED]
+    return [one for one in brokers if liveness.health(group, one) is StoreHealth.FAILED]
 
 
-def _may_be_designated(group: Group, wanted: int, live: Liveness, unclean: bool) -> bool:
+def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: bool) -> bool:
     """Whether an administrator may choose this broker; any, if all members were removed."""
-    allowed = wanted in group.candidates or unclean or not group.members or is_behind(group, live)
-    present = live.heard(group, wanted) or (wanted == group.master_id and live.alive(group, wanted))
-    return allowed and present and not _failed(group, [wanted], live)
+    allowed = wanted in group.candidates or unclean or not group.members or is_behind(group, liveness)
+    present = liveness.heard(group, wanted) or (wanted == group.master_id and liveness.alive(group, wanted))
+    return allowed and present and not _failed(group, [wanted], liveness)
 
 
-def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
+def new_reign(group: Group, winner: int, liveness: Liveness) -> ElectMaster:
     """Make the event that makes `winner` master.
 
     If a broker of the group knows a later epoch, which the controllers lost, it would refuse a
@@ -382,11 +382,11 @@ def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
     before its reign begins: then another broker with all messages must be found. A Java broker
     begins without a request, so after its election only the set counts.
     """
-    told = live.newest(group, winner)
-    knows_all = winner in group.candidates and not is_behind(group, live)
+    report = liveness.newest(group, winner)
+    knows_all = winner in group.candidates and not is_behind(group, liveness)
     may_do_without = knows_all and not group.is_unfit(winner)
-    on_lease = may_do_without and told is not None and told.leased
-    latest = _latest_epoch(group, live)
+    on_lease = may_do_without and report is not None and report.leased
+    latest = _latest_epoch(group, liveness)
     is_passed = group.master_epoch < latest <= group.master_epoch + EPOCH_JUMP_MAX
     return ElectMaster(group.broker_name, winner, latest + 1 if is_passed else 0, on_lease)
 
@@ -403,36 +403,36 @@ def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
 
 
 def look_after(
-    tables: GroupTables, broker_name: str, live: Liveness, *, unclean: bool = False
+    tables: GroupTables, broker_name: str, liveness: Liveness, *, unclean: bool = False
 ) -> Decision | None:
     """Return the leader's decision on a group without a request; None if nothing can be done.
 
     It is due when a broker died or came back or became unfit, and from time to time.
     """
     group = tables.groups.get(broker_name)
-    if group is None or not group.reigned or is_unsure(group, live):
+    if group is None or not group.reigned or is_unsure(group, liveness):
         return None
-    if is_behind(group, live) and choose(group, live) is None:
+    if is_behind(group, liveness) and choose(group, liveness) is None:
         return None  # no data is given up: wait for brokers with a later epoch
     if (
-        _is_there(group, live)
-        and not is_behind(group, live)
-        and choose(group, live) == group.master_id
+        _is_there(group, liveness)
+        and not is_behind(group, liveness)
+        and choose(group, liveness) == group.master_id
     ):
         unfit = group.unfit_members
         if not unfit:
             return None
         return Decision(events=(AlterSyncStateSet(broker_name, group.members - unfit),))
-    decision = elect(tables, headers.ElectMasterRequest(broker_name), live, unclean=unclean)
-    if decision.code is ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and _may_come(group, live):
+    decision = elect(tables, headers.ElectMasterRequest(broker_name), liveness, unclean=unclean)
+    if decision.code is ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and _may_come(group, liveness):
         return None
     return decision if decision.events else None
 
 
-def _may_come(group: Group, live: Liveness) -> bool:
+def _may_come(group: Group, liveness: Liveness) -> bool:
     """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
-        live.alive(group, member) and not live.fresh(group, member) for member in group.candidates
+        liveness.alive(group, member) and not liveness.fresh(group, member) for member in group.candidates
     )
 
 
@@ -455,9 +455,9 @@ def _nobody(group: Group, asked: int) -> Decision:
     )
 
 
-def _best(group: Group, candidates: list[int], live: Liveness) -> int:
+def _best(group: Group, candidates: list[int], liveness: Liveness) -> int:
     def rank(broker_id: int) -> tuple[int, int, int, int]:
-        newest = live.newest(group, broker_id)
+        newest = liveness.newest(group, broker_id)
         return (*(newest.rank if newest is not None else (1, 1, PRIORITY_LAST)), broker_id)
 
     return min(candidates, key=rank)

@@ -15,9 +15,9 @@ from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import LEDGER_CODES, Driver, bytes_of
 from turbopump.controller.requests import CODES
-from turbopump.controller.stalls import Stalls
+from turbopump.controller.pause_detector import PauseDetector
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -46,7 +46,7 @@ TEXTS_MAX: Final = {
 BODIES_MAX: Final[dict[int, int]] = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: bodies.LONG.size}
 """Bytes of a body, at most; other codes have bodies.SMALL_MAX, enough for a group's set."""
 
-Save = Callable[[list[Property]], Later[OSError | None]]
+Save = Callable[[list[Property]], Deferred[OSError | None]]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Controller:
     driver: Driver | None = None
     core: ControllerCore | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    stalls: Stalls = field(default_factory=Stalls)
+    pauses: PauseDetector = field(default_factory=PauseDetector)
 
     def number_of(self, peer: Peer) -> int:
         """Return the number of a connection; its close is reported to the cores."""
@@ -88,8 +88,8 @@ class Controller:
             self.driver.on_tick(now_ms)
         if self.core is not None:
             self.core.on_tick(now_ms)
-        self.stalls.on_tick(now_ms)
-        if self.stalls.is_unfit(now_ms):
+        self.pauses.on_tick(now_ms)
+        if self.pauses.is_unfit(now_ms):
             self._hand_over(now_ms)
 
     def _hand_over(self, now_ms: int) -> None:
@@ -103,11 +103,11 @@ class Controller:
             return
         taker = self.driver.hand_over(now_ms)
         if taker is not None:
-            self.stalls.handed_over(now_ms)
+            self.pauses.handed_over(now_ms)
             logger.warning(
                 "this controller was suspended for %d ms of the last ten seconds: %s is"
                 " asked to lead",
-                self.stalls.stood_ms,
+                self.pauses.stood_ms,
                 taker,
             )
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.controller.state import NAME_MAX, Group
-from turbopump.controller.strangers import Strangers
-from turbopump.engine.types import LONG_AGO_MS, Fitness
+from turbopump.controller.unregistered_brokers import UnregisteredBrokers
+from turbopump.engine.types import LONG_AGO_MS, StoreHealth
 from turbopump.net.wire.headers.controller import RegisterBrokerToControllerRequest
 from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 from turbopump.net.wire.names import kept_size
@@ -95,7 +95,7 @@ class Heard:
     """Whether the broker got extra time since its last heartbeat."""
     standing: int | None = None
     """The broker's role in `epoch`: REIGNS, MEMBER or OUTSIDE; None: not reported."""
-    fitness: Fitness = Fitness.FIT
+    health: StoreHealth = StoreHealth.FIT
     """The store's fitness as reported; a Java broker reports none and counts as fit."""
     reports_fast: bool = False
     """Whether the broker reported a measured disk that is fast enough for sends."""
@@ -195,7 +195,7 @@ class Heartbeats:
         """Last reported epochs of registered brokers; NO_EPOCHS if a report is not reliable."""
         self._reigns_ms: dict[str, int] = {}
         """Time of a group's last election, by broker name, until SETTLED_MS have passed."""
-        self.strangers: Strangers[Heard] = Strangers(BROKERS_MAX, NAMES_MAX)
+        self.unregistered: UnregisteredBrokers[Heard] = UnregisteredBrokers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
         """Silence is measured up to this time: all data that arrived before it has been read."""
 
@@ -227,20 +227,20 @@ class Heartbeats:
         if one is None:
             return None
         one.timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
-        before = one.fitness
+        before = one.health
         _note(one, header)
         if self._is_registered(key) and one.max_offset >= 0:
             set_epoch = header.sync_state_set_epoch
-            told = one.epoch, -1 if set_epoch is None else set_epoch
-            self._last_epochs[key] = told if one.leased else NO_EPOCHS
-        return is_news or one.fitness is not before
+            epochs = one.epoch, -1 if set_epoch is None else set_epoch
+            self._last_epochs[key] = epochs if one.leased else NO_EPOCHS
+        return is_news or one.health is not before
 
-    def on_stranger(self, header: BrokerHeartbeatRequest, now_ms: int) -> None:
+    def on_unregistered(self, header: BrokerHeartbeatRequest, now_ms: int) -> None:
         """Record a heartbeat of a broker that is not registered, or not under the id it sends."""
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = Heard(NO_CONNECTION, now_ms, self.timeout_ms)
             _note(one, header)
-            self.strangers.add((header.cluster_name, header.broker_name), header.broker_addr, one)
+            self.unregistered.add((header.cluster_name, header.broker_name), header.broker_addr, one)
 
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
         """Record a request of a broker as a sign of life without a report on its log.
@@ -261,10 +261,10 @@ class Heartbeats:
 
     def on_life(self, key: Key, address: str) -> None:
         """Handle the start of a registration: another version of the broker may run there now."""
-        self.strangers.discard(key[:2], address)
+        self.unregistered.discard(key[:2], address)
         if key in self._heard:
             self._heard[key].leased, self._heard[key].standing = False, None
-            self._heard[key].fitness = Fitness.FIT
+            self._heard[key].health = StoreHealth.FIT
             self._heard[key].reports_fast = False
 
     def on_reign(self, broker_name: str, now_ms: int) -> None:
@@ -275,7 +275,7 @@ class Heartbeats:
         """Whether the group's last election that this controller saw is SETTLED_MS ago."""
         return self._reigns_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
-    def bury(self, key: Key, now_ms: int) -> None:
+    def discard_reports(self, key: Key, now_ms: int) -> None:
         """Discard a broker's reports, which belong to its previous life."""
         if key in self._heard:
             self._drop(key)
@@ -301,13 +301,13 @@ class Heartbeats:
             self._heard[key].connection = NO_CONNECTION
         return apart
 
-    def is_apart(self, key: Key) -> bool:
+    def is_disconnected(self, key: Key) -> bool:
         """Whether the broker's only connection closed, without a heartbeat since."""
         return key in self._heard and self._heard[key].connection == NO_CONNECTION
 
     def ended(self, key: Key, now_ms: int) -> bool:
         """Record the death of a process; False if it sent a heartbeat since its disconnection."""
-        if not self.is_apart(key):
+        if not self.is_disconnected(key):
             return False
         self._drop(key)
         self._closed.add(key, now_ms)
@@ -325,7 +325,7 @@ class Heartbeats:
             self._drop(key)
             self._silent.add(key, now_ms)
         self._closed.expire(now_ms - self.timeout_ms)
-        self.strangers.expire(now_ms - self.timeout_ms)
+        self.unregistered.expire(now_ms - self.timeout_ms)
         for name in [name for name in self._reigns_ms if self.is_settled(name, now_ms)]:
             del self._reigns_ms[name]
         for key in [one for one in self._last_epochs if not self._is_registered(one)]:
@@ -405,10 +405,10 @@ class Heartbeats:
     def _judged(self, now_ms: int) -> int:
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
-    def fitness(self, key: Key) -> Fitness:
+    def health(self, key: Key) -> StoreHealth:
         """Return the store's fitness as the broker reported it."""
         one = self._heard.get(key)
-        return Fitness.FIT if one is None else one.fitness
+        return StoreHealth.FIT if one is None else one.health
 
     def _touched(self, key: Key, connection: int, now_ms: int) -> Heard | None:
         one = self._heard.get(key)
@@ -458,7 +458,7 @@ class Heartbeats:
 
 
 @dataclass(slots=True)
-class Live:
+class LivenessAt:
     """The table of heartbeats at one time, as elections.Liveness."""
 
     heartbeats: Heartbeats
@@ -480,9 +480,9 @@ class Live:
         """Return the newest report of a broker."""
         return self.heartbeats.newest(key_of(group, broker_id))
 
-    def fitness(self, group: Group, broker_id: int) -> Fitness:
+    def health(self, group: Group, broker_id: int) -> StoreHealth:
         """Return the store's fitness as the broker reported it."""
-        return self.heartbeats.fitness(key_of(group, broker_id))
+        return self.heartbeats.health(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
         """Whether the broker reported a disk that is fast enough for sends."""
@@ -501,10 +501,10 @@ class Live:
         """Whether a broker may be about to report facts that are unknown here."""
         return self.heartbeats.may_tell(key_of(group, broker_id), self.now_ms)
 
-    def strangers(self, group: Group) -> list[Heard]:
+    def unregistered(self, group: Group) -> list[Heard]:
         """Return recent reports of the group's running brokers that are not registered."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
-        return self.heartbeats.strangers.of((group.cluster_name, group.broker_name), since_ms)
+        return self.heartbeats.unregistered.reports_of((group.cluster_name, group.broker_name), since_ms)
 
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
         """Whether the state of the broker's log in that life is already in the tables."""
@@ -528,15 +528,15 @@ def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
     priority = header.election_priority
     one.priority = PRIORITY_LAST if priority is None else priority
     one.leased, one.standing = bool(header.leased), header.standing
-    one.fitness = _fitness_of(header.unfit)
-    if one.fitness is Fitness.FIT and header.slow:
-        one.fitness = Fitness.SLOW
+    one.health = _health_of(header.unfit)
+    if one.health is StoreHealth.FIT and header.slow:
+        one.health = StoreHealth.SLOW
     one.reports_fast = header.slow is False
 
 
-def _fitness_of(text: str | None) -> Fitness:
+def _health_of(text: str | None) -> StoreHealth:
     """Parse a fitness; an unknown text is from a later version, and counts as a failure."""
     try:
-        return Fitness(text or "")
+        return StoreHealth(text or "")
     except ValueError:
-        return Fitness.FAILED
+        return StoreHealth.FAILED

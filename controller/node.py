@@ -21,11 +21,11 @@ from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
-from turbopump.controller.suspects import Probed
+from turbopump.controller.death_probe import Probed
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
@@ -232,17 +232,17 @@ class ControllerNode:
             return
         self._tick()
 
-    def _refuses(self, address: str) -> Later[bool]:
+    def _refuses(self, address: str) -> Deferred[bool]:
         """Return whether the host refuses connections to that address."""
         return self._probe(address).map(lambda found: found is Probed.REFUSED)
 
-    def _probe(self, address: str) -> Later[Probed]:
+    def _probe(self, address: str) -> Deferred[Probed]:
         """Connect to that address and return the outcome."""
-        later: Later[Probed] = Later()
+        later: Deferred[Probed] = Deferred()
         self._keep(self._ask_host(address, later))
         return later
 
-    async def _ask_host(self, address: str, later: Later[Probed]) -> None:
+    async def _ask_host(self, address: str, later: Deferred[Probed]) -> None:
         found = Probed.NO_ANSWER
         try:
             host, port = split(address)
@@ -286,8 +286,8 @@ class ControllerNode:
         finally:
             del self._notices[address]
 
-    def _save(self, changed: list[Property]) -> Later[OSError | None]:
-        later: Later[OSError | None] = Later()
+    def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
+        later: Deferred[OSError | None] = Deferred()
         if self._disk is None:
             later.resolve(None)
         else:

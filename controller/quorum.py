@@ -7,7 +7,7 @@ must never know an event, nor how the log is kept. The Raft core and its driver 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 
 
 class QuorumEntry(Protocol):
@@ -61,7 +61,7 @@ class Quorum(Protocol):
     def has_quorum(self, now_ms: int) -> bool:
         """Whether this node leads, and a recent majority excludes any other leader now."""
 
-    def append(self, body: bytes) -> Later[Any]:
+    def append(self, body: bytes) -> Deferred[Any]:
         """Propose an entry; the result is a ProposalCommitted or a ProposalFailed.
 
         The commit may be reported before or after the entry is applied.

@@ -91,7 +91,7 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
 
 
 def register(
-    tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, live: Liveness
+    tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, liveness: Liveness
 ) -> Decision:
     """Register a broker with an id at the start of its process, at its address (1003).
 
@@ -115,7 +115,7 @@ def register(
         # All controllers lost their data: the id was given again, to another broker.
         remark = unregistered(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
-    if group.master_id == broker_id and is_unsure(group, live, but=broker_id):
+    if group.master_id == broker_id and is_unsure(group, liveness, but=broker_id):
         remark = "the controllers wait a moment for brokers that may know of a later reign"
         return Decision(ResponseCode.SYSTEM_BUSY, remark, reply)
     happened: list[Event] = []
@@ -128,23 +128,23 @@ def register(
         # In another life it is recorded again, because a change of the set that the master
         # requested before must no longer count.
         is_known = group.replicas[broker_id].unfit == reason and group.master_id != broker_id
-        if not (is_known and live.is_marked(group, broker_id, header.life)):
-            happened += _unfit(group, broker_id, reason, live)
+        if not (is_known and liveness.is_marked(group, broker_id, header.life)):
+            happened += _unfit(group, broker_id, reason, liveness)
     elif group.replicas[broker_id].unfit == DAMAGED:
         # Repaired: its log may be the best one left, but may lack messages that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
-    elif group.master_id == broker_id and not is_behind(group, live):
-        happened.append(new_reign(group, broker_id, live))
+    elif group.master_id == broker_id and not is_behind(group, liveness):
+        happened.append(new_reign(group, broker_id, liveness))
     after = group.after(*happened)
-    master = None if is_behind(after, live) else after.master_id
-    if master is not None and (master == broker_id or live.alive(after, master)):
+    master = None if is_behind(after, liveness) else after.master_id
+    if master is not None and (master == broker_id or liveness.alive(after, master)):
         reply.master_broker_id, reply.master_address = after.master_id, after.master_address
         reply.master_epoch, reply.sync_state_set_epoch = after.master_epoch, after.set_epoch
     body = SyncStateSet(after.members, after.set_epoch).encode()
     return Decision(header=reply, body=body, events=tuple(happened))
 
 
-def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Event]:
+def _unfit(group: Group, broker_id: int, reason: str, liveness: Liveness) -> list[Event]:
     """Return the events that mark a broker which may lack acknowledged messages.
 
     A master is replaced in the same entry: no reader must see it as unfit and master.
@@ -153,10 +153,10 @@ def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Ev
     if group.master_id != broker_id:
         return [mark]
     after = group.after(mark)
-    winner = choose(after, live)
+    winner = choose(after, liveness)
     if winner is None:
         return [mark, ElectMaster(group.broker_name, None)]
-    return [mark, new_reign(after, winner, live)]
+    return [mark, new_reign(after, winner, liveness)]
 
 
 def notice(group: Group) -> Command:
@@ -181,16 +181,16 @@ def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> 
     return Decision(header=reply, body=SyncStateSet(group.members, group.set_epoch).encode())
 
 
-def sync_state_data(tables: GroupTables, names: list[str], live: Liveness) -> Decision:
+def sync_state_data(tables: GroupTables, names: list[str], liveness: Liveness) -> Decision:
     """Return the state of groups (1006); unknown names are left out."""
     groups = {name: tables.groups[name] for name in names if name in tables.groups}
-    info = {name: _replicas_info(group, live) for name, group in groups.items()}
+    info = {name: _replicas_info(group, liveness) for name, group in groups.items()}
     return Decision(body=BrokerReplicasInfo(info).encode())
 
 
-def _replicas_info(group: Group, live: Liveness) -> ReplicasInfo:
+def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
     replicas = [
-        ReplicaIdentity(group.broker_name, broker_id, one.address, live.heard(group, broker_id))
+        ReplicaIdentity(group.broker_name, broker_id, one.address, liveness.heard(group, broker_id))
         for broker_id, one in sorted(group.replicas.items())
     ]
     return ReplicasInfo(
@@ -203,7 +203,7 @@ def _replicas_info(group: Group, live: Liveness) -> ReplicasInfo:
     )
 
 
-def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liveness) -> Decision:
+def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, liveness: Liveness) -> Decision:
     """Remove brokers that an administrator declares lost (1011)."""
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)
@@ -211,7 +211,7 @@ def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liv
         return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
     text = (header.broker_controller_ids_to_clean or "").strip()
     if not text:
-        anybody = any(live.alive(group, broker_id) for broker_id in group.replicas)
+        anybody = any(liveness.alive(group, broker_id) for broker_id in group.replicas)
         if not living and (anybody or group.master_id is not None):
             return _not_cleaned(f"Broker {name} is still alive, clean up failure")
         return Decision(events=(CleanBrokerData(name),))
@@ -221,7 +221,7 @@ def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liv
             f"Please set the option <brokerControllerIdsToClean> according to the format: {text!r}"
         )
     ids = frozenset(int(part) for part in parts) & group.replicas.keys()
-    alive = [broker_id for broker_id in sorted(ids) if live.alive(group, broker_id)]
+    alive = [broker_id for broker_id in sorted(ids) if liveness.alive(group, broker_id)]
     if alive and not living:
         return _not_cleaned(f"Broker [{name},  {alive[0]}] is still alive, clean up failure")
     return Decision(events=(CleanBrokerData(name, ids),) if ids else ())

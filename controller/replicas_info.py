@@ -9,14 +9,14 @@ from typing import Final
 
 from turbopump.controller import registration
 from turbopump.controller.elections import Decision
-from turbopump.controller.liveness import Live
+from turbopump.controller.liveness import LivenessAt
 from turbopump.controller.state import GroupTables
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import join_replicas_info
 
-Reply = Later[Command] | Steps[Later[Command]]
+Reply = Deferred[Command] | Steps[Deferred[Command]]
 """The core's answer to a request."""
 
 REPLICAS_OF_STEP: Final = 256
@@ -25,9 +25,9 @@ REPLICAS_OF_STEP: Final = 256
 
 def in_steps(
     names: list[str],
-    now: Callable[[], tuple[GroupTables, Live, int]],
-    answer: Callable[[Decision | None], Later[Command]],
-) -> Steps[Later[Command]]:
+    now: Callable[[], tuple[GroupTables, LivenessAt, int]],
+    answer: Callable[[Decision | None], Deferred[Command]],
+) -> Steps[Deferred[Command]]:
     """Answer with the state of the named groups, each as of its own step.
 
     `now` returns the tables, the liveness and the term in which this controller leads. `answer`
@@ -38,14 +38,14 @@ def in_steps(
     some: list[str] = []
     replicas, term = 0, now()[2]
     for name in names:
-        tables, live, _term = now()
+        tables, liveness, _term = now()
         group = tables.groups.get(name)
         some.append(name)
         replicas += len(group.replicas) if group is not None else 0
         if replicas >= REPLICAS_OF_STEP:
-            bodies.append(registration.sync_state_data(tables, some, live).body)
+            bodies.append(registration.sync_state_data(tables, some, liveness).body)
             some, replicas = [], 0
             yield
-    tables, live, now_term = now()
-    bodies.append(registration.sync_state_data(tables, some, live).body)
+    tables, liveness, now_term = now()
+    bodies.append(registration.sync_state_data(tables, some, liveness).body)
     return answer(Decision(body=join_replicas_info(bodies)) if now_term == term else None)

@@ -12,12 +12,12 @@ from typing import Final, Protocol
 from turbopump.controller import elections, registration, replicas_info
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.elections import Decision
-from turbopump.controller.liveness import Heartbeats, Live, key_of
+from turbopump.controller.liveness import Heartbeats, LivenessAt, key_of
 from turbopump.controller.proposals import WAIT_MS, ProposalJob, Proposals, not_leader
 from turbopump.controller.quorum import Quorum
 from turbopump.controller.replicas_info import Reply
 from turbopump.controller.state import GroupTables
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -49,7 +49,7 @@ NO_TERM: Final = -2
 """Replaces the term while this controller does not lead."""
 
 
-class Deciding(Protocol):
+class DecisionState(Protocol):
     """The part of the core that requests use."""
 
     @property
@@ -68,7 +68,7 @@ class Deciding(Protocol):
     def now_ms(self) -> int: ...
     @property
     def sure(self) -> bool: ...
-    def live(self) -> Live: ...
+    def liveness(self) -> LivenessAt: ...
     def attend(self, broker_name: str) -> None: ...
     def touch(self, broker_name: str, broker_id: int, connection: int) -> None: ...
     def is_moving(self, broker_name: str) -> bool: ...
@@ -77,7 +77,7 @@ class Deciding(Protocol):
 class ControllerRequests:
     """Answers the requests; see the module."""
 
-    def __init__(self, core: Deciding) -> None:
+    def __init__(self, core: DecisionState) -> None:
         self._core = core
         self._answers: dict[int, Callable[[int, Command], Reply]] = {
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
@@ -106,7 +106,7 @@ class ControllerRequests:
 
     # Requests that any controller answers
 
-    def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
+    def _heartbeat(self, connection: int, request: Command) -> Deferred[Command]:
         """Answer a heartbeat (904); a master's first one in its reign waits for the quorum."""
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
@@ -115,14 +115,14 @@ class ControllerRequests:
         name, group = header.broker_name, self._core.tables.groups.get(header.broker_name)
         key = header.cluster_name, name, header.broker_id
         if header.leased and not self._core.tables.has(*key, header.broker_addr):
-            self._core.heartbeats.on_stranger(header, self._core.now_ms)
+            self._core.heartbeats.on_unregistered(header, self._core.now_ms)
             if self._core.tables.has(*key):
                 return _now(self._alive(request, header))  # its old id is another broker's now
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
             return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
-        is_behind = group is not None and elections.is_behind(group, self._core.live())
+        is_behind = group is not None and elections.is_behind(group, self._core.liveness())
         if (is_news or is_behind) and self._core.leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
             if why and is_news:
@@ -144,7 +144,7 @@ class ControllerRequests:
         A lease goes only to a master in its own epoch whose group is not getting another master.
         """
         name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
-        group, live = self._core.tables.groups.get(name), self._core.live()
+        group, liveness = self._core.tables.groups.get(name), self._core.liveness()
         address = header.broker_addr if header.leased else None
         is_here = self._core.tables.has(header.cluster_name, name, header.broker_id or 0, address)
         reply.unknown = (self._core.sure and not is_here) or None
@@ -152,12 +152,12 @@ class ControllerRequests:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
             reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
-            if reigns and not elections.may_lack(group, live) and not self._core.is_moving(name):
+            if reigns and not elections.may_have_lost_data(group, liveness) and not self._core.is_moving(name):
                 timeout_ms = self._core.heartbeats.timeout_of(key_of(group, header.broker_id or 0))
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
         return response(request, ResponseCode.SUCCESS, header=reply)
 
-    def _metadata(self, connection: int, request: Command) -> Later[Command]:
+    def _metadata(self, connection: int, request: Command) -> Deferred[Command]:
         """Return the quorum (1005); a controller that may be deposed does not claim to lead."""
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
@@ -172,16 +172,16 @@ class ControllerRequests:
 
     # Requests that the leader answers
 
-    def _alter(self, connection: int, request: Command) -> Later[Command]:
+    def _alter(self, connection: int, request: Command) -> Deferred[Command]:
         """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
         wanted = SyncStateSet.decode(_body(request))
         self._core.touch(header.broker_name, header.master_broker_id, connection)
         return self._propose(
-            request, lambda: elections.alter(self._core.tables, header, wanted, self._core.live())
+            request, lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness())
         )
 
-    def _elect(self, connection: int, request: Command) -> Later[Command]:
+    def _elect(self, connection: int, request: Command) -> Deferred[Command]:
         """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
@@ -189,10 +189,10 @@ class ControllerRequests:
         unclean = self._core.config.enable_elect_unclean_master
         return self._propose(
             request,
-            lambda: elections.elect(self._core.tables, header, self._core.live(), unclean=unclean),
+            lambda: elections.elect(self._core.tables, header, self._core.liveness(), unclean=unclean),
         )
 
-    def _register(self, connection: int, request: Command) -> Later[Command]:
+    def _register(self, connection: int, request: Command) -> Deferred[Command]:
         """Register a broker (1003)."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
@@ -200,37 +200,37 @@ class ControllerRequests:
         if header.unclean or header.damaged:
             # Until the commit it must not be elected for the reports of its previous life.
             logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
-            self._core.heartbeats.bury(key, self._core.now_ms)
+            self._core.heartbeats.discard_reports(key, self._core.now_ms)
 
-        def answer(told: Command) -> Command:
-            if told.code == ResponseCode.SUCCESS:
+        def answer(answered: Command) -> Command:
+            if answered.code == ResponseCode.SUCCESS:
                 self._core.heartbeats.on_registered(key, header)
                 self._core.touch(name, broker_id, connection)
                 self._core.proposals.pump()
-            return told
+            return answered
 
         return self._propose(
-            request, lambda: registration.register(self._core.tables, header, self._core.live())
+            request, lambda: registration.register(self._core.tables, header, self._core.liveness())
         ).map(answer)
 
-    def _clean(self, connection: int, request: Command) -> Later[Command]:
+    def _clean(self, connection: int, request: Command) -> Deferred[Command]:
         """Remove brokers (1011)."""
         header = read_header(headers.CleanBrokerDataRequest, request.fields)
         return self._propose(
-            request, lambda: registration.clean(self._core.tables, header, self._core.live())
+            request, lambda: registration.clean(self._core.tables, header, self._core.liveness())
         )
 
-    def _apply_id(self, connection: int, request: Command) -> Later[Command]:
+    def _apply_id(self, connection: int, request: Command) -> Deferred[Command]:
         """Give an id to a broker (1013)."""
         header = read_header(headers.ApplyBrokerIdRequest, request.fields)
         return self._propose(request, lambda: registration.apply_id(self._core.tables, header))
 
-    def _next_id(self, connection: int, request: Command) -> Later[Command]:
+    def _next_id(self, connection: int, request: Command) -> Deferred[Command]:
         """Return the next id of a group (1012)."""
         header = read_header(headers.GetNextBrokerIdRequest, request.fields)
         return self._read(request, lambda: registration.next_id(self._core.tables, header))
 
-    def _replica_info(self, connection: int, request: Command) -> Later[Command]:
+    def _replica_info(self, connection: int, request: Command) -> Deferred[Command]:
         """Return a group's master and SyncStateSet (1004)."""
         header = read_header(headers.GetReplicaInfoRequest, request.fields)
         return self._read(request, lambda: registration.replica_info(self._core.tables, header))
@@ -241,13 +241,13 @@ class ControllerRequests:
             sorted(self._core.tables.groups.keys() & decode_names(_body(request))),
             lambda: (
                 self._core.tables,
-                self._core.live(),
+                self._core.liveness(),
                 self._core.quorum.term if self._core.leading else NO_TERM,
             ),
-            lambda told: self._read(request, lambda: told or not_leader()),
+            lambda decision: self._read(request, lambda: decision or not_leader()),
         )
 
-    def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:
+    def _read(self, request: Command, decide: Callable[[], Decision]) -> Deferred[Command]:
         """Answer a request that only reads at once, if this controller surely leads."""
         if self._core.leading and self._core.config.is_process_read_event:
             return self._propose(request, decide, must_commit=True)
@@ -257,26 +257,26 @@ class ControllerRequests:
 
     def _propose(
         self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
-    ) -> Later[Command]:
-        told: Later[Command] = Later()
+    ) -> Deferred[Command]:
+        result: Deferred[Command] = Deferred()
 
         def done(decision: Decision) -> None:
-            told.resolve(_answer(request, decision))
+            result.resolve(_answer(request, decision))
 
         self._core.proposals.enqueue(
             ProposalJob(decide, done, self._core.now_ms + WAIT_MS, must_commit)
         )
-        return told
+        return result
 
 
 def _answer(request: Command, decision: Decision) -> Command:
     return response(request, decision.code, decision.remark, decision.header, decision.body)
 
 
-def _now(answer: Command) -> Later[Command]:
-    told: Later[Command] = Later()
-    told.resolve(answer)
-    return told
+def _now(answer: Command) -> Deferred[Command]:
+    result: Deferred[Command] = Deferred()
+    result.resolve(answer)
+    return result
 
 
 def _body(request: Command) -> bytes:

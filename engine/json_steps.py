@@ -40,7 +40,7 @@ Steps = Generator[None, None, T]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class JsonBounds:
     """Limits of a text: bytes, containers (objects and lists), values (counted by their commas),
     and bytes of a single value that is not a container."""
 
@@ -50,7 +50,7 @@ class Bounds:
     scalar: int = 256 << 10
 
 
-UNBOUNDED: Final = Bounds(1 << 62, 1 << 62, 1 << 62, 1 << 62)
+UNBOUNDED: Final = JsonBounds(1 << 62, 1 << 62, 1 << 62, 1 << 62)
 
 
 class Lazy(dict[str, Any]):
@@ -77,7 +77,7 @@ class Rows:
         self.texts = texts
 
 
-def load(text: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Any]:
+def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
     """Parse as fastjson.loads does, in steps. Raises ValueError, also for a text over its
     limits."""
     if len(text) > bounds.size:
@@ -98,7 +98,7 @@ def load(text: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Any]:
 class _Pieces:
     """A text that is read piece by piece."""
 
-    def __init__(self, text: bytes, bounds: Bounds) -> None:
+    def __init__(self, text: bytes, bounds: JsonBounds) -> None:
         self._text = text
         self._containers = bounds.containers
         self._values = bounds.values

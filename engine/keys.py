@@ -72,10 +72,10 @@ def key(
     shows_empty: bool = True,
 ) -> T:
     """A field of a dataclass that is a key; see `Key`."""
-    said = Key(name, kind, default, meaning, live, rocketmq, aliases, in_force, shows_empty)
+    declaration = Key(name, kind, default, meaning, live, rocketmq, aliases, in_force, shows_empty)
     if isinstance(default, list):
-        return cast(T, field(default_factory=default.copy, metadata={_KEY: said}))
-    return field(default=default, metadata={_KEY: said})
+        return cast(T, field(default_factory=default.copy, metadata={_KEY: declaration}))
+    return field(default=default, metadata={_KEY: declaration})
 
 
 def section(kind: type[T]) -> T:
@@ -91,7 +91,7 @@ def keys_of(kind: type) -> Mapping[str, Key]:
 def sections_of(kind: type) -> Mapping[str, type]:
     """The dataclasses with keys inside a dataclass, by attribute."""
     found = {each.name: each.metadata.get(_SECTION) for each in fields(kind)}
-    return {name: of for name, of in found.items() if of is not None}
+    return {name: nested for name, nested in found.items() if nested is not None}
 
 
 def _boolean(value: str) -> bool:

@@ -48,27 +48,27 @@ from functools import partial
 
 from turbopump.engine.disk.disk_steps import nothing
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.disk.in_turn import InTurn
-from turbopump.engine.later import Later
-from turbopump.engine.log.boundary import whole_before
+from turbopump.engine.disk.serial_tasks import SerialTasks
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.log.record_boundary import whole_before
 from turbopump.engine.log.commit_log import NOT_MASTER
 from turbopump.engine.log.epoch_keeping import EpochKeeping
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.log.marks import Marks
+from turbopump.engine.log.marker_files import MarkerFiles
 from turbopump.engine.queues.queue_counts import Counts, QueueCounts
 from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
-from turbopump.engine.upkeep import truncation
-from turbopump.engine.upkeep.cutting import Cutting, Ended
-from turbopump.engine.upkeep.parts import StoreParts
-from turbopump.engine.upkeep.retention import Retention
-from turbopump.engine.upkeep.standing import LogStanding
+from turbopump.engine.lifecycle import truncation
+from turbopump.engine.lifecycle.truncate_async import AsyncTruncation, Ended
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.lifecycle.replica_log import ReplicaLog
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
 
-class Replicated(LogStanding):
+class Replicated(ReplicaLog):
     """A store in a replication group, see Store.replicated. It begins as a replica, and appends no
     message until it is a master."""
 
@@ -93,15 +93,15 @@ class Replicated(LogStanding):
         """Called with the log offset up to which all bytes are durable."""
         self.pending = commit.pending
         """Sends that wait for the disk, and for the number of copies that the reign requires."""
-        self._marks = Marks(parts.files, parts.config.root, plain)
-        self._steps = InTurn(disk)
-        self._told = LogOffset(0)
+        self._marks = MarkerFiles(parts.files, parts.config.root, plain)
+        self._steps = SerialTasks(disk)
+        self._confirm_wanted = LogOffset(0)
         self._dispatch = dispatch
         self._kept = EpochKeeping(
             parts.files, parts.log, disk, self._steps, self._marks, plain=plain
         )
         self._counts = QueueCounts(parts.files, parts.config.root)
-        self._cutting = Cutting(parts, commit, retention, self._kept, self._counts)
+        self._truncation = AsyncTruncation(parts, commit, retention, self._kept, self._counts)
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
         parts.log.tail.refuse(NOT_MASTER, True)
         self._begin_confirming()
@@ -113,9 +113,9 @@ class Replicated(LogStanding):
         outcome is unknown."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
-        self._incoming.forget(sure=self._incoming.sure)
+        self._received.forget(sure=self._received.sure)
         self._begin_confirming()
-        self._told = self.confirm  # later confirmOffsets come from the next master
+        self._confirm_wanted = self.confirm  # later confirmOffsets come from the next master
         self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
@@ -123,7 +123,7 @@ class Replicated(LogStanding):
         at which the epoch starts: the log's end, after cutting an incomplete record. Default HA
         ignores the epoch. Raises StoreError, and then this is not a master. Waits for the disk: for
         tools, and before a loop runs."""
-        self._cutting.finish()
+        self._truncation.finish()
         self._check_may_lead(epoch, now_ms)
         start = self._cut_torn()
         truncation.timestamp_before(self._log, self._parts.damage, start)
@@ -136,13 +136,13 @@ class Replicated(LogStanding):
         self.reign(start, now_ms)
         return start
 
-    def record_reign(self, epoch: int, now_ms: int) -> Later[LogOffset | StoreError]:
+    def record_reign(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
         """Make the durable changes of `to_master` on a disk thread; gives the log offset at which
         the reign starts. The store is not a master before `reign`, and need not become one: other
         members may lack an epoch without bytes."""
-        if self._cutting.busy:
-            return self._cutting.after(lambda: self.record_reign(epoch, now_ms))
-        told: Later[LogOffset | StoreError] = Later()
+        if self._truncation.busy:
+            return self._truncation.after(lambda: self.record_reign(epoch, now_ms))
+        result: Deferred[LogOffset | StoreError] = Deferred()
         try:
             self._check_may_lead(epoch, now_ms)
             start = self._whole_end()
@@ -150,18 +150,18 @@ class Replicated(LogStanding):
                 return self._cut_then_record(start, epoch, now_ms)
             truncation.timestamp_before(self._log, self._parts.damage, start)
         except StoreError as error:
-            told.resolve(error)
-            return told
+            result.resolve(error)
+            return result
 
         def done(error: OSError | None) -> None:
             if error is not None:
-                told.resolve(_not_recorded(epoch, error))
+                result.resolve(_not_recorded(epoch, error))
                 return
             self._kept.led(epoch, start)
-            told.resolve(start)
+            result.resolve(start)
 
         self._steps.submit(lambda: self._kept.leading(epoch, start), done)
-        return told
+        return result
 
     def reign(self, start: LogOffset, now_ms: int) -> None:
         """Take messages in the epoch that was recorded as starting at `start`. Raises
@@ -182,19 +182,19 @@ class Replicated(LogStanding):
 
     def _cut_then_record(
         self, start: LogOffset, epoch: int, now_ms: int
-    ) -> Later[LogOffset | StoreError]:
+    ) -> Deferred[LogOffset | StoreError]:
         """Cut the record that a transfer left incomplete, on disk threads, then record the
         reign."""
-        told: Later[LogOffset | StoreError] = Later()
+        result: Deferred[LogOffset | StoreError] = Deferred()
 
         def cut(ended: Ended) -> None:
             if ended is None:
-                self.record_reign(epoch, now_ms).then(told.resolve)
+                self.record_reign(epoch, now_ms).then(result.resolve)
             else:
-                told.resolve(_not_recorded(epoch, ended))
+                result.resolve(_not_recorded(epoch, ended))
 
-        self._cutting.cut(start, now_ms, partial(self._was_cut, start)).then(cut)
-        return told
+        self._truncation.cut(start, now_ms, partial(self._was_cut, start)).then(cut)
+        return result
 
     def _check_may_lead(self, epoch: int, now_ms: int) -> None:
         self.to_replica(now_ms)
@@ -214,10 +214,10 @@ class Replicated(LogStanding):
         bytes continue after it, or at `end` again. Raises StoreError, OSError; all bytes before
         `end` were appended then. Waits for the disk if `begins_at(log_offset)`."""
         self._check_usable()
-        log, coming = self._log, self._incoming
+        log, coming = self._log, self._received
         if self.is_master:
             raise StoreError("a master takes no bytes of another log")
-        assert not self.is_being_cut, "bytes of a log that is being cut"
+        assert not self.is_truncating, "bytes of a log that is being cut"
         if self.begins_at(log_offset):
             self._settle(self.beginning(log_offset))
         if log_offset != log.end + coming.size:
@@ -226,7 +226,7 @@ class Replicated(LogStanding):
                 raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
         size = log.file_size
         pieces = coming.take([data, *more], size - log.end % size, size)
-        self._marks.written(whole=coming.sure)
+        self._marks.mark_writes(whole=coming.sure)
         coming.put_back(log.append_raw(pieces, whole=coming.sure))
         if self._is_sync:
             self._commit.start()
@@ -234,18 +234,18 @@ class Replicated(LogStanding):
     def go_on(self, now_ms: int) -> None:
         """While `is_blocked`: write the waiting bytes if there is a log file for them now. Raises
         as `append`."""
-        self.append(LogOffset(self._log.end + self._incoming.size), b"", now_ms)
+        self.append(LogOffset(self._log.end + self._received.size), b"", now_ms)
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers read up to `log_offset`, or to the last record boundary before, and never
         less than before. Returns whether they may read more now. Offsets after the log's end are
         ignored. Under SYNC_FLUSH bytes count once they are durable (R36). While the log is being
         cut the call is ignored: masters repeat it several times a second."""
-        if self.is_being_cut:
+        if self.is_truncating:
             return False
         log, tail = self._log, self._log.tail
-        self._told = LogOffset(min(max(log_offset, self._told), log.end))
-        wanted = min(self._told, log.flushed) if self._is_sync else self._told
+        self._confirm_wanted = LogOffset(min(max(log_offset, self._confirm_wanted), log.end))
+        wanted = min(self._confirm_wanted, log.flushed) if self._is_sync else self._confirm_wanted
         if wanted <= tail.limit:
             return False
         is_end = wanted in (log.end, log.flushed) and not log.is_raw(wanted)
@@ -259,53 +259,53 @@ class Replicated(LogStanding):
         )
         return True
 
-    def record(self, epochs: Epochs) -> Later[Ended]:
+    def record(self, epochs: Epochs) -> Deferred[Ended]:
         """Make this the epoch list, durably, on a disk thread. The bytes that it labels may be
         written after the result None. The old list stays valid after an OSError."""
         assert not self.plain, "default HA has no epochs"
-        if self._cutting.busy:
-            return self._cutting.after(lambda: self.record(epochs))
+        if self._truncation.busy:
+            return self._truncation.after(lambda: self.record(epochs))
 
         def begin() -> Callable[[], None]:
             return self._kept.file.writing(epochs) or nothing
 
         return self._in_turn(begin, lambda: self._kept.file.took(epochs))
 
-    def get_ready(self) -> Later[Ended]:
+    def get_ready(self) -> Deferred[Ended]:
         """Wait for earlier steps and mark that whole records will be written; recovery must know
         that before the first of them. Must precede a request for a master's log."""
-        if self._cutting.busy:
-            return self._cutting.after(self.get_ready)
-        whole = self._incoming.sure
+        if self._truncation.busy:
+            return self._truncation.after(self.get_ready)
+        whole = self._received.sure
         if self._marks.whole is whole and not self._steps.busy:
-            told: Later[Ended] = Later()
-            told.resolve(None)
-            return told
-        return self._in_turn(lambda: partial(self._marks.written, whole=whole), lambda: None)
+            result: Deferred[Ended] = Deferred()
+            result.resolve(None)
+            return result
+        return self._in_turn(lambda: partial(self._marks.mark_writes, whole=whole), lambda: None)
 
     def _in_turn(
         self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
-    ) -> Later[Ended]:
-        told: Later[Ended] = Later()
+    ) -> Deferred[Ended]:
+        result: Deferred[Ended] = Deferred()
 
         def done(error: OSError | None) -> None:
             if error is None:
                 took()
-            told.resolve(error)
+            result.resolve(error)
 
         self._steps.submit(begin, done)
-        return told
+        return result
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, with all derived files, then its epochs.
         Raises StoreError, OSError. Waits for the disk."""
         self._settle(self.truncating(log_end, now_ms))
 
-    def truncating(self, log_end: LogOffset, now_ms: int) -> Later[Ended]:
+    def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
         """Work of `truncate` on disk threads. No bytes are appended before it ends; heartbeats and
         reads go on."""
         was_cut = partial(self._was_cut, log_end)
-        return self._cut(lambda: self._cutting.cut(log_end, now_ms, was_cut))
+        return self._cut(lambda: self._truncation.cut(log_end, now_ms, was_cut))
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append sets where the log begins.
@@ -313,22 +313,22 @@ class Replicated(LogStanding):
         with the old one. Waits for the disk."""
         self._settle(self.restarting())
 
-    def restarting(self) -> Later[Ended]:
+    def restarting(self) -> Deferred[Ended]:
         """Work of `restart` on disk threads; see `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
-        return self._cut(lambda: self._cutting.restart(emptied))
+        return self._cut(lambda: self._truncation.restart(emptied))
 
     def begins_at(self, log_offset: LogOffset) -> bool:
         """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
         log = self._log
-        return log.min == log.end and log_offset not in (log.end, log.end + self._incoming.size)
+        return log.min == log.end and log_offset not in (log.end, log.end + self._received.size)
 
-    def beginning(self, log_offset: LogOffset) -> Later[Ended]:
+    def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
         """Let an empty log begin where the master's log or its last file begins, on disk threads;
         see `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
         began = partial(self._set_confirm, log_offset)
-        return self._cut(lambda: self._cutting.begin(log_offset, emptied, began))
+        return self._cut(lambda: self._truncation.begin(log_offset, emptied, began))
 
     def sync(self, now_ms: int) -> None:
         """Begin to make the appended bytes durable; `on_flushed` follows."""
@@ -365,29 +365,29 @@ class Replicated(LogStanding):
         """The next queue offset of each queue whose messages are all too old to be in this log."""
         return self._counts.idle(self._parts.queues, self._log.min)
 
-    def taking_counts(self, counts: Counts) -> Later[Ended]:
+    def taking_counts(self, counts: Counts) -> Deferred[Ended]:
         """Keep a master's offsets of idle queues, on a disk thread; they count once they are
         durable. Offsets of queues with messages in this log are ignored."""
-        told: Later[Ended] = Later()
-        if self._cutting.busy:
-            told.resolve(StoreError("queue counts cannot be taken while the log is being cut"))
+        result: Deferred[Ended] = Deferred()
+        if self._truncation.busy:
+            result.resolve(StoreError("queue counts cannot be taken while the log is being cut"))
         else:
-            self._steps.run(self._counts.taking(counts, self._log.end), told.resolve)
-        return told
+            self._steps.run(self._counts.taking(counts, self._log.end), result.resolve)
+        return result
 
     # For the store
 
     def tick(self, now_ms: int) -> None:
         """Every 100 ms: begin a waiting cut, and update the epoch file."""
-        self._cutting.tick()
-        if not self._cutting.busy:
+        self._truncation.tick()
+        if not self._truncation.busy:
             self._kept.tick(self.failed)
 
     def finish(self) -> None:
         """Prepare the store's close. Raises StoreError if no record ends at the log's end."""
-        self._cutting.finish()
+        self._truncation.finish()
         self._kept.finish()
-        self._told = self.confirm
+        self._confirm_wanted = self.confirm
         self._cut_torn()
         if self.failed is None:
             self._kept.keep()
@@ -399,8 +399,8 @@ class Replicated(LogStanding):
 
     def flushed_on(self, now_ms: int) -> None:
         """Report that a sync ended, and confirm bytes that waited for it."""
-        if self._is_sync and self.confirm < self._told:
-            self.confirm_to(self._told, now_ms)
+        if self._is_sync and self.confirm < self._confirm_wanted:
+            self.confirm_to(self._confirm_wanted, now_ms)
         for callback in self.on_flushed:
             callback(self._log.flushed)
 
@@ -421,37 +421,37 @@ class Replicated(LogStanding):
             self._check_usable()
             try:
                 log.cut_torn(end)
-                self._told = min(self._told, end)
+                self._confirm_wanted = min(self._confirm_wanted, end)
             except OSError as error:
                 commit.fail(error)
                 raise StoreError(f"the log cannot be cut at {end}: {error}") from error
-        self._incoming.forget(sure=True)
+        self._received.forget(sure=True)
         return end
 
     # Cuts
 
-    def _cut(self, begin: Callable[[], Later[Ended]]) -> Later[Ended]:
+    def _cut(self, begin: Callable[[], Deferred[Ended]]) -> Deferred[Ended]:
         """Begin a cut or restart of a replica's log."""
-        told: Later[Ended] = Later()
+        result: Deferred[Ended] = Deferred()
         try:
             self._check_usable()
             if self.is_master:
                 raise StoreError("a master's log can be neither cut nor restarted")
         except StoreError as error:
-            told.resolve(error)
-            return told
+            result.resolve(error)
+            return result
         return begin()
 
-    def _settle(self, told: Later[Ended]) -> None:
+    def _settle(self, result: Deferred[Ended]) -> None:
         """Wait for the disk."""
-        if not told.done:
-            self._cutting.finish()
-        if told.value is not None:
-            raise told.value
+        if not result.done:
+            self._truncation.finish()
+        if result.value is not None:
+            raise result.value
 
     def _was_cut(self, log_end: LogOffset) -> None:
-        self._incoming.forget(sure=True)
-        self._told = min(self._told, log_end)
+        self._received.forget(sure=True)
+        self._confirm_wanted = min(self._confirm_wanted, log_end)
         for callback in self.on_cut:
             callback()
 
@@ -463,7 +463,7 @@ class Replicated(LogStanding):
 
     def _set_confirm(self, log_offset: LogOffset) -> None:
         self._log.tail.limit = log_offset
-        self._told = max(self._told, log_offset)
+        self._confirm_wanted = max(self._confirm_wanted, log_offset)
         self._parts.checkpointer.confirm = None if self.plain else log_offset
 
     def _count_on(self, log_end: LogOffset) -> None:

@@ -14,7 +14,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.disk.store_paths import is_folder_name
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
@@ -26,7 +26,7 @@ from turbopump.engine.replicated import Replicated
 from turbopump.engine.statistics import StoreStatistics
 from turbopump.engine.types import (
     Appended,
-    Fitness,
+    StoreHealth,
     FlushMode,
     LogOffset,
     NewMessage,
@@ -35,13 +35,13 @@ from turbopump.engine.types import (
     QueueOffset,
     StoreError,
 )
-from turbopump.engine.upkeep import recovery, truncation
-from turbopump.engine.upkeep.arrivals import Arrival, Arrivals
-from turbopump.engine.upkeep.fitness import fitness, why_unfit
-from turbopump.engine.upkeep.parts import OpenedParts, build_parts, lock_folder
-from turbopump.engine.upkeep.retention import Retention, make_room
-from turbopump.engine.upkeep.topic_deletion import TopicDeletions
-from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
+from turbopump.engine.lifecycle import recovery, truncation
+from turbopump.engine.lifecycle.queue_listeners import QueueListener, QueueListeners
+from turbopump.engine.lifecycle.health import health, why_unfit
+from turbopump.engine.lifecycle.parts import OpenedParts, build_parts, lock_folder
+from turbopump.engine.lifecycle.retention import Retention, make_room
+from turbopump.engine.lifecycle.topic_deletion import TopicDeletions
+from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.tail import UNLIMITED
@@ -68,7 +68,7 @@ class Store(StoreReader):
         self._checkpointer = parts.checkpointer
         self._pool, self._lock, self._disk = opened.pool, opened.lock, disk
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
-        self._arrivals = Arrivals(parts, self.statistics)
+        self._listeners = QueueListeners(parts, self.statistics)
         self._closed, self._now_ms = False, opened.now_ms
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, opened.steady_ms)
         self.try_again, self.pending = self._commit.try_again, self._commit.pending
@@ -167,7 +167,7 @@ class Store(StoreReader):
 
     def refusal(self, now_ms: int) -> PutStatus | None:
         """Status with which a put would be refused now, None if the store is writable."""
-        is_unfit = self.fitness is Fitness.FAILED or self._retention.disk_full
+        is_unfit = self.health is StoreHealth.FAILED or self._retention.disk_full
         if self._closed or is_unfit or self._log.tail.refusals & NOT_MASTER:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._commit.is_slow():
@@ -180,9 +180,9 @@ class Store(StoreReader):
         return None
 
     @property
-    def fitness(self) -> Fitness:
+    def health(self) -> StoreHealth:
         """Whether the store can take messages, apart from a slow disk and the broker's role."""
-        return fitness(self._parts, self._commit, self._retention)
+        return health(self._parts, self._commit, self._retention)
 
     @property
     def slow(self) -> bool | None:
@@ -233,12 +233,12 @@ class Store(StoreReader):
             self._advance(message, offset + len(appended.log_offsets))
         return self._appended(message, appended, now_ms)
 
-    def when_safe(self, appended: Appended, copies: int = 1) -> Later[PutStatus]:
+    def when_safe(self, appended: Appended, copies: int = 1) -> Deferred[PutStatus]:
         """Status for the sender once `copies` brokers have its message, with the group commit under
         SYNC_FLUSH. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
         if appended.status is PutStatus.PUT_OK:
             return self._commit.wait(appended.end, copies)
-        later: Later[PutStatus] = Later()
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(appended.status)
         return later
 
@@ -355,10 +355,10 @@ class Store(StoreReader):
             lambda: self._dispatcher.position,
         )
 
-    def on_arrival(self, callback: Arrival) -> None:
+    def on_arrival(self, callback: QueueListener) -> None:
         """Register a callback, which receives (topic, queue id, new max queue offset) once messages
         can be read."""
-        self._arrivals.add(callback)
+        self._listeners.add(callback)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
         """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
@@ -400,7 +400,7 @@ class Store(StoreReader):
         """Sync the appended bytes now, before ASYNC_FLUSH's interval ends."""
         self._commit.start()
 
-    def deleting_expired(self, now_ms: int) -> Later[int | OSError]:
+    def deleting_expired(self, now_ms: int) -> Deferred[int | OSError]:
         """Remove log files older than fileReservedTime now, on disk threads; gives the number of
         files."""
         return self._retention.cleaning(now_ms)
@@ -529,4 +529,4 @@ class Store(StoreReader):
 
     def tell_arrivals(self) -> None:
         """Report to waiting readers which queues have grown since the last call."""
-        self._arrivals.tell()
+        self._listeners.notify()

@@ -65,7 +65,7 @@ class PutStatus(Enum):
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
 
 
-class Fitness(Enum):
+class StoreHealth(Enum):
     """Whether a store takes messages; the texts are sent to controllers (`unfit`)."""
 
     FIT = ""

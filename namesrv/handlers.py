@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbopump.engine.later import Later
-from turbopump.namesrv import claims
+from turbopump.engine.deferred import Deferred
+from turbopump.namesrv import registration_limits
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
 from turbopump.namesrv.registrations import BrokerRegistration
@@ -66,7 +66,7 @@ class NameServer:
     key_values: KeyValues
     started_ms: int
     notify: Callable[[Notice], None]
-    save_config: Callable[[list[Property]], Later[OSError | None]]
+    save_config: Callable[[list[Property]], Deferred[OSError | None]]
     probe: Callable[[str, Callable[[int], None]], None] = lambda address, refused: None
     """Connects to an address; if the connection is refused it calls back with the time in ms."""
 
@@ -88,7 +88,7 @@ WIDE = 64
 """Number of groups of a topic above which the route is encoded in steps; narrower routes are
 requested often and encoded at once."""
 
-Answer = Callable[[NameServer, Command, Peer, int], Command | Later[Command] | Steps[Command]]
+Answer = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
 
 
 def register(table: Dispatcher, server: NameServer) -> None:
@@ -187,10 +187,10 @@ def _register_broker(
         header.enable_acting_master,
         body.filter_server_list,
     )
-    refused = claims.refusal(broker)
+    refused = registration_limits.refusal(broker)
     if refused is not None:
         return response(request, ResponseCode.SYSTEM_ERROR, refused)
-    yield from claims.leave_out_long_ones(broker)
+    yield from registration_limits.leave_out_long_ones(broker)
     delete_missing = server.config.delete_topic_with_broker_registration
     request.body = data = b""
     _watch(server, peer)
@@ -293,7 +293,7 @@ def _cluster_info(server: NameServer, request: Command, peer: Peer, now_ms: int)
 
 def _put_key_value(
     server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Command | Later[Command]:
+) -> Command | Deferred[Command]:
     """Handle 100: set a key value."""
     header = read_header(headers.PutKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
@@ -322,7 +322,7 @@ def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int
 
 def _delete_key_value(
     server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Command | Later[Command]:
+) -> Command | Deferred[Command]:
     """Handle 102: delete a key value; a missing key is a success, too."""
     header = read_header(headers.DeleteKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
@@ -464,7 +464,7 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
 
 def _update_config(
     server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Command | Later[Command]:
+) -> Command | Deferred[Command]:
     """Handle 318: change properties."""
     return update_config(server.config, request, peer.address, server.save_config)
 

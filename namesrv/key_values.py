@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire import bodies
 from turbopump.net.wire.names import check_lengths, kept_size
 
@@ -30,7 +30,7 @@ PIECE_ITEMS: Final = 64
 
 Table = dict[str, dict[str, str]]
 Pieces = Callable[[], Iterable[bytes]]
-Save = Callable[[Pieces], Later[OSError | None]]
+Save = Callable[[Pieces], Deferred[OSError | None]]
 """Writes a text to the file, durably, on another thread."""
 
 
@@ -40,7 +40,7 @@ class _Change:
     key: str
     value: str | None
     """The new value; None deletes the key."""
-    told: Later[OSError | None]
+    result: Deferred[OSError | None]
 
 
 class KeyValues:
@@ -68,7 +68,7 @@ class KeyValues:
         """
         return self._table.get(namespace)
 
-    def put(self, namespace: str, key: str, value: str) -> Later[OSError | None]:
+    def put(self, namespace: str, key: str, value: str) -> Deferred[OSError | None]:
         """Set a value and save; resolves with None when it is durable, or with the error.
 
         Raises ValueError beyond the limits; then nothing has changed.
@@ -89,14 +89,14 @@ class KeyValues:
             raise ValueError(f"all items together exceed {MAX_TOTAL_SIZE} bytes")
         return self._change(namespace, key, value)
 
-    def delete(self, namespace: str, key: str) -> Later[OSError | None]:
+    def delete(self, namespace: str, key: str) -> Deferred[OSError | None]:
         """Delete a key, if it exists, and save; resolves as `put`.
 
         Raises ValueError if too many changes wait.
         """
         names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
         if self.get(namespace, key) is None and (namespace, key) not in names:
-            nothing: Later[OSError | None] = Later()
+            nothing: Deferred[OSError | None] = Deferred()
             nothing.resolve(None)
             return nothing
         return self._change(namespace, key, None)
@@ -106,14 +106,14 @@ class KeyValues:
         """Number of items in all namespaces."""
         return self._count
 
-    def _change(self, namespace: str, key: str, value: str | None) -> Later[OSError | None]:
+    def _change(self, namespace: str, key: str, value: str | None) -> Deferred[OSError | None]:
         if len(self._waiting) >= MAX_WAITING:
             raise ValueError(f"{MAX_WAITING} changes wait for the disk")
-        told: Later[OSError | None] = Later()
-        self._waiting.append(_Change(namespace, key, value, told))
+        result: Deferred[OSError | None] = Deferred()
+        self._waiting.append(_Change(namespace, key, value, result))
         if not self._written:
             self._write()
-        return told
+        return result
 
     def _write(self) -> None:
         self._written, self._waiting = self._waiting, []
@@ -140,7 +140,7 @@ class KeyValues:
         if error is None:
             self._table, self._count, self._size = table, count, size
         for one in done:
-            one.told.resolve(error)
+            one.result.resolve(error)
         if self._waiting and not self._written:
             self._write()
 

@@ -15,7 +15,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -223,9 +223,9 @@ class NameServerNode:
             lambda pieces: self._elsewhere(lambda: store.replace(path.name, pieces)), table
         )
 
-    def _elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
+    def _elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         """Run `work` on the disk thread; resolves with None or the error."""
-        later: Later[OSError | None] = Later()
+        later: Deferred[OSError | None] = Deferred()
         assert self._disk is not None, "it is asked while it runs"
         self._disk.submit(work, later.resolve)
         return later
@@ -243,7 +243,7 @@ class NameServerNode:
         loop = asyncio.get_running_loop()
         step()
 
-    def _save_config(self, properties: list[Property]) -> Later[OSError | None]:
+    def _save_config(self, properties: list[Property]) -> Deferred[OSError | None]:
         return self._elsewhere(lambda: self._write_config(properties))
 
     def _write_config(self, changed: list[Property]) -> None:

@@ -108,13 +108,13 @@ def keep_zone(route: TopicRouteData, zone: str) -> None:
 
     A group without master stays: reading from a replica in any zone is better than not reading.
     """
-    gone = {
+    removed = {
         group.broker_name: group
         for group in route.broker_datas
         if MASTER_ID in group.broker_addrs and (group.zone_name or "").lower() != zone.lower()
     }
-    route.broker_datas = [g for g in route.broker_datas if g.broker_name not in gone]
-    route.queue_datas = [q for q in route.queue_datas if q.broker_name not in gone]
-    for group in gone.values():
+    route.broker_datas = [g for g in route.broker_datas if g.broker_name not in removed]
+    route.queue_datas = [q for q in route.queue_datas if q.broker_name not in removed]
+    for group in removed.values():
         for address in group.broker_addrs.values():
             route.filter_server_table.pop(address, None)

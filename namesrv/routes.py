@@ -50,7 +50,7 @@ MAPPINGS_OF_STEP = 100
 
 
 @dataclass(slots=True)
-class _Live:
+class _BrokerLiveInfo:
     broker_name: str
     broker_id: int
     updated_ms: int
@@ -70,7 +70,7 @@ class RouteTable(TopicQueues):
         super().__init__()
         self._groups: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
-        self._live: dict[BrokerKey, _Live] = {}
+        self._live: dict[BrokerKey, _BrokerLiveInfo] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         self._connections: dict[Hashable, set[BrokerKey]] = {}
 
@@ -183,8 +183,8 @@ class RouteTable(TopicQueues):
             return []
         ids = group.broker_addrs
         lead = min(ids)
-        gone = [broker_id for broker_id, held in ids.items() if held == address]
-        for broker_id in gone:
+        removed = [broker_id for broker_id, held in ids.items() if held == address]
+        for broker_id in removed:
             del ids[broker_id]
         logger.info("broker %s %s of cluster %s unregistered", name, address, cluster)
         if not ids:
@@ -195,7 +195,7 @@ class RouteTable(TopicQueues):
         if MASTER_ID not in ids:
             for topic in self._topics_of.get(name, ()):
                 self._queues[topic][name].perm &= ~PERM_WRITE
-        return [lost_lead(group, address)] if lead in gone else []
+        return [lost_lead(group, address)] if lead in removed else []
 
     def _is_of_another(self, cluster: str, name: str, address: str, broker_id: int) -> bool:
         """Whether an address is registered, but under another name or id."""
@@ -411,7 +411,7 @@ class RouteTable(TopicQueues):
             )
         else:
             self._unbind(key, before.connection)
-        self._live[key] = _Live(
+        self._live[key] = _BrokerLiveInfo(
             broker.name,
             broker.broker_id,
             now_ms,

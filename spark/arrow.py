@@ -10,20 +10,20 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import fs
 
-from turbopump.engine.table.inspect import Deviation
-from turbopump.engine.table.log_table import (
+from turbopump.engine.snapshot.inspect import Deviation
+from turbopump.engine.snapshot.log_table import (
     BATCH_ROWS,
     RANGE_BYTES,
     LogOpener,
     LogRange,
     LogTable,
-    Wish,
+    ScanQuery,
     decode,
 )
-from turbopump.engine.table.ranges import INT64_MAX
+from turbopump.engine.snapshot.ranges import INT64_MAX
 from turbopump.engine.types import StoreError
 from turbopump.pyx.columns import KINDS, Batch
-from turbopump.spark.folders import Folder, locate
+from turbopump.spark.store_location import StoreFolder, locate
 from turbopump.spark.schema import arrow_schema
 
 STORE_COLUMN = "store"
@@ -74,7 +74,7 @@ def read_arrow(
     the damage, and the stream continues after it. Raises StoreError, UnknownColumn.
     """
     schema = arrow_schema(columns)
-    wish = make_wish(
+    query = make_query(
         schema.names,
         topics=topics,
         queue_ids=queue_ids,
@@ -86,18 +86,18 @@ def read_arrow(
         verify_crc=verify_crc,
         batch_rows=batch_rows,
     )
-    opener = None if filesystem is None else Folder(filesystem)
+    opener = None if filesystem is None else StoreFolder(filesystem)
     table = open_table(path, opener, damaged=damaged, verify_crc=verify_crc)
-    parts = table.split(RANGE_BYTES, wish, confirmed=confirmed)
+    parts = table.split(RANGE_BYTES, query, confirmed=confirmed)
     batches = (
         batch
         for part in parts
-        for batch in read_range(path, part, schema, wish, opener=opener, damaged=damaged)
+        for batch in read_range(path, part, schema, query, opener=opener, damaged=damaged)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def make_wish(
+def make_query(
     columns: Collection[str],
     *,
     topics: Iterable[str | bytes] | None = None,
@@ -109,9 +109,9 @@ def make_wish(
     prune_by_time: bool = False,
     verify_crc: bool = False,
     batch_rows: int = BATCH_ROWS,
-) -> Wish:
+) -> ScanQuery:
     """Make the decoder's selection; `columns` are names of the table's columns."""
-    wish = Wish(
+    query = ScanQuery(
         columns=decoded(columns),
         topics=None if topics is None else frozenset(map(_bytes, topics)),
         queue_ids=None if queue_ids is None else frozenset(queue_ids),
@@ -120,14 +120,14 @@ def make_wish(
         batch_rows=batch_rows,
     )
     if min_store_ms is not None:
-        wish = replace(wish, min_store_ms=min_store_ms)
+        query = replace(query, min_store_ms=min_store_ms)
     if max_store_ms is not None:
-        wish = replace(wish, max_store_ms=max_store_ms)
+        query = replace(query, max_store_ms=max_store_ms)
     if min_log_offset is not None:
-        wish = replace(wish, min_log_offset=min_log_offset)
+        query = replace(query, min_log_offset=min_log_offset)
     if max_log_offset is not None:
-        wish = replace(wish, end_log_offset=min(max_log_offset + 1, INT64_MAX))
-    return wish
+        query = replace(query, end_log_offset=min(max_log_offset + 1, INT64_MAX))
+    return query
 
 
 def decoded(columns: Collection[str]) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def read_range(
     location: str,
     part: LogRange,
     schema: pa.Schema,
-    wish: Wish,
+    query: ScanQuery,
     *,
     opener: LogOpener | None = None,
     damaged: OnDamage | None = None,
@@ -147,16 +147,16 @@ def read_range(
     """Yield the selected records of a range; columns are in the order of `schema`."""
     if opener is None:
         opener = locate(location)[1]
-    told = _Told(location)
-    for batch in decode(part, wish, opener, damaged=damaged):
+    constant = _ConstantColumn(location)
+    for batch in decode(part, query, opener, damaged=damaged):
         arrays = [
-            told.array(batch.rows) if field.name == STORE_COLUMN else _array(batch, field)
+            constant.array(batch.rows) if field.name == STORE_COLUMN else _array(batch, field)
             for field in schema
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Told:
+class _ConstantColumn:
     """A column with the same text in all rows, made once for many batches."""
 
     def __init__(self, text: str) -> None:

@@ -194,9 +194,9 @@ def _edges(buckets: Sequence[Bucket]) -> list[float]:
     ordered = sorted({bucket[:2] for bucket in buckets})
     for at in range(1, BINS):
         edge = math.expm1(start + step * at)
-        around = bisect_left(ordered, (edge,)) - 1
-        if around >= 0 and edge < ordered[around][1]:
-            edge = float(ordered[around][1])
+        index = bisect_left(ordered, (edge,)) - 1
+        if index >= 0 and edge < ordered[index][1]:
+            edge = float(ordered[index][1])
         if edges[-1] < edge < high:
             edges.append(edge)
     return [*edges, float(high)]

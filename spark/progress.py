@@ -36,9 +36,9 @@ class Stages:
         has finished all its tasks.
         """
         running = set(self._tracker.getActiveStageIds())
-        for gone in self._running - running:
-            _, tasks = self._stages[gone]
-            self._stages[gone] = (tasks, tasks)
+        for finished in self._running - running:
+            _, tasks = self._stages[finished]
+            self._stages[finished] = (tasks, tasks)
         self._running = set()
         for stage in running:
             info = self._tracker.getStageInfo(stage)
@@ -85,8 +85,8 @@ def _lines(look: Look, over: threading.Event, file: TextIO) -> None:
     begun_s = time.monotonic()
     while not over.wait(LINE_S):
         done, known, what = look()
-        of = f" of {known:,}" if known is not None else ""
-        print(f"{time.monotonic() - begun_s:.0f} s: {done:,}{of} {what}", file=file, flush=True)
+        out_of = f" of {known:,}" if known is not None else ""
+        print(f"{time.monotonic() - begun_s:.0f} s: {done:,}{out_of} {what}", file=file, flush=True)
 
 
 def _bar(look: Look, over: threading.Event, file: TextIO) -> None:

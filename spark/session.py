@@ -200,8 +200,8 @@ def own_words(error: Exception) -> str | None:
     """
     if not type(error).__module__.startswith("pyspark."):
         return None
-    said = re.findall(r"^turbopump\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-    return str(said[-1]) if said else None
+    texts = re.findall(r"^turbopump\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+    return str(texts[-1]) if texts else None
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:

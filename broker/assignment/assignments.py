@@ -29,7 +29,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable
 from turbopump.broker.tables.kept_shares import KeptShare, KeptShares
 from turbopump.broker.tables.request_modes import BY_CLIENT, POP, PULL, GroupMode, RequestModes
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.pop_shares import pop_share
 from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
 from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
@@ -149,7 +149,7 @@ class Assignments:
         for group in list(self._generations):
             self._consumers.mark_changed(group)
 
-    def answer(self, query: AssignmentQuery) -> Later[AssignmentAnswer]:
+    def answer(self, query: AssignmentQuery) -> Deferred[AssignmentAnswer]:
         """Return the queues of a member; resolves within about a second."""
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 
@@ -191,7 +191,7 @@ class Assignments:
 
     # The path of a query
 
-    def _routed(self, query: AssignmentQuery, route: KnownRoute | None) -> Later[AssignmentAnswer]:
+    def _routed(self, query: AssignmentQuery, route: KnownRoute | None) -> Deferred[AssignmentAnswer]:
         mode = self._modes.get(query.topic, query.group)
         if route is None:
             return _now(_nothing(f"topic {query.topic} has no route"))
@@ -236,7 +236,7 @@ class Assignments:
         route: KnownRoute,
         who: GroupCoordinator,
         kept: KeptShare | None = None,
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         fields = {
             FORWARDED: self._me().broker_name,
             GENERATION: str(self._generation(query)),
@@ -255,7 +255,7 @@ class Assignments:
         who: GroupCoordinator,
         may_repeat: bool,
         answer: Command | str,
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
             self._routes.hasten(query.topic)
             reason = answer if isinstance(answer, str) else answer.remark
@@ -287,7 +287,7 @@ class Assignments:
 
     def _coordinate(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, mode: GroupMode
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         _, held = self._alike.pop((query.group, query.topic), (None, None))
         chosen = mode.strategy or self._config.rebalance_strategy
         named = query.strategy or AVG
@@ -302,7 +302,7 @@ class Assignments:
 
     def _answered(
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         if entry.error or not self._topics.is_ready(entry):
             return _now(_nothing(entry.error or "the assignment is being computed"))
         if pops:
@@ -316,7 +316,7 @@ class Assignments:
 
     def _encoded(
         self, queues: Callable[[], Sequence[MessageQueue]], kind: str, weight: int
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         body = self._topics.run(lambda: encode_assignment(queues(), kind), weight)
         return body.map(AssignmentAnswer)
 
@@ -333,7 +333,7 @@ class Assignments:
 
     def _alone(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
-    ) -> Later[AssignmentAnswer]:
+    ) -> Deferred[AssignmentAnswer]:
         """Compute in mode CLIENT, as the member would with this broker's list of members."""
         key = query.group, query.topic
         self._topics.drop(*key)
@@ -355,7 +355,7 @@ class Assignments:
         def work() -> Computed:
             return compute(strategy, sharing_of(members, route.queues, rooms=rooms))
 
-        def take(result: Computed) -> Later[AssignmentAnswer]:
+        def take(result: Computed) -> Deferred[AssignmentAnswer]:
             if isinstance(result, AllocationError):
                 return _now(_nothing(str(result)))
             while len(self._alike) >= ALIKE_MAX:
@@ -399,17 +399,17 @@ def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) ->
     return named[min(named)] if named else strategy
 
 
-def _chain(later: Later[A], go_on: Callable[[A], Later[B]]) -> Later[B]:
+def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]:
     """Continue with `go_on` once a value is there; resolves to its result."""
     if later.done:
         return go_on(later.value)
-    result: Later[B] = Later()
+    result: Deferred[B] = Deferred()
     later.then(lambda value: go_on(value).then(result.resolve))
     return result
 
 
-def _now(value: A) -> Later[A]:
-    later: Later[A] = Later()
+def _now(value: A) -> Deferred[A]:
+    later: Deferred[A] = Deferred()
     later.resolve(value)
     return later
 

@@ -19,7 +19,7 @@ from turbopump.broker.assignment.settling import Settling
 from turbopump.broker.tables.consumers import ConsumerGroup
 from turbopump.broker.tables.kept_shares import KeptShare, KeptShares
 from turbopump.broker.tables.request_modes import GroupMode
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.shares import (
     AllocationError,
     MachineRooms,
@@ -47,7 +47,7 @@ Computed = tuple[Shares, float] | AllocationError
 class Elsewhere(Protocol):
     """Runs work on another thread."""
 
-    def __call__(self, work: Callable[[], T]) -> Later[T | OSError]:
+    def __call__(self, work: Callable[[], T]) -> Deferred[T | OSError]:
         """Run `work`; resolves to its result."""
 
 
@@ -91,7 +91,7 @@ class CoordinatedTopic:
     strategy: str = ""
     generation: int = 0
     error: str = ""
-    busy: Later[None] | None = None
+    busy: Deferred[None] | None = None
     inherited: Shares | None = None
     named: dict[str, str] = field(default_factory=dict)
     departed: dict[str, int] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class CoordinatedTopics:
         self._groups: dict[str, dict[str, CoordinatedTopic]] = {}
         self._open: dict[tuple[str, str], CoordinatedTopic] = {}
 
-    def run(self, work: Callable[[], T], weight: int) -> Later[T]:
+    def run(self, work: Callable[[], T], weight: int) -> Deferred[T]:
         """Run small work now, other work on another thread. It must not fail."""
-        done: Later[T] = Later()
+        done: Deferred[T] = Deferred()
         if weight <= INLINE:
             done.resolve(work())
             return done
@@ -178,10 +178,10 @@ class CoordinatedTopics:
         rooms: MachineRooms,
         pops: bool,
         tries: int = TRIES,
-    ) -> Later[None]:
+    ) -> Deferred[None]:
         """Resolves when the assignment is that of these members and queues, and not busy; also
         after TRIES if members keep coming and going: then check `is_ready`."""
-        done: Later[None] = Later()
+        done: Deferred[None] = Deferred()
         absent = len(entry.absent)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
         if (basis == entry.basis and entry.busy is None) or tries == 0:
@@ -204,12 +204,12 @@ class CoordinatedTopics:
         entry: CoordinatedTopic,
         member: str,
         encode: Callable[[Sequence[MessageQueue]], bytes],
-    ) -> Later[bytes]:
+    ) -> Deferred[bytes]:
         """Return the answer to a member, of the queues that it may have now, encoded by
         `encode`."""
         body = entry.bodies.get(member)
         if body is not None:
-            known: Later[bytes] = Later()
+            known: Deferred[bytes] = Deferred()
             known.resolve(body)
             return known
         now_ms, settling = self._steady_ms(), entry.settling
@@ -270,11 +270,11 @@ class CoordinatedTopics:
     def _is_mine(self, entry: CoordinatedTopic) -> bool:
         return self._groups.get(entry.group, {}).get(entry.topic) is entry
 
-    def _exclusively(self, entry: CoordinatedTopic, work: Callable[[], T], weight: int) -> Later[T]:
+    def _exclusively(self, entry: CoordinatedTopic, work: Callable[[], T], weight: int) -> Deferred[T]:
         """Run work on `settling`; other work on it waits."""
         assert entry.busy is None, "another thread works on the entry"
-        entry.busy = busy = Later[None]()
-        result: Later[T] = Later()
+        entry.busy = busy = Deferred[None]()
+        result: Deferred[T] = Deferred()
 
         def take(value: T) -> None:
             entry.busy = None

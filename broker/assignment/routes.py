@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.allocation.shares import java_order, queues_of, readable_counts
 from turbopump.net.wire.bodies import BadBody, load_object
@@ -23,7 +23,7 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_READ, TopicConfig
 
-Call = Callable[[str, Command, int], Later[Command | str]]
+Call = Callable[[str, Command, int], Deferred[Command | str]]
 """(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
 
 REFRESH_MS: Final = 10_000
@@ -92,7 +92,7 @@ class _Asked:
     asked_ms: int = LONG_AGO_MS
     used_ms: int = LONG_AGO_MS
     is_asking: bool = False
-    waiting: list[Later[KnownRoute | None]] = field(default_factory=list)
+    waiting: list[Deferred[KnownRoute | None]] = field(default_factory=list)
 
 
 class TopicRoutes:
@@ -117,9 +117,9 @@ class TopicRoutes:
         self._versions = 0
         self._first = 0
 
-    def get(self, topic: str) -> Later[KnownRoute | None]:
+    def get(self, topic: str) -> Deferred[KnownRoute | None]:
         """Return the route; None for a topic that does not exist, or if no name server answers."""
-        found: Later[KnownRoute | None] = Later()
+        found: Deferred[KnownRoute | None] = Deferred()
         now_ms = self._steady_ms()
         known = self._topics.setdefault(topic, _Asked())
         known.used_ms = now_ms

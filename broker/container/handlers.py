@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.container.config import PATH_MAX, ContainerConfig
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import update_config
 from turbopump.net.transport.dispatcher import REMARK_MAX, Answer, Dispatcher
@@ -52,9 +52,9 @@ class ContainerRequests:
     """
 
     config: ContainerConfig
-    add: Callable[[str], Later[BrokerOutcome]]
-    remove: Callable[[str, str, int], Later[BrokerOutcome]]
-    save: Callable[[list[Property]], Later[OSError | None]]
+    add: Callable[[str], Deferred[BrokerOutcome]]
+    remove: Callable[[str, str, int], Deferred[BrokerOutcome]]
+    save: Callable[[list[Property]], Deferred[OSError | None]]
     version: DataVersion
     under_way: int = 0
 
@@ -96,7 +96,7 @@ class ContainerRequests:
             return response(request, ResponseCode.SYSTEM_ERROR, wrong)
         return self._later(request, lambda: self.remove(cluster, name, header.broker_id))
 
-    def _later(self, request: Command, begin: Callable[[], Later[BrokerOutcome]]) -> Answer:
+    def _later(self, request: Command, begin: Callable[[], Deferred[BrokerOutcome]]) -> Answer:
         if self.under_way >= UNDER_WAY_MAX:
             remark = f"{UNDER_WAY_MAX} brokers are being added and removed already"
             return response(request, ResponseCode.SYSTEM_BUSY, remark)
@@ -117,7 +117,7 @@ class ContainerRequests:
                 self.version = self.version.next(now_ms)
             return error
 
-        def save(changed: list[Property]) -> Later[OSError | None]:
+        def save(changed: list[Property]) -> Deferred[OSError | None]:
             return self.save(changed).map(saved)
 
         return update_config(self.config, request, peer.address, save)

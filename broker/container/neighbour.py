@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.container.members import InnerBroker
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import PERM_WRITE
@@ -60,9 +60,9 @@ class LocalMaster:
             return 0
         return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
 
-    def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """The answer to a request, or the reason why there is no answer."""
-        asked: Later[Command | str] = Later()
+        asked: Deferred[Command | str] = Deferred()
 
         def answered(answer: Any) -> None:
             if not asked.done:
@@ -74,7 +74,7 @@ class LocalMaster:
         answer: Any = self._node.table.dispatch(request, peer, self._now_ms())
         if isinstance(answer, Generator):
             answer = _finished(answer)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(answered)
         else:
             answered(answer)

@@ -41,7 +41,7 @@ from turbopump.broker.small import settle
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
@@ -191,12 +191,12 @@ class ContainerNode:
             if self._disk is not None and not await self._disk.close_within(STOP_S):
                 logger.error("the disk with the configuration files did not answer in time")
 
-    def add(self, path: str) -> Later[BrokerOutcome]:
+    def add(self, path: str) -> Deferred[BrokerOutcome]:
         """Start the broker of this file; resolves when it serves, or with the reason why it does
         not."""
         return self._run(self._add(path))
 
-    def remove(self, cluster: str, name: str, broker_id: int) -> Later[BrokerOutcome]:
+    def remove(self, cluster: str, name: str, broker_id: int) -> Deferred[BrokerOutcome]:
         """Stop this broker like a process; resolves when it has stopped, or does not exist."""
         return self._run(self._remove(cluster, name, broker_id))
 
@@ -213,8 +213,8 @@ class ContainerNode:
             LocalMaster(one.node, _now_ms, call_later) for one in self._members if one.is_master
         ]
 
-    def _run(self, work: Coroutine[Any, Any, BrokerOutcome]) -> Later[BrokerOutcome]:
-        later: Later[BrokerOutcome] = Later()
+    def _run(self, work: Coroutine[Any, Any, BrokerOutcome]) -> Deferred[BrokerOutcome]:
+        later: Deferred[BrokerOutcome] = Deferred()
 
         async def run() -> None:
             try:
@@ -343,8 +343,8 @@ class ContainerNode:
         assert value is not None
         return value
 
-    def _save(self, changed: list[Property]) -> Later[OSError | None]:
-        saved: Later[OSError | None] = Later()
+    def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
+        saved: Deferred[OSError | None] = Deferred()
         # Called after the container itself has the change.
         loop = asyncio.get_running_loop()
 

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.masters import Call, Master, Masters, Neighbour, near
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -140,12 +140,12 @@ class Escape:
         due_ms: int | None = None,
         is_half: bool = False,
         home: str = "",
-    ) -> Later[Arrival | None]:
+    ) -> Deferred[Arrival | None]:
         """Send a message that has failed `failures` times before. Resolves to its arrival, None if
         no master took it. Messages with the same `key` go to the same master; `due_ms`: when
         consumers get it, None: at once; `is_half`: not before its producer ends the transaction;
         `home`: the topic that the master must have, if not the message's own."""
-        sent: Later[Arrival | None] = Later()
+        sent: Deferred[Arrival | None] = Deferred()
         home = home or message.topic
         master = self._master(home, key)
         if master is None:
@@ -160,10 +160,10 @@ class Escape:
         self._call(master.address, request, TIMEOUT_MS).then(answered)
         return sent
 
-    def ask(self, address: str, request: Command) -> Later[Command | str]:
+    def ask(self, address: str, request: Command) -> Deferred[Command | str]:
         """Send another request about a sent message; resolves to the answer, or the reason why it
         is missing."""
-        asked: Later[Command | str] = Later()
+        asked: Deferred[Command | str] = Deferred()
         if self._questions >= MESSAGES_MAX:
             asked.resolve("too many requests to other masters are pending")
             return asked
@@ -176,7 +176,7 @@ class Escape:
         self._call(address, request, TIMEOUT_MS).then(answered)
         return asked
 
-    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         for one in self._neighbours():
             if one.address == address:
                 return one.ask(request, timeout_ms)
@@ -220,7 +220,7 @@ class Escape:
         group: str,
         size: int,
         failures: int,
-        sent: Later[Arrival | None],
+        sent: Deferred[Arrival | None],
         answer: Command | str,
     ) -> None:
         self._messages, self._bytes = self._messages - 1, self._bytes - size

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.bodies import BadBody, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -22,7 +22,7 @@ from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
 
-Call = Callable[[str, Command, int], Later[Command | str]]
+Call = Callable[[str, Command, int], Deferred[Command | str]]
 """(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
 
 REFRESH_MS: Final = 5_000
@@ -66,7 +66,7 @@ class Neighbour(Protocol):
         """Return the number of the topic's queues that take messages now; 0 if it is no longer a
         master."""
 
-    def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Answer a request without a connection; resolves to the answer, or the reason why it is
         missing."""
 

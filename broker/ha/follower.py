@@ -28,9 +28,9 @@ from functools import partial
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
 from turbopump.broker.replication import ByteRate
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, StoreError
-from turbopump.engine.upkeep.cutting import Ended
+from turbopump.engine.lifecycle.truncate_async import Ended
 from turbopump.net.ha.actions import (
     Action,
     Append,
@@ -249,7 +249,7 @@ class Follower:
             self._grew = False
             self._appended(now_ms)
 
-    def _by_disk(self, action: Action) -> Later[Ended] | None:
+    def _by_disk(self, action: Action) -> Deferred[Ended] | None:
         """Start a disk thread's work for an action, or before it; None if there is no such work."""
         log = self._log
         match action:

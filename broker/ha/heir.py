@@ -15,7 +15,7 @@ from typing import Final
 
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.service import HaService
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 
 logger = logging.getLogger(__name__)
@@ -33,13 +33,13 @@ class Heir:
     ) -> None:
         self._membership, self._service = membership, service
         self._steady_ms = steady_ms
-        self._waiting: Later[None] | None = None
+        self._waiting: Deferred[None] | None = None
         self._until_ms = LONG_AGO_MS
 
-    def hand_over(self) -> Later[None]:
+    def hand_over(self) -> Deferred[None]:
         """Have another broker lead. Resolves when another broker is the master, no other can be, or
         after HAND_OVER_MS."""
-        done: Later[None] = Later()
+        done: Deferred[None] = Deferred()
         if not self._membership.has_heir:
             done.resolve(None)
             return done

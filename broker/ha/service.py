@@ -34,7 +34,7 @@ from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, StoreError
 from turbopump.net.ha.plain import PlainReplica
 from turbopump.net.ha.replica import Replica, State
@@ -56,7 +56,7 @@ class SwitchingLog(ReplicatedLog, Protocol):
     @property
     def is_master(self) -> bool: ...
     def to_master(self, epoch: int, now_ms: int) -> LogOffset: ...
-    def record_reign(self, epoch: int, now_ms: int) -> Later[LogOffset | StoreError]: ...
+    def record_reign(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]: ...
     def reign(self, start: LogOffset, now_ms: int) -> None: ...
     def to_replica(self, now_ms: int) -> None: ...
 
@@ -178,13 +178,13 @@ class HaService:
 
     def to_master(
         self, epoch: int, members: frozenset[int], set_epoch: int
-    ) -> Later[OSError | StoreError | None]:
+    ) -> Deferred[OSError | StoreError | None]:
         """Become the master: with AutoSwitch HA in that epoch, with that SyncStateSet. A master may
         get this call, too, with a newer epoch. Resolves when the reign has begun, or with the
         error: there is no role then, or the role named meanwhile. Raises OSError,
         StoreError."""
         self._leave()
-        told: Later[OSError | StoreError | None] = Later()
+        told: Deferred[OSError | StoreError | None] = Deferred()
         change, self.coming_epoch = self._change, epoch
 
         def recorded(start: LogOffset | StoreError) -> None:
@@ -323,9 +323,9 @@ class HaService:
             self.reign.renew()
         self.grew()
 
-    def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
+    def elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         """Run `work` in a disk thread; resolves to None or the error."""
-        told: Later[OSError | None] = Later()
+        told: Deferred[OSError | None] = Deferred()
         self._disk.submit(work, told.resolve)
         return told
 

@@ -22,7 +22,7 @@ from turbopump.broker.handlers.clients import send_notices
 from turbopump.broker.handlers.shapes import answer_in_steps
 from turbopump.broker.tables.kept_shares import VERSION, KeptShare
 from turbopump.broker.tables.request_modes import ALL_TOPICS, POP, FullTable
-from turbopump.engine.json_steps import Bounds
+from turbopump.engine.json_steps import JsonBounds
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -32,7 +32,7 @@ from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.heartbeat import BROADCASTING, CLUSTERING
 from turbopump.net.wire.names import RETRY_PREFIX, name_member
 
-FORWARDED_BODY: Final = Bounds(2 * KEPT_MAX, 40_000, 200_000)
+FORWARDED_BODY: Final = JsonBounds(2 * KEPT_MAX, 40_000, 200_000)
 """Limits of a question that another broker forwards together with its last assignments."""
 
 

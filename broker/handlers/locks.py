@@ -15,7 +15,7 @@ from turbopump.broker.ha.acting.lock_quorum import YOUNG, gathered
 from turbopump.broker.handlers.offsets import NOT_HERE
 from turbopump.broker.handlers.shapes import MAX_BODY
 from turbopump.broker.replication import LockWish
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -38,7 +38,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _lock(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Steps[Command | Later[Command]]:
+) -> Steps[Command | Deferred[Command]]:
     wish, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
     if not broker.role.keeps_progress and not (is_strict and only_here):
@@ -70,7 +70,7 @@ def _lock(
 
 def _lock_with_others(
     broker: BrokerContext, request: Command, wish: LockWish
-) -> Steps[Later[Command]]:
+) -> Steps[Deferred[Command]]:
     """Lock queues only where a majority of the group's brokers agrees; this broker stores a lock
     after they have agreed."""
     assert broker.acting is not None, "strict mode needs acting replicas"

@@ -7,7 +7,7 @@ AdminBrokerProcessor. It must never read records.
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Boundary, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -85,7 +85,7 @@ class _Handlers:
         answer = self._commit(request, now_ms)
         if peer.language != GO_LANGUAGE or request.is_oneway:
             return answer
-        later: Later[Command | None] = Later()
+        later: Deferred[Command | None] = Deferred()
         peer.call_later(GO_ANSWER_DELAY_MS, lambda: later.resolve(answer))
         return later
 

@@ -15,7 +15,7 @@ from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.broker.tables.pull_holds import Hold
 from turbopump.broker.traffic.replies import SEE_FAQ, no_filters
 from turbopump.broker.traffic.role import MASTER_ID
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
@@ -82,7 +82,7 @@ class _Allowed:
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of the pull codes."""
 
-    def pull(request: Command, peer: Peer, now_ms: int) -> Command | Later[Command | None]:
+    def pull(request: Command, peer: Peer, now_ms: int) -> Command | Deferred[Command | None]:
         header = read_header(PullMessageRequest, request.fields)
         return _Pull(broker, request, header, peer).first(now_ms)
 
@@ -103,9 +103,9 @@ class _Pull:
         self._header = header
         self._peer = peer
         self._now_ms = 0
-        self._answer: Later[Command | None] = Later()
+        self._answer: Deferred[Command | None] = Deferred()
 
-    def first(self, now_ms: int) -> Command | Later[Command | None]:
+    def first(self, now_ms: int) -> Command | Deferred[Command | None]:
         """Answer at once, or hold the pull until its queue grows or its time expires."""
         header = self._header
         self._now_ms = now_ms

@@ -12,7 +12,7 @@ from typing import Any, Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import MAX_BODY
 from turbopump.engine.fastjson import RawKeys
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -172,7 +172,7 @@ def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_
     if old:
         remark = f"the client does not support this feature. version={old[0]}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    collected: Later[Command | None] = Later()
+    collected: Deferred[Command | None] = Deferred()
     table: dict[str, Any] = {}
     missing = len(asked)
 

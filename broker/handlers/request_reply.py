@@ -11,7 +11,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, put
 from turbopump.broker.handlers.send import SendRefused, check_topic
 from turbopump.broker.traffic.role import Put
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -61,7 +61,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
         remark = f"push reply message fail, channel of <{client_id}> not found."
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     push = _push_request(broker, request, header, peer, properties, now_ms)
-    answered: Later[Command | None] = Later()
+    answered: Deferred[Command | None] = Deferred()
     safe = broker.role.when_safe(*outcome)
 
     def pushed(answer: Command | None) -> None:

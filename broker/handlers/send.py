@@ -32,7 +32,7 @@ from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.broker.traffic.role import Put
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -69,7 +69,7 @@ _SPECIAL = tuple(
 """Property names of delayed, timer and half messages and of light queues. A batch without these
 texts has no such element."""
 _SLOT_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
-_Sent = Command | Later[Command | None]
+_Sent = Command | Deferred[Command | None]
 
 _NO_LIGHT_QUEUES = "light message queues are not enabled, enableLmq is false"
 
@@ -148,7 +148,7 @@ class SendHandler:
         topic: TopicConfig,
         peer: Peer,
         now_ms: int,
-    ) -> Command | Later[Command | None]:
+    ) -> Command | Deferred[Command | None]:
         broker = self._broker
         properties = decode_properties(header.properties or "")
         properties.pop(names.POP_CK, None)
@@ -200,7 +200,7 @@ class SendHandler:
         topic: TopicConfig,
         peer: Peer,
         now_ms: int,
-    ) -> Command | Later[Command | None]:
+    ) -> Command | Deferred[Command | None]:
         properties = decode_properties(header.properties or "")
         if len(header.topic) > MAX_TOPIC_LENGTH:
             raise SendRefused(
@@ -377,7 +377,7 @@ class SendHandler:
         waits: bool = True,
         batch_key: str | None = None,
         handle: str | None = None,
-    ) -> Command | Later[Command | None]:
+    ) -> Command | Deferred[Command | None]:
         appended = outcome.appended
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)

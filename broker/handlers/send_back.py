@@ -9,7 +9,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import Draft, Refusal, put
 from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -34,7 +34,7 @@ _UNIT_SUB = 2  # bit of topicSysFlag
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handler of CONSUMER_SEND_MSG_BACK."""
 
-    def send_back(request: Command, _peer: Peer, now_ms: int) -> Command | Later[Command | None]:
+    def send_back(request: Command, _peer: Peer, now_ms: int) -> Command | Deferred[Command | None]:
         return _send_back(broker, request, now_ms)
 
     table.add(RequestCode.CONSUMER_SEND_MSG_BACK, send_back)
@@ -42,7 +42,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _send_back(
     broker: BrokerContext, request: Command, now_ms: int
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     if not broker.role.is_master:
         return response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
     header = read_header(ConsumerSendMsgBackRequest, request.fields)
@@ -92,7 +92,7 @@ def _store_retry(
     queues: int,
     record: Record,
     now_ms: int,
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     properties = decode_properties(record.properties)
     properties.setdefault(names.RETRY_TOPIC, record.topic.decode())
     properties[names.WAIT] = "false"

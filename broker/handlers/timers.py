@@ -13,7 +13,7 @@ from turbopump.broker.handlers.puts import Draft, put
 from turbopump.broker.handlers.shapes import answer_in_steps
 from turbopump.broker.scheduled.timer_messages import delete_key
 from turbopump.broker.traffic.role import Put
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -64,7 +64,7 @@ def _metrics(
 
 def _recall(
     broker: BrokerContext, request: Command, peer: Peer, now_ms: int
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     """Handle 370: store a recall message in the slot of the timer, so that neither of them is
     delivered (RecallMessageProcessor)."""
     header = read_header(RecallMessageRequest, request.fields)

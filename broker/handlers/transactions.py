@@ -29,7 +29,7 @@ from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import Permit, Put
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -97,7 +97,7 @@ def _end_elsewhere(
 
 def _end_when_readable(
     broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     permit = broker.role.admit()
     if isinstance(permit, PutStatus):
         return response(request, *why_not(permit))
@@ -107,12 +107,12 @@ def _end_when_readable(
         if answer is not None:
             return answer
         awaited = LogOffset(broker.store.max_log_offset - 1)
-    later: Later[Command | None] = Later()
+    later: Deferred[Command | None] = Deferred()
 
     def go_on() -> None:
         # This broker may have lost its role; `now_ms` has hardly aged.
         answer = _end_when_readable(broker, request, header, now_ms)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(later.resolve)
         else:
             later.resolve(answer)
@@ -130,7 +130,7 @@ def _end_now(
     header: EndTransactionRequest,
     permit: Permit,
     now_ms: int,
-) -> Command | Later[Command | None] | None:
+) -> Command | Deferred[Command | None] | None:
     """End a transaction; None if the transaction's newest half message has to become readable
     first."""
     transactions = broker.transactions
@@ -217,7 +217,7 @@ def _too_late(
 
 def _commit(
     broker: BrokerContext, request: Command, half: Half, now_ms: int
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     where, record = target(half.properties), half.record
     assert where is not None, "the caller has checked the target"
     draft = Draft(
@@ -251,7 +251,7 @@ def _commit(
 
 def _when_safe(
     broker: BrokerContext, request: Command, written: Put
-) -> Command | Later[Command | None]:
+) -> Command | Deferred[Command | None]:
     def reply(status: PutStatus) -> Command | None:
         if status in _STORED:
             return response(request, _STORED[status])

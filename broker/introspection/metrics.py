@@ -21,7 +21,7 @@ from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S, TimerStatu
 from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.pop_handles import original_topic
 
@@ -111,7 +111,7 @@ class CounterSnapshot:
                     max(now_ms - store.first_stored_ms, 0) if store.first_stored_ms >= 0 else 0
                 ),
                 "turbopump_waiting_kept_bytes": store.kept_bytes,
-                "turbopump_store_unfit": store.fitness not in (Fitness.FIT, Fitness.SLOW),
+                "turbopump_store_unfit": store.health not in (StoreHealth.FIT, StoreHealth.SLOW),
                 "turbopump_store_slow": bool(store.slow),
             },
             puts=dict(store.statistics.put_count_by_topic),

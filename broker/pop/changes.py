@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.pop_records import CheckPointKey
@@ -27,7 +27,7 @@ class TimeChange:
 
     pop_time_ms: int
     invisible_ms: int
-    written: Later[PutStatus]
+    written: Deferred[PutStatus]
     until_ms: int
     """When the old handle's time ends, in epoch ms."""
 

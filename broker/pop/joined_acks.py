@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.pop_records import MESSAGES_MAX, Acknowledgement, CheckPointKey
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Joined:
     invisible_ms: int
-    written: Later[PutStatus]
+    written: Deferred[PutStatus]
     offsets: dict[QueueOffset, None] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ class JoinedAcks:
 
     def add(
         self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Add an acknowledgement; resolved once its record is as safe as a send."""
         joined = self._coming.get((key, revive_queue_id))
         if joined is not None and (
@@ -48,7 +48,7 @@ class JoinedAcks:
         if joined is None:
             if not self._coming:
                 self._soon(self.flush)
-            joined = self._coming[key, revive_queue_id] = _Joined(invisible_ms, Later())
+            joined = self._coming[key, revive_queue_id] = _Joined(invisible_ms, Deferred())
         joined.offsets[offset] = None
         return joined.written
 
@@ -65,7 +65,7 @@ class JoinedAcks:
                 if not joined.written.done:
                     joined.written.resolve(PutStatus.UNKNOWN_ERROR)
 
-    def _write(self, key: CheckPointKey, revive_queue_id: int, joined: _Joined) -> Later[PutStatus]:
+    def _write(self, key: CheckPointKey, revive_queue_id: int, joined: _Joined) -> Deferred[PutStatus]:
         offsets = tuple(joined.offsets)
         ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
         return self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, self._now_ms())

@@ -32,7 +32,7 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
@@ -58,7 +58,7 @@ class PopGround:
     wall_ms: Callable[[], int]
     soon: Callable[[Callable[[], None]], None]
     put_record: PutRecord
-    put: Callable[[NewMessage, int], Later[PutStatus]]
+    put: Callable[[NewMessage, int], Deferred[PutStatus]]
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
     delivered_ms: Callable[[int], int]

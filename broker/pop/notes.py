@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
-from turbopump.engine.disk.kept_table import Content, KeptTable
-from turbopump.engine.later import Later
+from turbopump.engine.disk.json_table import Content, JsonTable
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
 from turbopump.net.wire.java_properties import ConfigError
@@ -143,7 +143,7 @@ class PopNotes:
         self._name = name
         self._generation = ""
         self._saver = saver
-        self._rows: KeptTable[PopNote] = KeptTable()
+        self._rows: JsonTable[PopNote] = JsonTable()
         self._by_number: dict[str, PopNote] = {}
         """The notes by name, in the order of their numbers; a changed note moves to the end."""
         self._number = self._size = self._looked_ms = 0
@@ -196,7 +196,7 @@ class PopNotes:
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Note that messages were given out; PUT_OK once the note is on disk."""
         known = self.get(check_point.key)
         acked = known.acked if known is not None else ()
@@ -207,7 +207,7 @@ class PopNotes:
 
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Note that messages are handled; PUT_OK once the note is on disk. `invisible_ms` is the
         invisible time of their check point."""
         known = self.get(ack.key) or PopNote(ack.key, revive_queue_id, invisible_ms, None, (), 0)
@@ -218,7 +218,7 @@ class PopNotes:
 
     def handled(
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
-    ) -> Later[object]:
+    ) -> Deferred[object]:
         """Note messages of an open check point as handled: they are safe at another master, or were
         acknowledged in records that the returned master will not read again. Resolved once that is
         on disk, or cannot be noted: they may be delivered again then."""
@@ -292,7 +292,7 @@ class PopNotes:
 
     # The table of notes
 
-    def _put_one(self, note: PopNote, now_ms: int) -> Later[PutStatus]:
+    def _put_one(self, note: PopNote, now_ms: int) -> Deferred[PutStatus]:
         if self._size + _size_of(note) > SIZE_MAX // 2:
             self._make_room(now_ms)
         if self._size + _size_of(note) > SIZE_MAX:
@@ -373,7 +373,7 @@ def _size_of(note: PopNote) -> int:
     return _ROW_SIZE + (3 if point is not None else 2) * names + 11 * (len(note.acked) + distances)
 
 
-def _resolved(value: T) -> Later[T]:
-    done: Later[T] = Later()
+def _resolved(value: T) -> Deferred[T]:
+    done: Deferred[T] = Deferred()
     done.resolve(value)
     return done

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatch, OrderedBatches
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
 from turbopump.net.wire.bodies import BadBody, dump, int32, small_object, text
 from turbopump.net.wire.names import check_lengths, name_member
@@ -49,11 +49,11 @@ class OrderedLog:
         self._broker_name = broker_name
         self._logged_ms: OrderedDict[PoppedQueue, int] = OrderedDict()
 
-    def write(self, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
+    def write(self, queue: PoppedQueue, now_ms: int) -> Deferred[PutStatus]:
         """Write the present batch of the queue to the log; resolved once it is safe."""
         batch = self._batches.get(*queue)
         if batch is None:
-            done: Later[PutStatus] = Later()
+            done: Deferred[PutStatus] = Deferred()
             done.resolve(PutStatus.PUT_OK)
             return done
         self._logged_ms[queue] = now_ms

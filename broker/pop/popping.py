@@ -22,7 +22,7 @@ from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
@@ -98,17 +98,17 @@ class Popped:
     unread: list[Arrived] = field(default_factory=list)
     blocked_ms: dict[int, int] = field(default_factory=dict)
     refused: PutStatus | None = None
-    pending: list[Later[None]] = field(default_factory=list)
+    pending: list[Deferred[None]] = field(default_factory=list)
 
     @property
     def rest(self) -> int:
         """Number of messages left in the queues that were looked at."""
         return sum(self.rests.values())
 
-    def when_safe(self) -> Later["Popped"]:
+    def when_safe(self) -> Deferred["Popped"]:
         """Return this result once each check point is written, without the queues whose check
         points failed."""
-        safe: Later[Popped] = Later()
+        safe: Deferred[Popped] = Deferred()
         left = len(self.pending)
 
         def one_more(_none: None) -> None:

@@ -14,7 +14,7 @@ from turbopump.broker.pop.revive import RetryTopic
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
@@ -46,7 +46,7 @@ class RetryParts:
     groups: GroupTable
     offsets: OffsetTable
     lives: Lives
-    put: Callable[[NewMessage, int], Later[PutStatus]]
+    put: Callable[[NewMessage, int], Deferred[PutStatus]]
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
     names: "RetryNames"
@@ -183,7 +183,7 @@ class RetryCopies:
             parts.offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
         return RetryTopic.READY
 
-    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
+    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
         """Store a copy of the message in its group's retry topic, which must be READY; resolved
         once it is safe."""
         key = check_point.key

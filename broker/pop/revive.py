@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
@@ -114,7 +114,7 @@ class RetryWriter(Protocol):
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
         """Make the retry topic of a check point's group, if it is missing."""
 
-    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
+    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
         """Store a copy of the message in that topic, which must be READY; resolved when safe."""
 
 
@@ -412,7 +412,7 @@ class ReviveQueue:
         self,
         entry: _Open,
         index: int,
-        written: Later[PutStatus],
+        written: Deferred[PutStatus],
         now_ms: int,
         refused: Callable[[], object] | None,
     ) -> bool:

@@ -30,7 +30,7 @@ from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.window import pause_ms
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive import BACK_MAX, DONE_MAX, FOREIGN_MS, READ_MAX, ReviveProgress
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Buffer, NewMessage, QueueOffset, QueueUnit
@@ -326,7 +326,7 @@ class PopEscape:
                 acked.append(queue_offset)
         return entry, acked
 
-    def _note(self, entry: _Open, acked: Sequence[QueueOffset]) -> Later[object]:
+    def _note(self, entry: _Open, acked: Sequence[QueueOffset]) -> Deferred[object]:
         return self._notes.handled(entry.check_point, acked, entry.queue_id)
 
     def _remember(self, key: CheckPointKey) -> None:

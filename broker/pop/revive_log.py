@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.notes import PopNotes
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import REVIVE_PREFIX
@@ -21,7 +21,7 @@ from turbopump.net.wire.pop_records import (
     unique_key,
 )
 
-PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Later[PutStatus]]
+PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Deferred[PutStatus]]
 """Stores a record: (topic, queue id, body, properties, time, earliest time), times in ms. A record
 with a delivery time after the earliest time is stored as a timer, like a client's delayed message.
 Resolved once it is as safe as a send."""
@@ -49,7 +49,7 @@ class ReviveLog:
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Write a check point: its messages become visible again unless they are acknowledged."""
         notes = self.notes()
         if notes is not None:
@@ -70,7 +70,7 @@ class ReviveLog:
         revive_queue_id: int,
         now_ms: int,
         delivered_ms: int | None = None,
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Write an acknowledgement. `invisible_ms` is the invisible time of its check point. The
         record must come after its check point, even if the acknowledgement is late: check points
         due by `delivered_ms` (None: now) have left the timers, later ones may still be there."""
@@ -84,7 +84,7 @@ class ReviveLog:
 
     def add_ordered(
         self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         """Write the outstanding batch of a queue that is popped in order; the record is stored at
         once, not as a timer."""
         if self.notes() is not None:
@@ -101,7 +101,7 @@ class ReviveLog:
         due_ms: int,
         now_ms: int,
         delivered_ms: int | None = None,
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         if names.PROPERTY_SEPARATOR in key:
             return _done(PutStatus.MESSAGE_ILLEGAL)  # a group whose name came from a file
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
@@ -113,7 +113,7 @@ class ReviveLog:
         return self._put(self.topic, queue_id, body, properties, now_ms, from_ms)
 
 
-def _done(status: PutStatus) -> Later[PutStatus]:
-    done: Later[PutStatus] = Later()
+def _done(status: PutStatus) -> Deferred[PutStatus]:
+    done: Deferred[PutStatus] = Deferred()
     done.resolve(status)
     return done

@@ -18,7 +18,7 @@ from turbopump.broker.registration.registration import (
     RegistrationOutcome,
     Work,
 )
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
 from turbopump.net.wire.codes import ResponseCode
@@ -85,10 +85,10 @@ class NameServers:
             self._watched.add(address)
             self._client.on_lost(address, partial(self._lost, address))
 
-    def changed(self, topics: Sequence[str]) -> Later[None]:
+    def changed(self, topics: Sequence[str]) -> Deferred[None]:
         """Register changed topics (an empty list: all, or the broker's role)."""
         if not self._may():
-            unheard: Later[None] = Later()
+            unheard: Deferred[None] = Deferred()
             unheard.resolve(None)
             return unheard
         told = self._registration.changed(topics, self._steady_ms())

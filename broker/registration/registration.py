@@ -14,7 +14,7 @@ from itertools import islice
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import MASTER_ID
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -74,7 +74,7 @@ class RegistrationOutcome(Enum):
 
 @dataclass(slots=True)
 class _Waiter:
-    later: Later[None]
+    later: Deferred[None]
     deadline_ms: int
 
 
@@ -103,10 +103,10 @@ class NameServerState:
     _waiting: list[_Waiter] = field(default_factory=list)
     _sent: list[_Waiter] = field(default_factory=list)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
+    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Note changed topics (none named: all); resolves when this name server has them, or is not
         waited for."""
-        later: Later[None] = Later()
+        later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
         self._changed.update(dict.fromkeys(topics))
@@ -261,10 +261,10 @@ class Registration:
     def _period_ms(self) -> int:
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
+    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Register changed topics (none named: all of them, by brokerPermission); resolves when
         every reachable name server has them."""
-        done: Later[None] = Later()
+        done: Deferred[None] = Deferred()
         missing = len(self.servers)
         if not missing:
             done.resolve(None)

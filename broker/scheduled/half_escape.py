@@ -30,7 +30,7 @@ from turbopump.broker.scheduled.half_outcomes import HalfOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
@@ -216,10 +216,10 @@ class HalfEscape:
 
     # Producers that end a transaction
 
-    def end(self, half: Half, how: int) -> Later[Command | str]:
+    def end(self, half: Half, how: int) -> Deferred[Command | str]:
         """Forward the end of a transaction once its half message has moved. Resolves to that
         master's answer, or the reason why there is no answer; "" if no answer is needed."""
-        ended: Later[Command | str] = Later()
+        ended: Deferred[Command | str] = Deferred()
         window = self._window
         numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}
         if window is None or max(numbers) >= window.next:
@@ -251,7 +251,7 @@ class HalfEscape:
         return self._transactions.halves(half) if self._transactions.is_ready else []
 
     def _pass_on(
-        self, number: QueueOffset, half: Half, how: int, ended: Later[Command | str]
+        self, number: QueueOffset, half: Half, how: int, ended: Deferred[Command | str]
     ) -> None:
         if number in self._places:
             self.end(half, how).then(ended.resolve)

@@ -1,7 +1,7 @@
 """Log offset of the first waiting message, and the number of messages lost with their files.
 
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
-each kind, and the log line about losses. Files are removed by engine/upkeep/retention.py only.
+each kind, and the log line about losses. Files are removed by engine/lifecycle/retention.py only.
 
     timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
 

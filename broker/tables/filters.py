@@ -16,7 +16,7 @@ from turbopump.broker.tables.bloom import BloomFilter
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine import fastjson
 from turbopump.engine.disk.flush import give_way
-from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.json_table import Content
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import kept_size, shown

@@ -16,7 +16,7 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
-from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.java_properties import ConfigError
@@ -70,7 +70,7 @@ class GroupTable:
         """Called with groups that were changed or deleted, or whose bans have changed."""
         self._config = config
         self._saver = saver
-        self._groups: KeptTable[SubscriptionGroupConfig] = KeptTable()
+        self._groups: JsonTable[SubscriptionGroupConfig] = JsonTable()
         self._forbidden: _Forbidden = {}
         self.only_here: frozenset[str] = frozenset()
         """Groups of a replica that no master is known to have had: a master that lacks them has not

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk import config_changes
-from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.net.allocation.shares import QUEUES_MAX, Shares
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, number, table
 from turbopump.net.wire.java_properties import ConfigError
@@ -111,7 +111,7 @@ class KeptShares:
         """`boot` distinguishes this start's versions from versions of other starts."""
         self._saver = saver
         self._boot = boot
-        self._rows: KeptTable[KeptShare] = KeptTable()
+        self._rows: JsonTable[KeptShare] = JsonTable()
         self._sizes: dict[str, int] = {}
         """Bytes by row name, in the order of the puts."""
         self.size = 0

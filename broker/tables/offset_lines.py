@@ -16,7 +16,7 @@ from json.encoder import encode_basestring
 from typing import Final
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk.kept_table import Taken
+from turbopump.engine.disk.json_table import TableSnapshot
 from turbopump.engine.types import QueueOffset
 
 Pair = tuple[str, str]
@@ -91,9 +91,9 @@ class OffsetLines:
             if stale:
                 yield
 
-    def taken(self) -> Taken | None:
+    def taken(self) -> TableSnapshot | None:
         """The written lines; None if there are no lines."""
-        return Taken(list(self._lines), dict(self._lines)) if self._lines else None
+        return TableSnapshot(list(self._lines), dict(self._lines)) if self._lines else None
 
 
 class _GroupLine:
@@ -168,9 +168,9 @@ class GroupLines:
             if stale:
                 yield
 
-    def taken(self) -> Taken:
+    def taken(self) -> TableSnapshot:
         """The noted lines; each line becomes a piece of text of its own."""
-        return Taken(list(self._lines), dict(self._lines), together=1)
+        return TableSnapshot(list(self._lines), dict(self._lines), together=1)
 
 
 class Entries(dict[Pair, dict[int, QueueOffset]]):

@@ -25,7 +25,7 @@ from turbopump.broker.tables.offset_lines import (
 )
 from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.kept_table import Content, text_of
+from turbopump.engine.disk.json_table import Content, text_of
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import (
     BadBody,

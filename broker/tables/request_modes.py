@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk.config_files import pieces_of
-from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.json_table import Content
 from turbopump.net.allocation.shares import Shares
 from turbopump.net.allocation.strategies import is_strategy
 from turbopump.net.wire.bodies import BadBody, as_object, as_text, dump, int32, items, table, text

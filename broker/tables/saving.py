@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.disk.kept_table import Content
-from turbopump.engine.later import Later
+from turbopump.engine.disk.json_table import Content
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -75,7 +75,7 @@ class Saver:
         self._relied = False
         self._promised = True
         self._files_by_name: dict[str, _File] = {}
-        self._waiting: list[tuple[int, Later[OSError | None]]] = []
+        self._waiting: list[tuple[int, Deferred[OSError | None]]] = []
 
     def load(self, name: str, source: Source) -> Any | None:
         """The content of a file, None if it does not exist. Raises StoreError. `source` is used to
@@ -128,16 +128,16 @@ class Saver:
         promised and are written after it."""
         self._reviewed, self._relied, self._promised = self._numbered, False, False
 
-    def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
+    def elsewhere(self, work: Callable[[], T]) -> Deferred[T | OSError]:
         """The result of `work`, run by the thread that writes: long work that only makes or reads
         the text of a table, and does not fail."""
-        later: Later[T | OSError] = Later()
+        later: Deferred[T | OSError] = Deferred()
         self._disk.submit(work, later.resolve)
         return later
 
-    def saved(self) -> Later[OSError | None]:
+    def saved(self) -> Deferred[OSError | None]:
         """Resolves when every earlier change is durable, or with the error."""
-        later: Later[OSError | None] = Later()
+        later: Deferred[OSError | None] = Deferred()
         behind = [file for file in self._files_by_name.values() if file.since or file.later]
         failed = [file.error for file in behind if not file.writing]
         if failed or not behind:
@@ -161,12 +161,12 @@ class Saver:
         saved = self.saved()
         if (saved.done and saved.value is None) or answer is None or request.is_oneway:
             return answer
-        reviewed: Later[Command | None] = Later()
+        reviewed: Deferred[Command | None] = Deferred()
 
         def go_on(error: OSError | None) -> None:
             if error is not None:
                 reviewed.resolve(not_saved(request, error))
-            elif isinstance(answer, Later):
+            elif isinstance(answer, Deferred):
                 answer.then(reviewed.resolve)
             else:
                 reviewed.resolve(answer)

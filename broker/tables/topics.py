@@ -16,7 +16,7 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
 from turbopump.engine import fastjson, json_steps
 from turbopump.engine.disk import config_changes
-from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.java_properties import ConfigError
@@ -96,7 +96,7 @@ class TopicTable:
         self._config = config
         self._saver = saver
         self._revive_topic = f"rmq_sys_REVIVE_LOG_{config.broker_cluster_name}"
-        self._topics: KeptTable[TopicConfig] = KeptTable()
+        self._topics: JsonTable[TopicConfig] = JsonTable()
         self._unsaved: OrderedDict[str, int] = OrderedDict()
         """Topics created or marked by changes that may not be durable, with the saver's numbers of
         the changes, in order."""

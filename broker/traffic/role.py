@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, LogOffset, PutStatus
 
@@ -142,12 +142,12 @@ class Role:
         copies = self._need(reign) if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, reign)
 
-    def when_safe(self, appended: Appended, permit: Permit) -> Later[PutStatus]:
+    def when_safe(self, appended: Appended, permit: Permit) -> Deferred[PutStatus]:
         """The final status for the sender of a message that was just appended under that permit."""
         reign = permit.reign
         if appended.status is PutStatus.PUT_OK and reign is not None and reign.over:
             # The reign ended within the append: the outcome of the message is unknown.
-            told: Later[PutStatus] = Later()
+            told: Deferred[PutStatus] = Deferred()
             told.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
             return told
         return self._store.when_safe(appended, permit.copies)

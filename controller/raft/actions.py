@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from turbopump.controller.raft.log import Base, Entry, Snapshot
 from turbopump.controller.raft.messages import RaftMessage, RaftResponseCode
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Answer:
 class Settle:
     """Resolve the result of `Raft.append`."""
 
-    later: Later[Outcome]
+    later: Deferred[Outcome]
     outcome: Outcome
 
 

@@ -4,7 +4,7 @@ Owns their form. It must never change the member.
 """
 
 from turbopump.controller.raft.actions import Failed, Outcome
-from turbopump.controller.raft.member import Member
+from turbopump.controller.raft.member_state import MemberState
 from turbopump.controller.raft.messages import (
     RESPONSES,
     AppendEntryRequest,
@@ -18,7 +18,7 @@ from turbopump.controller.raft.messages import (
 )
 
 
-def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
+def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
     """Make an answer with only an error code."""
     return RESPONSES[type(message)](
         code=code,
@@ -30,14 +30,14 @@ def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> Raf
     )
 
 
-def metadata(member: Member, request: MetadataRequest) -> RaftMessage:
+def metadata(member: MemberState, request: MetadataRequest) -> RaftMessage:
     """Answer a request for metadata (DLedgerServer.handleMetadata)."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
-def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
+def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
     """Answer an append with its outcome."""
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
@@ -50,7 +50,7 @@ def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> R
     )
 
 
-def get(member: Member, request: GetEntriesRequest, leads: bool) -> RaftMessage:
+def get(member: MemberState, request: GetEntriesRequest, leads: bool) -> RaftMessage:
     """Return the committed entry at an index.
 
     DLedgerServer.handleGet also returns uncommitted entries.

@@ -39,10 +39,10 @@ from turbopump.controller.raft.actions import (
     LostLead,
     Outcome,
 )
-from turbopump.controller.raft.campaign import Campaign
-from turbopump.controller.raft.following import on_install, on_push
+from turbopump.controller.raft.candidate import Candidate
+from turbopump.controller.raft.follower import on_install, on_push
 from turbopump.controller.raft.log import Entry
-from turbopump.controller.raft.member import Member, RaftRole, Restored
+from turbopump.controller.raft.member_state import MemberState, RaftRole, Restored
 from turbopump.controller.raft.messages import (
     RESPONSES,
     AppendEntryRequest,
@@ -61,9 +61,9 @@ from turbopump.controller.raft.messages import (
     VoteResult,
 )
 from turbopump.controller.raft.options import BODY_MAX, RaftOptions
-from turbopump.controller.raft.replication import Leading
+from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.votes import ParseResult
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 
 NO_CAMPAIGN = {
@@ -100,8 +100,8 @@ class Raft:
         self, options: RaftOptions, restored: Restored, rng: random.Random, now_ms: int
     ) -> None:
         self.options = options
-        self.member = Member(options, restored, rng)
-        self.leading: Leading | None = None
+        self.member = MemberState(options, restored, rng)
+        self.leading: LeaderTerm | None = None
         self.now_ms = now_ms
         self._disk_hangs = False
         self._announced = False
@@ -113,7 +113,7 @@ class Raft:
         is_new = restored.is_new and self.member.term == 0 and self.member.log.end < 0
         is_alone = len(options.peers) == 1
         abstains_until_ms = LONG_AGO_MS if is_new or is_alone else now_ms + options.promise_ms
-        self.campaign = Campaign(self.member, abstains_until_ms, self._is_taking)
+        self.campaign = Candidate(self.member, abstains_until_ms, self._is_taking)
         self._handlers: dict[type[RaftMessage], Callable[[Any, object], RaftMessage | None]] = {
             VoteRequest: self._on_vote,
             HeartBeatRequest: self._on_heart_beat,
@@ -170,10 +170,10 @@ class Raft:
 
     # Events
 
-    def append(self, body: bytes, now_ms: int | None = None) -> Later[Outcome]:
+    def append(self, body: bytes, now_ms: int | None = None) -> Deferred[Outcome]:
         """Propose an entry; resolved by a Settle when it is applied here, or at once if refused."""
         self.now_ms = now_ms = self.now_ms if now_ms is None else now_ms
-        later = Later[Outcome]()
+        later = Deferred[Outcome]()
         if self.leading is None:
             later.resolve(Failed(RaftResponseCode.NOT_LEADER, f"{self.leader_id} leads"))
         elif len(body) > BODY_MAX:
@@ -346,7 +346,7 @@ class Raft:
         member = self.member
         member.role, member.leader_id = RaftRole.LEADER, self.self_id
         self.campaign.round = None
-        self.leading = Leading(member, self.now_ms)
+        self.leading = LeaderTerm(member, self.now_ms)
         self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
         self._tell_taker()
         self.leading.on_tick(self.now_ms)
@@ -480,7 +480,7 @@ class Raft:
 
     # Leaders
 
-    def _tick_leader(self, leading: Leading) -> None:
+    def _tick_leader(self, leading: LeaderTerm) -> None:
         leading.on_tick(self.now_ms)
         self._announce()
         if leading.transferee is not None and self.now_ms >= self._transfer_ends_ms:
@@ -491,7 +491,7 @@ class Raft:
             self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
             self._prefer(leading)
 
-    def _prefer(self, leading: Leading) -> None:
+    def _prefer(self, leading: LeaderTerm) -> None:
         """Hand over to a preferred member that is alive and has nearly all entries.
 
         See DLedgerServer.checkPreferredLeader.

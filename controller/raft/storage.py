@@ -52,8 +52,8 @@ from turbopump.controller.raft.actions import (
     TruncateFrom,
 )
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
-from turbopump.controller.raft.member import Restored
-from turbopump.engine.disk import replacing
+from turbopump.controller.raft.member_state import Restored
+from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.files import FileLock, Files, MappedFile, sync_above
 from turbopump.engine.types import StoreError
 
@@ -257,7 +257,7 @@ class RaftStorage:
 
     def _replace(self, name: str, data: bytes) -> None:
         files, path = self._files, self._path(name)
-        replacing.replace(files, path, data, TEMPORARY)
+        atomic_replace.replace(files, path, data, TEMPORARY)
         self.syncs += 2
 
     def _read(self, name: str) -> bytes | None:

@@ -44,33 +44,33 @@ def digest_of(text: bytes) -> bytes:
 def change(
     members: Mapping[str, Any],
     put: Mapping[str, Sequence[bytes]],
-    gone: Mapping[str, Sequence[str]],
+    removed: Mapping[str, Sequence[str]],
 ) -> bytes:
     """The text of a change: members that are set as a whole (None: removed), and for members that
     are tables the rows to put, as `"name":{...}`, and the names of removed rows."""
     parts = []
     if absent := [name for name, value in members.items() if value is None]:
         parts.append(b'"absent":' + _text(absent))
-    if names := {table: list(of) for table, of in gone.items() if of}:
+    if names := {table: list(rows) for table, rows in removed.items() if rows}:
         parts.append(b'"gone":' + _text(names))
-    if tables := [b"%s:{%s}" % (_text(table), b",".join(of)) for table, of in put.items() if of]:
+    if tables := [b"%s:{%s}" % (_text(table), b",".join(rows)) for table, rows in put.items() if rows]:
         parts.append(b'"put":{%s}' % b",".join(tables))
     parts.append(b'"set":' + _text(members))
     return b"{%s}" % b",".join(parts)
 
 
-def apply(value: Any, said: Any) -> Any:
+def apply(value: Any, change: Any) -> Any:
     """A file's value after one change; its tables are changed in place. Raises ValueError if the
     change does not fit the value."""
     try:
-        result = {**value, **said["set"]}
-        for name in said.get("absent", ()):
+        result = {**value, **change["set"]}
+        for name in change.get("absent", ()):
             result.pop(name, None)
-        for table, names in said.get("gone", {}).items():
+        for table, names in change.get("gone", {}).items():
             rows = result[table] = result.get(table) or {}
             for name in names:
                 rows.pop(name, None)
-        for table, put in said.get("put", {}).items():
+        for table, put in change.get("put", {}).items():
             rows = result[table] = result.get(table) or {}
             rows.update(put)
         return result

@@ -6,7 +6,7 @@ keep their values: any thread may save.
 A save writes X.tmp, makes it durable, renames X to X.bak and X.tmp to X, and makes the names
 durable (RocketMQ 5.x: X is renamed to X.bak and written again). After a crash at any point, X or
 X.bak is whole; both brokers fall back to X.bak. If X is a symbolic link, its target is replaced,
-and X.bak is a copy (replacing.py). Single changes of a large file may be appended to X.changes
+and X.bak is a copy (atomic_replace.py). Single changes of a large file may be appended to X.changes
 instead (config_changes.py); loading includes them.
 """
 
@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk import replacing
+from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.config_changes import Changes, apply, digest_of
 from turbopump.engine.disk.files import Files, sync_above
-from turbopump.engine.disk.replacing import TEMPORARY
+from turbopump.engine.disk.atomic_replace import TEMPORARY
 from turbopump.engine.types import StoreError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
     OSError."""
     folder = path.rpartition("/")[0] or "."
     files.make_folders(folder)
-    replacing.replace(files, path, data)
+    atomic_replace.replace(files, path, data)
 
 
 def pieces_of(value: Any) -> Iterator[bytes]:
@@ -142,9 +142,9 @@ class ConfigFiles:
         changes = self._changes_of(name)
         changes.stop()
         if files.exists(path):
-            replacing.set_aside(files, path, path + BACKUP)
-        replacing.take(files, path)
-        replacing.sync_names(files, path)
+            atomic_replace.set_aside(files, path, path + BACKUP)
+        atomic_replace.take(files, path)
+        atomic_replace.sync_names(files, path)
         changes.begin(size, digest.hexdigest().encode())
         changes.remove()
 
@@ -170,12 +170,12 @@ class ConfigFiles:
     def _with_changes(self, changes: Changes, value: Any, text: bytes) -> tuple[Any, bool]:
         """(the value with its appended changes, whether there were any)."""
         try:
-            said = changes.read(digest_of(text))
-            for one in said:
+            changed = changes.read(digest_of(text))
+            for one in changed:
                 value = apply(value, one)
         except (OSError, ValueError) as error:
             raise StoreError(f"{changes.path} cannot be read: {error}") from error
-        return value, bool(said)
+        return value, bool(changed)
 
     def _make_folder(self) -> None:
         self._files.make_folders(self._folder)
@@ -190,7 +190,7 @@ class ConfigFiles:
         try:
             changes.keep()
             files.sync(path)
-            replacing.sync_names(files, path)
+            atomic_replace.sync_names(files, path)
             sync_above(files, self._folder)
         except OSError as error:
             # A read-only file system cannot hold a half-written file.

@@ -41,8 +41,8 @@ def file_size_in(files: Files, folder: str) -> int | None:
     starts = [start for start, _size in found]
     gaps = [after - before for before, after in pairwise(starts)]
     # A single file may have been cut short, but hardly to a power of two.
-    told = min(gaps) == size if gaps else size.bit_count() == 1
-    return size if told else None
+    is_certain = min(gaps) == size if gaps else size.bit_count() == 1
+    return size if is_certain else None
 
 
 def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:

@@ -17,14 +17,14 @@ from turbopump.engine.disk.disk_steps import Work
 from turbopump.engine.disk.files import Files, MappedFile
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
-from turbopump.engine.log import incoming
+from turbopump.engine.log import replica_append
 from turbopump.engine.log.next_file import NextFile, expect_syncs
 from turbopump.engine.log.record_parts import (
     refusal,
     without_crc,
 )
 from turbopump.engine.log.record_writing import Write, batch_records, one_record
-from turbopump.engine.log.warming import LogWarming
+from turbopump.engine.log.page_warmer import PageWarmer
 from turbopump.engine.types import (
     SCHEDULE_TOPIC,
     Appended,
@@ -66,7 +66,7 @@ class CommitLog:
         self._raw_end = LogOffset(0)
         self._mark = self._next_mark = LogOffset(0)
         self._next = NextFile(files, config, disk, self.segments)
-        self._warming = LogWarming(disk, self.file_size, self._file_at)
+        self._warmer = PageWarmer(disk, self.file_size, self._file_at)
         self._seen_end = 0
         self._grown = 0
         self.rests = False
@@ -164,8 +164,8 @@ class CommitLog:
             assert self._file is not None
             position = self.end - self._base
             here = min(size, self.file_size - position)
-            piece, pieces = incoming.split_at(pieces, here)
-            incoming.write(self._file, position, piece, here)
+            piece, pieces = replica_append.split_at(pieces, here)
+            replica_append.write(self._file, position, piece, here)
             self.tail.end = self.end + here
             size -= here
             if position + here == self.file_size:
@@ -314,7 +314,7 @@ class CommitLog:
     @property
     def is_idle(self) -> bool:
         """Whether no disk thread works on the next file or warms pages."""
-        return self._next.is_idle and self._warming.is_idle
+        return self._next.is_idle and self._warmer.is_idle
 
     def leave_unused(self) -> Work:
         """Give up the unused next file; the returned work removes it, durably. Waits for the disk
@@ -414,7 +414,7 @@ class CommitLog:
 
     def _close_file(self) -> None:
         self._file = None
-        self._warming.forget()
+        self._warmer.reset()
         self.tail.open(0, None)
 
     def make_first(self) -> None:
@@ -440,7 +440,7 @@ class CommitLog:
         self._seen_end = self.end
         self.look_ahead()
         if self._file is not None and not self._is_copy:
-            self._warming.grow(self.end, grown)
+            self._warmer.grow(self.end, grown)
 
     def _file_at(self, log_offset: int) -> tuple[MappedFile | None, int]:
         """(file that holds `log_offset`, or the next file for offsets after the current one; log
@@ -453,7 +453,7 @@ class CommitLog:
     def _take_unused(self) -> str:
         """Forget the unused next file. Returns its path, which the caller removes, or "" if there
         is no such file."""
-        self._warming.finish()
+        self._warmer.finish()
         return self._next.give_up()
 
     def _remove(self, path: str) -> None:

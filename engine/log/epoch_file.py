@@ -35,7 +35,7 @@ from enum import Enum
 from functools import partial
 
 from turbopump.engine.config import EPOCH_FILE as EPOCH_FILE
-from turbopump.engine.disk import replacing
+from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.files import Files, sync_above
 from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_lines import CURRENT as CURRENT
@@ -173,7 +173,7 @@ class EpochFile:
         if not files.exists(path):
             files.write(path, b"")
             files.sync(path)
-        replacing.sync_names(files, path)
+        atomic_replace.sync_names(files, path)
         self._sync_names()
         self._has_lines = True
 
@@ -348,7 +348,7 @@ class EpochFile:
         if not files.exists(path):
             copies.reverse()
         for target, content in copies:
-            replacing.replace(files, target, content)
+            atomic_replace.replace(files, target, content)
 
     def _sync_names(self) -> None:
         if not self._names_synced:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from turbopump.engine.disk.disk_steps import Steps, Work, nothing
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
-from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.disk.serial_tasks import SerialTasks
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.epoch_file import MARK_FILE, EpochFile, Trust
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.log.marks import Marks
+from turbopump.engine.log.marker_files import MarkerFiles
 from turbopump.engine.types import LogOffset, StoreError
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class EpochKeeping:
     """The epoch list of a store; `plain`: default HA, which has no epochs. Loop thread only."""
 
     def __init__(
-        self, files: Files, log: CommitLog, disk: Disk, steps: InTurn, marks: Marks, *, plain: bool
+        self, files: Files, log: CommitLog, disk: Disk, steps: SerialTasks, marks: MarkerFiles, *, plain: bool
     ) -> None:
         """Open the list. Raises StoreError."""
         self._files, self._log, self._marks, self._plain = files, log, marks, plain
@@ -95,7 +95,7 @@ class EpochKeeping:
             yield write
             took()
         if epochs.entries:
-            yield self._marks.copied
+            yield self._marks.mark_as_copy
 
     def leading(self, epoch: int, start: LogOffset) -> Work:
         """Work of a new master: record its epoch, then the marks. A master's own records are whole,
@@ -105,7 +105,7 @@ class EpochKeeping:
         def work() -> None:
             if write is not None:
                 write()
-            self._marks.lead()
+            self._marks.mark_as_master()
 
         return work
 
@@ -124,7 +124,7 @@ class EpochKeeping:
         if not self._plain:
             self.file.fold()
             if self.epochs.entries:
-                self._marks.copied()
+                self._marks.mark_as_copy()
 
     def tick(self, failed: OSError | None) -> None:
         """Every 100 ms: bring the file up to date, and drop epochs whose bytes retention
@@ -150,7 +150,7 @@ class EpochKeeping:
         def work() -> None:
             write()
             if has_list:
-                self._marks.copied()
+                self._marks.mark_as_copy()
 
         def done(error: OSError | None) -> None:
             if error is None:

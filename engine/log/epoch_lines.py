@@ -46,7 +46,7 @@ def newest(text: bytes) -> tuple[int, Epochs, int] | None:
             break
         pairs = [ENTRY.fullmatch(one) for one in match[3].split()]
         try:
-            epochs = Epochs.of((int(one[1]), int(one[2])) for one in pairs if one is not None)
+            epochs = Epochs.from_pairs((int(one[1]), int(one[2])) for one in pairs if one is not None)
         except EpochsDamaged:
             break
         found = number, epochs, position
@@ -60,7 +60,7 @@ def number_of(others: list[bytes]) -> int | None:
     return int(found[0][1]) if found and CURRENT in others else None
 
 
-def told(
+def newest_valid(
     backup: bytes | None, main: bytes | None, lines: bytes | None, *, is_marked: bool
 ) -> tuple[Epochs | None, list[str]]:
     """Find the newest valid list of a store that may be in use.

@@ -54,7 +54,7 @@ class Epochs:
     entries: tuple[EpochEntry, ...] = ()
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[int, int]]) -> "Epochs":
+    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> "Epochs":
         """The list of (epoch, start) pairs. Raises EpochsDamaged if they are not a valid list."""
         entries = tuple(EpochEntry(Epoch(e), LogOffset(s)) for e, s in pairs)
         for entry in entries:
@@ -104,7 +104,7 @@ class Epochs:
         if epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch} is not newer than {self.last_epoch}")
         kept = self.within(LogOffset(start)).entries
-        return Epochs.of([*((e.epoch, e.start) for e in kept), (epoch, start)])
+        return Epochs.from_pairs([*((e.epoch, e.start) for e in kept), (epoch, start)])
 
     def within(self, log_end: LogOffset) -> "Epochs":
         """The list without entries that start after the log's end, whose bytes the log lost in a
@@ -162,7 +162,7 @@ def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
     actual = masked_crc32(b"".join(line + b"\n" for line in lines[2:-1]))
     if checksum not in (CRC_UNCHECKED, actual):
         raise EpochsDamaged(f"its checksum is {actual}, not {checksum}")
-    return Epochs.of(pairs), others
+    return Epochs.from_pairs(pairs), others
 
 
 def consistent_point(

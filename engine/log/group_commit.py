@@ -24,9 +24,9 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_pace import SyncPace
 from turbopump.engine.disk.sync_watch import SyncWatch
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import SLOW, SYNC_FAILED, CommitLog
-from turbopump.engine.log.watch import WATCH_MS, Found, LogWatch
+from turbopump.engine.log.file_audit import WATCH_MS, Found, LogFileAudit
 from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
 from turbopump.pyx.pending import PendingSends
 
@@ -81,11 +81,11 @@ class GroupCommit:
         self.pending.disk_wait_ms = config.sync_flush_timeout_ms
         self._push()
 
-    def wait(self, end: LogOffset, copies: int) -> Later[PutStatus]:
+    def wait(self, end: LogOffset, copies: int) -> Deferred[PutStatus]:
         """PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
         brokers have them, see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last
         tick, or after a failed sync (RocketMQ: GroupCommitService)."""
-        later: Later[PutStatus] = Later()
+        later: Deferred[PutStatus] = Deferred()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
         else:
@@ -148,11 +148,11 @@ class GroupCommit:
         if self._looking.busy or steady_ms < self._look_ms:
             return
         self._look_ms = steady_ms + WATCH_MS
-        look, cuts = LogWatch(self.log), self._cuts
+        look, cuts = LogFileAudit(self.log), self._cuts
 
         def done(found: Found | OSError) -> None:
             if not isinstance(found, OSError) and self._cuts == cuts and self.failed is None:
-                lost = look.lost(found)
+                lost = look.fault_in(found)
                 if lost is not None:
                     self.fail(lost)
 

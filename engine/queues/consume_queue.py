@@ -238,14 +238,14 @@ class ConsumeQueues(ConsumeQueueFiles):
     def forget_topic(self, topic: str, count: int) -> list[ConsumeQueue]:
         """Forget up to `count` queues of a topic that `deleted` has; returns them. The caller
         removes their files."""
-        gone = self.of_topic(topic)[:count]
-        for queue in gone:
+        forgotten = self.of_topic(topic)[:count]
+        for queue in forgotten:
             self._forget(queue)
         raw = topic.encode(errors="surrogateescape")
         for name, slot in [special for special in self._special if special[0] == raw]:
             self.table.remove(slot)
             self._special.remove((name, slot))
-        return gone
+        return forgotten
 
     def forget_all(self) -> None:
         """Forget all queues; the caller removes all files."""

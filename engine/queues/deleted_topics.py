@@ -83,10 +83,10 @@ class DeletedTopics:
         """
         row = _text(topic) + b":%d" % log_end
         time_row = _text(topic) + b":%d" % deleted_ms
-        gone = [topic] if topic in self._ends else []
+        replaced = [topic] if topic in self._ends else []
         old_time = [topic] if topic in self._times else []
         change = config_changes.change(
-            {}, {MEMBER: [row], TIMES: [time_row]}, {MEMBER: gone, TIMES: old_time}
+            {}, {MEMBER: [row], TIMES: [time_row]}, {MEMBER: replaced, TIMES: old_time}
         )
         fits = len(self._ends) < ENTRIES_MAX
         if fits and self._files.takes(FILE_NAME, len(change)):

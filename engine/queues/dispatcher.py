@@ -239,9 +239,9 @@ class LogDispatcher:
                 topic,
                 record.queue_id,
             )
-            self._queues.add_special(record.topic, record.queue_id)
+            self._queues.add_stop_entry(record.topic, record.queue_id)
         elif self.is_batch(topic):
-            self._queues.add_special(record.topic, record.queue_id)
+            self._queues.add_stop_entry(record.topic, record.queue_id)
         else:
             self._queues.add(topic, record.queue_id, self.is_plain(topic))
 

@@ -102,7 +102,7 @@ class QueueCounts:
                 queues.table.set_next_offset(queue.slot, count)
 
     def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
-        text = {topic: {str(one): n for one, n in of.items()} for topic, of in counts.items()}
+        text = {topic: {str(one): n for one, n in by_queue.items()} for topic, by_queue in counts.items()}
         value = {"counts": text, "logEnd": log_end, "wanted": wanted}
         yield partial(self._files.save, FILE_NAME, value)
         self._counts, self._log_end, self.wanted = counts, log_end, wanted
@@ -115,11 +115,11 @@ def read_counts(value: Any) -> Counts:
     counts: Counts = {}
     left = COUNTS_MAX
     for topic, queues in value.items():
-        of = {int(queue_id): int(count) for queue_id, count in queues.items()}
-        left -= len(of)
+        by_queue = {int(queue_id): int(count) for queue_id, count in queues.items()}
+        left -= len(by_queue)
         if left < 0:
             raise ValueError(f"more than {COUNTS_MAX} queues")
-        if not is_folder_name(topic) or not all(0 <= n < 1 << 31 for n in of):
+        if not is_folder_name(topic) or not all(0 <= n < 1 << 31 for n in by_queue):
             raise ValueError(f"invalid queues of topic {topic[:80]!r}")
-        counts[topic] = {queue_id: count for queue_id, count in of.items() if count > 0}
+        counts[topic] = {queue_id: count for queue_id, count in by_queue.items() if count > 0}
     return counts

@@ -107,7 +107,7 @@ class ConsumeQueueFiles:
         self.table.set_progress(slot, 0, self.deleted.end(topic))
         return queue
 
-    def add_special(self, topic: bytes, queue_id: int) -> None:
+    def add_stop_entry(self, topic: bytes, queue_id: int) -> None:
         """Let the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 

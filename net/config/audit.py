@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.idle import is_secret, shown
 from turbopump.net.config.updates import parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
@@ -106,7 +106,7 @@ class _Line:
         self._before = state(self._asked)
 
     def ended(self, answer: Answer) -> Answer:
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(self._write)
         else:
             self._write(answer)

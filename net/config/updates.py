@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer
 from turbopump.net.config.idle import place
 from turbopump.net.config.node_config import MAX_KEY_SHOWN, NodeConfig
@@ -67,8 +67,8 @@ def update_config(
     config: NodeConfig,
     request: Command,
     address: str,
-    save: Callable[[list[Property]], Later[OSError | None]],
-) -> Command | Later[Command]:
+    save: Callable[[list[Property]], Deferred[OSError | None]],
+) -> Command | Deferred[Command]:
     """Respond to 318 and 1009.
 
     The change is checked on a copy and saved first, so that a refused change has no effect.

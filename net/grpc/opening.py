@@ -13,7 +13,7 @@ import asyncio
 import ssl
 from typing import cast
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.transport.dispatcher import one_line
@@ -137,7 +137,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         context = self._tls.context(data[0] == HANDSHAKE_BYTE)
         if context is None:
             self._become(None, data)
-        elif isinstance(context, Later):
+        elif isinstance(context, Deferred):
             self._hello = bytes(data)
             self._pause()
             context.then(self._has_context)

@@ -284,7 +284,7 @@ def _reply(frame: Buffer) -> HandshakeReply:
     if log_end < 0:
         raise BadFrame(f"no log ends at {log_end}")
     try:
-        epochs = Epochs.of(_ENTRY.iter_unpack(frame[_REPLY.size :]))
+        epochs = Epochs.from_pairs(_ENTRY.iter_unpack(frame[_REPLY.size :]))
     except EpochsDamaged as error:
         raise BadFrame(str(error)) from None
     if epochs.last_epoch != last_epoch:

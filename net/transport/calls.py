@@ -6,7 +6,7 @@ stops it.
 
 import asyncio
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire.command import Command
@@ -22,9 +22,9 @@ class Calls:
         self._renews = renews
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request; the result is the answer, or a text with the reason of the failure."""
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         task = asyncio.get_running_loop().create_task(
             self._ask(address, request, timeout_ms, later)
         )
@@ -32,9 +32,9 @@ class Calls:
         task.add_done_callback(self._tasks.discard)
         return later
 
-    def pause(self) -> Later[None]:
+    def pause(self) -> Deferred[None]:
         """Return a Later that resolves in the loop's next turn, for work in steps."""
-        later: Later[None] = Later()
+        later: Deferred[None] = Deferred()
         asyncio.get_running_loop().call_soon(later.resolve, None)
         return later
 
@@ -45,7 +45,7 @@ class Calls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _ask(
-        self, address: str, request: Command, timeout_ms: int, later: Later[Command | str]
+        self, address: str, request: Command, timeout_ms: int, later: Deferred[Command | str]
     ) -> None:
         try:
             answer: Command | str = await self._client.call(address, request, timeout_ms)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, cast
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.gone import Gone
 from turbopump.net.transport.hub import HTTP2, Gate, Hub
@@ -334,7 +334,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         """
         self._started = True
         context = self._hub.tls_context(data[0] == HANDSHAKE_BYTE)
-        if isinstance(context, Later):
+        if isinstance(context, Deferred):
             self._hello = bytes(data)
             self.hold_sealed(len(data))
             self.rests = True
@@ -464,12 +464,12 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         """Answer a request, now or later."""
         if request.is_oneway or answer is None:
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             self._wait_for(request, answer)
         else:
             self._answer(request.opaque, answer)
 
-    def _wait_for(self, request: Command, answer: Later[Command] | Later[Command | None]) -> None:
+    def _wait_for(self, request: Command, answer: Deferred[Command] | Deferred[Command | None]) -> None:
         if not answer.done:
             self._in_flight += 1
             self._hub.in_flight += 1

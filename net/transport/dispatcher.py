@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.bodies import BadBody
@@ -24,7 +24,7 @@ REMARK_MAX: Final = 512
 QUIET_MS: Final = 10_000
 """Interval between two log lines about requests that failed because of a disk."""
 
-Answer = Command | Later[Command] | Later[Command | None] | None
+Answer = Command | Deferred[Command] | Deferred[Command | None] | None
 Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
 """Arguments (request, peer, now_ms), result: the answer, now, later, or never. While a later answer
 is pending, the request has no body and no fields.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
@@ -55,7 +55,7 @@ UNSENT_KEPT: Final = 0.75
 looks for the next slow peer."""
 
 
-ToTls = ssl.SSLContext | Later[ssl.SSLContext | TlsError] | None
+ToTls = ssl.SSLContext | Deferred[ssl.SSLContext | TlsError] | None
 """The TLS context for a connection, maybe later; None: the connection is plain."""
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import ONEWAY_FLAG, Command
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Peer:
         self._link = link
         self._next_opaque = 0
         # Created on first use: most of ten thousand peers never need them.
-        self._pending: dict[int, tuple[Later[Command | None], Timer]] | None = None
+        self._pending: dict[int, tuple[Deferred[Command | None], Timer]] | None = None
         self._callbacks: list[Callable[[], None]] | None = None
         self._context: dict[str, Any] | None = None
 
@@ -87,9 +87,9 @@ class Peer:
         """Number of calls without an answer yet."""
         return len(self._pending) if self._pending else 0
 
-    def call(self, command: Command, timeout_ms: int) -> Later[Command | None]:
+    def call(self, command: Command, timeout_ms: int) -> Deferred[Command | None]:
         """Send a request; the answer comes later, None if it timed out or the peer closed."""
-        answer: Later[Command | None] = Later()
+        answer: Deferred[Command | None] = Deferred()
         if self.closed:
             answer.resolve(None)
             return answer

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.transport.tls import TlsError
 
@@ -58,7 +58,7 @@ class TlsContext:
         self._doubted: _Signature | None = None
         self._refused: _Signature | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._making: Later[ssl.SSLContext | TlsError] | None = None
+        self._making: Deferred[ssl.SSLContext | TlsError] | None = None
 
     @property
     def has_files(self) -> bool:
@@ -73,13 +73,13 @@ class TlsContext:
             self._context = self._make()
         return self._context
 
-    def made(self) -> ssl.SSLContext | Later[ssl.SSLContext | TlsError]:
+    def made(self) -> ssl.SSLContext | Deferred[ssl.SSLContext | TlsError]:
         """Return the context, or a Later of it: the first context is made by a thread, once for all
         callers. After a failure the next call tries again."""
         if self._context is not None:
             return self._context
         if self._making is None:
-            self._making = Later()
+            self._making = Deferred()
             loop = asyncio.get_running_loop()
             loop.run_in_executor(None, self._make).add_done_callback(self._was_made)
         return self._making

@@ -8,7 +8,7 @@ base class of Connection, which has the rest.
 from functools import partial
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.hub import Hub
 from turbopump.net.transport.last_words import LastWords
@@ -139,7 +139,7 @@ class TurnTaker(FastConnection):
         self.pause(_STEPS)
         self.hold(1)
         self._hub.area.hold(work, len(request.body) + 1)
-        later: Later[Answer] = self._hub.turns.work(self.peer.host[:-4], steps)
+        later: Deferred[Answer] = self._hub.turns.work(self.peer.host[:-4], steps)
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, Protocol, TypeVar
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 
 REQUESTS_OF_TURN: Final = 32
 """Maximum number of such requests, over all connections, between two polls of the sockets: a few
@@ -90,8 +90,8 @@ class Turns:
         self._bytes_left = BYTES_OF_TURN
         self._fresh: deque[Resting] = deque()
         self._others: deque[Resting] = deque()
-        self._waiting: dict[bytes, deque[tuple[Steps[Any], Later[Any]]]] = {}
-        self._current: tuple[Steps[Any], Later[Any]] | None = None
+        self._waiting: dict[bytes, deque[tuple[Steps[Any], Deferred[Any]]]] = {}
+        self._current: tuple[Steps[Any], Deferred[Any]] | None = None
 
     def begin(self) -> bool:
         """Whether another request may be handled before the loop polls the sockets."""
@@ -139,10 +139,10 @@ class Turns:
         (self._fresh if fresh else self._others).append(connection)
         self._soon()
 
-    def work(self, host: bytes, steps: Steps[T]) -> Later[T]:
+    def work(self, host: bytes, steps: Steps[T]) -> Deferred[T]:
         """Run `steps`, which must not raise, and return their result.
         A host's steps follow one another."""
-        later: Later[T] = Later()
+        later: Deferred[T] = Deferred()
         self._waiting.setdefault(host, deque()).append((steps, later))
         self._soon()
         return later

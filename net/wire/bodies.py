@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 from turbopump.engine import fastjson, json_steps
-from turbopump.engine.json_steps import UNBOUNDED, Bounds
+from turbopump.engine.json_steps import UNBOUNDED, JsonBounds
 from turbopump.engine.types import Buffer
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ Steps = Generator[None, None, T]
 SMALL_MAX: Final = 64 << 10
 """Size up to which a JSON body is parsed at once, in 6 ms at most."""
 
-LONG: Final = Bounds(2 << 20, 40_000, 200_000)
+LONG: Final = JsonBounds(2 << 20, 40_000, 200_000)
 """Bounds of a request with a long list: 20,000 queues, thousands of topics or subscriptions."""
 
 READ: Final = 200
@@ -29,7 +29,7 @@ class BadBody(ValueError):
     """A body that is not JSON, or has another shape than its request code requires."""
 
 
-def load(body: Buffer | list[memoryview], bounds: Bounds = UNBOUNDED) -> Any:
+def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any:
     """Parse the JSON value of a body; an empty body is an error, as in RocketMQ.
 
     Raises BadBody, also for a long body beyond `bounds`.
@@ -59,7 +59,7 @@ def small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
 
 
 def object_in_steps(
-    body: Buffer | list[memoryview], bounds: Bounds = LONG
+    body: Buffer | list[memoryview], bounds: JsonBounds = LONG
 ) -> Steps[dict[str, Any]]:
     """Parse like `load_object`, in steps; raises BadBody, also for a body beyond `bounds`."""
     if len(body) <= SMALL_MAX:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from turbopump.engine.json_steps import Bounds
+from turbopump.engine.json_steps import JsonBounds
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     LONG,
@@ -31,7 +31,7 @@ from turbopump.net.wire.bodies import (
     text,
 )
 
-NAMES = Bounds(LONG.size, 8, 20_000)
+NAMES = JsonBounds(LONG.size, 8, 20_000)
 """Bounds of a list of broker names: as many as there are groups; it is parsed at once."""
 
 Body = Buffer | list[memoryview]

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from turbopump.engine.json_steps import Bounds
+from turbopump.engine.json_steps import JsonBounds
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     READ,
@@ -42,7 +42,7 @@ TOPICS_MAX: Final = 200_000
 """Maximum topics of a registration: twice a broker's limit here, and four times RocketMQ's
 advice."""
 
-BOUNDS: Final = Bounds(FRAME_MAX, 3 * TOPICS_MAX, 12 * TOPICS_MAX)
+BOUNDS: Final = JsonBounds(FRAME_MAX, 3 * TOPICS_MAX, 12 * TOPICS_MAX)
 """Bounds of a registration's JSON: a topic has two objects and nine members."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk.kept_table import texts
+from turbopump.engine.disk.json_table import texts
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     BadBody,

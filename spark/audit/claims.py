@@ -51,7 +51,7 @@ class Known:
 
 
 @dataclass(slots=True, frozen=True)
-class Court:
+class AuditedStores:
     """The stores of the audit; `leader` is the index of the leader's store."""
 
     stores: tuple[Known, ...]
@@ -78,7 +78,7 @@ class Judged:
             mine.add(theirs)
         self.missing = first_of([*self.missing, *other.missing])
 
-    def of(self, claim: Claim) -> Tally:
+    def tally_of(self, claim: Claim) -> Tally:
         """Return the tally that counts a claim: reads or acknowledgements."""
         return self.consumed if claim.read else self.acked
 
@@ -89,7 +89,7 @@ def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
     return claims[:SOUGHT_MAX]
 
 
-def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
+def audited_stores(logs: Sequence[AuditedLog], leader: AuditedLog) -> AuditedStores:
     """Collect the facts for judging, after all logs are scanned."""
     stores = tuple(
         Known(
@@ -102,16 +102,16 @@ def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
         )
         for log in logs
     )
-    return Court(stores, next(n for n, log in enumerate(logs) if log is leader))
+    return AuditedStores(stores, next(n for n, log in enumerate(logs) if log is leader))
 
 
-def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> None:
+def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judged) -> None:
     """Judge one claim; `facts` are all messages at its place, of any store, in any order."""
-    tally = judged.of(claim)
+    tally = judged.tally_of(claim)
     tally.count("claims")
-    there = _by_store(claim, facts, court)
-    known = court.stores[court.leader]
-    fact = there[court.leader]
+    there = _by_store(claim, facts, audited)
+    known = audited.stores[audited.leader]
+    fact = there[audited.leader]
     found = (
         [_finding(claim, known, "is not there", claim.log_offset)]
         if fact is None
@@ -125,8 +125,8 @@ def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> 
         tally.count("found")
         _check_writer(claim, fact, known, judged.writers)
     log_offset = fact.log_offset if fact is not None else claim.log_offset
-    for number, other in enumerate(court.stores):
-        if number == court.leader or log_offset is None or log_offset < other.min:
+    for number, other in enumerate(audited.stores):
+        if number == audited.leader or log_offset is None or log_offset < other.min:
             continue
         copy = there[number]
         if copy is not None and copy.log_offset < other.confirm:
@@ -139,15 +139,15 @@ def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> 
         judged.missing = first_of([*judged.missing, (-1 if at is None else at, claim)])
 
 
-def _by_store(claim: Claim, facts: Sequence[Fact], court: Court) -> list[Fact | None]:
+def _by_store(claim: Claim, facts: Sequence[Fact], audited: AuditedStores) -> list[Fact | None]:
     """Return for each store the message that the broker would serve at the claimed place.
 
     That is the first record which was written after the topic was last deleted.
     """
-    there: list[Fact | None] = [None] * len(court.stores)
+    there: list[Fact | None] = [None] * len(audited.stores)
     for fact in facts:
         before = there[fact.store]
-        begins_anew = court.stores[fact.store].deleted.get(claim.topic, 0)
+        begins_anew = audited.stores[fact.store].deleted.get(claim.topic, 0)
         if fact.log_offset < begins_anew:
             continue
         if before is None or fact.log_offset < before.log_offset:
@@ -206,11 +206,11 @@ def _check_writer(claim: Claim, fact: Fact, known: Known, writers: Tally) -> Non
 def _finding(
     claim: Claim, known: Known, what: str, log_offset: int | None, epoch: int | None = None
 ) -> Finding:
-    said = "read" if claim.read else "acknowledged"
+    verb = "read" if claim.read else "acknowledged"
     name = f" {claim.digest[:16] or claim.key}" if claim.digest or claim.key else ""
     by = f" of {claim.broker}" if claim.broker else ""
     return Finding(
-        f"the message{name} that was {said}{by} {what}",
+        f"the message{name} that was {verb}{by} {what}",
         known.name,
         log_offset=log_offset,
         topic=claim.topic,

@@ -233,5 +233,5 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
 
 def _recomputed(cut: Cut, own: Pairs, other: Pairs, other_end: int) -> int | None:
     return consistent_point(
-        Epochs.of(own), LogOffset(cut.start), Epochs.of(other), LogOffset(other_end)
+        Epochs.from_pairs(own), LogOffset(cut.start), Epochs.from_pairs(other), LogOffset(other_end)
     )

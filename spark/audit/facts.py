@@ -12,7 +12,7 @@ from itertools import islice
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.claims import Court, Fact, Judged, judge
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judged, judge
 from turbopump.spark.audit.ledger import (
     Claim,
     Confirmed,
@@ -167,7 +167,7 @@ def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
 
 
 def judge_in_rounds(
-    parts: Sequence[Part], tasks: Sequence[FactTask], court: Court, count: int = ROUND
+    parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores, count: int = ROUND
 ) -> Judged:
     """Judge all claims of the ledgers, `count` per round. Raises OSError, LedgerError."""
     judged = Judged()
@@ -179,7 +179,7 @@ def judge_in_rounds(
             for placed in facts_of(task, wanted):
                 found.setdefault(placed.place, []).append(placed.fact)
         for claim in some:
-            judge(claim, found.get(claim.place, ()), court, judged)
+            judge(claim, found.get(claim.place, ()), audited, judged)
     return judged
 
 

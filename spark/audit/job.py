@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from turbopump.spark import session
 from turbopump.spark.audit import compare
-from turbopump.spark.audit.claims import Judged, court_of
+from turbopump.spark.audit.claims import Judged, audited_stores
 from turbopump.spark.audit.digests import BLOCK_BYTES, digest_file, tasks_of
 from turbopump.spark.audit.facts import (
     ELSEWHERE_MAX,
@@ -25,7 +25,7 @@ from turbopump.spark.audit.facts import (
     search,
     summarize,
 )
-from turbopump.spark.audit.hands import Hands, LocalHands, SparkHands
+from turbopump.spark.audit.executors import TaskRunner, LocalTaskRunner, SparkTaskRunner
 from turbopump.spark.audit.ledger import LedgerError, Part, parts_of
 from turbopump.spark.audit.logs import (
     AuditedLog,
@@ -82,7 +82,7 @@ class Audit:
         """Whether any promise was broken."""
         return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
-    def of(self, name: str) -> Verdict:
+    def verdict(self, name: str) -> Verdict:
         """Return the verdict with that name."""
         return next(one for one in self.verdicts if one.name == name)
 
@@ -131,27 +131,27 @@ class Tallies:
 
 def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     """Run the audit. Raises Unusable, LedgerError, OSError."""
-    hands: Hands = LocalHands(options.workers) if spark is None else SparkHands(spark)
+    runner: TaskRunner = LocalTaskRunner(options.workers) if spark is None else SparkTaskRunner(spark)
     parts = parts_of(list(options.ledgers))
     summary = Summary()
-    for one in hands.each(summarize, parts):
+    for one in runner.each(summarize, parts):
         summary.add(one)
     tallies = Tallies()
-    logs = _scanned(hands, _opened(options, summary), tallies)
+    logs = _scanned(runner, _opened(options, summary), tallies)
     try:
         leader = compare.leader_of(logs, options.leader, summary.elected)
     except ValueError as error:
         raise Unusable(str(error)) from None
-    _check_stores(hands, options, logs, leader, summary, tallies)
+    _check_stores(runner, options, logs, leader, summary, tallies)
     tasks = [
         FactTask(number, file, log.replica.confirm, log.replica.end, log.replica.batch_topics)
         for number, log in enumerate(logs)
         for file in log.replica.files
         if file.base < log.replica.end
     ]
-    judged = hands.judge(parts, tasks, court_of(logs, leader)) if parts else Judged()
+    judged = runner.judge(parts, tasks, audited_stores(logs, leader)) if parts else Judged()
     _check_writers(summary, leader, judged, tallies)
-    _look_elsewhere(hands, judged, [one for one in tasks if logs[one.store] is leader])
+    _look_elsewhere(runner, judged, [one for one in tasks if logs[one.store] is leader])
     return Audit(
         tuple(_verdicts(tallies, judged, summary, parts)),
         leader.replica.name,
@@ -196,10 +196,10 @@ def _epoch_files(options: AuditOptions) -> dict[str, str]:
 
 
 def _scanned(
-    hands: Hands, replicas: Sequence[AuditedReplica], tallies: Tallies
+    runner: TaskRunner, replicas: Sequence[AuditedReplica], tallies: Tallies
 ) -> list[AuditedLog]:
     tasks = [task_of(one, file) for one in replicas for file in one.files]
-    reports = iter(hands.each(scan_file, tasks))
+    reports = iter(runner.each(scan_file, tasks))
     return [
         put_together(one, [next(reports) for _ in one.files], tallies.records, tallies.places)
         for one in replicas
@@ -207,7 +207,7 @@ def _scanned(
 
 
 def _check_stores(
-    hands: Hands,
+    runner: TaskRunner,
     options: AuditOptions,
     logs: list[AuditedLog],
     leader: AuditedLog,
@@ -220,7 +220,7 @@ def _check_stores(
         for log in logs
         for one in (log.replica,)
     ]
-    for places in hands.each(check_ends, ends):
+    for places in runner.each(check_ends, ends):
         tallies.places.add(places)
     check_labels(logs, tallies.epochs)
     check_same_labels(logs, leader, tallies.epochs)
@@ -230,7 +230,7 @@ def _check_stores(
     if len(logs) > 1:
         cuts = compare.cuts_of(logs, points)
         work = tasks_of([log.replica for log in logs], cuts, options.block_bytes)
-        reports = hands.each(digest_file, work)
+        reports = runner.each(digest_file, work)
         compare.check_bytes(logs, leader, points, reports, tallies.equal, tallies.truncation)
     master = leader.replica
     for store, log_offset in sorted(summary.confirmed.items()):
@@ -276,13 +276,13 @@ def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies
         judged.writers.cannot_tell(f"{summary.left_out:,} lines of brokers were too many")
 
 
-def _look_elsewhere(hands: Hands, judged: Judged, tasks: Sequence[FactTask]) -> None:
+def _look_elsewhere(runner: TaskRunner, judged: Judged, tasks: Sequence[FactTask]) -> None:
     """Add to findings where else the first missing messages lie in the leader's log."""
     sought = tuple(claim for _at, claim in judged.missing)
     if not sought:
         return
     places: dict[int, list[str]] = {}
-    for found in hands.each(search, [SearchTask(one, sought) for one in tasks]):
+    for found in runner.each(search, [SearchTask(one, sought) for one in tasks]):
         for number, placed in found:
             topic, queue_id, queue_offset = placed.place
             places.setdefault(number, []).append(
@@ -291,10 +291,10 @@ def _look_elsewhere(hands: Hands, judged: Judged, tasks: Sequence[FactTask]) -> 
             )
     for number, claim in enumerate(sought):
         where = " and at ".join(places.get(number, [])[:ELSEWHERE_MAX])
-        said = f"{FOUND} at {where}" if where else FOUND_NOWHERE
-        tally = judged.of(claim)
+        where_found = f"{FOUND} at {where}" if where else FOUND_NOWHERE
+        tally = judged.tally_of(claim)
         tally.findings = [
-            replace(one, what=f"{one.what}; {said}")
+            replace(one, what=f"{one.what}; {where_found}")
             if (one.topic, one.queue_id, one.queue_offset) == claim.place
             and FOUND not in one.what
             and (claim.digest[:16] or claim.key) in one.what

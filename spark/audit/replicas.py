@@ -21,7 +21,7 @@ from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.log import epoch_lines, epochs
-from turbopump.engine.log.boundary import was_replicated
+from turbopump.engine.log.record_boundary import was_replicated
 from turbopump.engine.log.epoch_file import BACKUP, MARK_FILE
 from turbopump.engine.log.epochs import Epochs, EpochsDamaged
 from turbopump.engine.queues import deleted_topics
@@ -29,7 +29,7 @@ from turbopump.engine.queues.batch_queue import FOLDER as BATCH_FOLDER
 from turbopump.engine.queues.queue_ext import FOLDER as EXTENSION_FOLDER
 from turbopump.engine.queues.queue_files import FOLDER as QUEUE_FOLDER
 from turbopump.engine.types import LogOffset
-from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
+from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 
@@ -198,7 +198,7 @@ def extension_folder(root: str) -> str:
 def _labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> Labels:
     paths = (path + BACKUP, path, path + epoch_lines.SUFFIX)
     backup, main, lines = (files.read(one) if files.exists(one) else None for one in paths)
-    found, _reasons = epoch_lines.told(backup, main, lines, is_marked=is_marked)
+    found, _reasons = epoch_lines.newest_valid(backup, main, lines, is_marked=is_marked)
     findings: list[Finding] = []
     if main is not None:
         try:
@@ -221,18 +221,18 @@ def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding
     body = b"".join(line + b"\n" for line in lines[2:-1])
     crc_is_right = len(lines) > 2 and lines[1] == b"%d" % masked_crc32(body)
     before: tuple[int, int] | None = None
-    position, told = len(lines[0]) + 1 + len(lines[1]) + 1 if len(lines) > 2 else 0, False
+    position, found = len(lines[0]) + 1 + len(lines[1]) + 1 if len(lines) > 2 else 0, False
     for line in lines[2:-1]:
         match = epochs.ENTRY.fullmatch(line)
         if match:
             epoch, start = int(match[1]), int(match[2])
             what = _disorder(before, epoch, start)
             if what:
-                told = True
+                found = True
                 yield Finding(what, store, path, position, start, epoch=epoch)
             before = epoch, start
         position += len(line) + 1
-    if not told or not crc_is_right:
+    if not found or not crc_is_right:
         yield Finding(f"the epoch file is damaged: {reason}", store, path, 0)
 
 

@@ -332,10 +332,10 @@ def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
     report.behind = base + first, base + last
     if size - position >= kernel.FILLER_SIZE:
         magic = region.get_i32(position + 4)
-        said = region.get_i32(position)
-        if magic in (kernel.V1, kernel.V2) and 0 < said <= size - position:
-            report.half = said
-        elif magic == kernel.BLANK and said == size - position:
+        size_read = region.get_i32(position)
+        if magic in (kernel.V1, kernel.V2) and 0 < size_read <= size - position:
+            report.half = size_read
+        elif magic == kernel.BLANK and size_read == size - position:
             report.half = kernel.FILLER_SIZE
 
 

@@ -1,6 +1,6 @@
 """Claims and facts as Spark tables: a partition for each task, rows in Arrow batches.
 
-Owns the two tables and how a task reaches its executor. It must never judge. `hands` imports it
+Owns the two tables and how a task reaches its executor. It must never judge. `runner` imports it
 only with a session.
 """
 

@@ -22,7 +22,7 @@ from turbopump.engine.types import StoreError
 from turbopump.spark.commands import parsers
 from turbopump.spark.export.bodies import UnreadableBody, plain, plain_frame
 from turbopump.spark.export.ninja import Numbers, Ragged, Strings
-from turbopump.spark.places import is_remote, placed
+from turbopump.spark.output_folder import is_remote, placed
 from turbopump.spark.progress import following
 from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
 from turbopump.spark.selection import RowSelection, selection_of

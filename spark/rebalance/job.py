@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from turbopump.spark.commands import parsers
-from turbopump.spark.places import placed, write_text
+from turbopump.spark.output_folder import placed, write_text
 from turbopump.spark.rebalance import report
 from turbopump.spark.rebalance.measures import (
     BadHistory,

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
 from turbopump.spark.source.options import SourceOptions, parse
-from turbopump.spark.source.partitions import LogPartition, make_wish, plan_scan, read_scan
+from turbopump.spark.source.partitions import LogPartition, make_query, plan_scan, read_scan
 from turbopump.spark.source.stream import LogStreamReader
 
 FORMAT = "turbopump"
@@ -54,7 +54,7 @@ class LogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         options, columns = parse(self._given(schema)), wanted(schema)
-        return LogStreamReader(options, columns, make_wish(options, columns))
+        return LogStreamReader(options, columns, make_query(options, columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from turbopump.spark.sink.writer import TopicWriter, target_of  # readers need no client
@@ -87,8 +87,8 @@ def wanted(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         kind = table[field.name].dataType.simpleString()
         if field.dataType.simpleString() != kind:
-            told = field.dataType.simpleString()
-            raise WrongSchema(f"column {field.name!r} is {kind}, not {told}")
+            type_name = field.dataType.simpleString()
+            raise WrongSchema(f"column {field.name!r} is {kind}, not {type_name}")
     return given
 
 
@@ -98,14 +98,14 @@ class LogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = wanted(schema)
-        self._wish = make_wish(options, self._schema)
+        self._query = make_query(options, self._schema)
 
     def partitions(self) -> list[LogPartition]:
         options = self._options
         return [
-            part for location in options.paths for part in plan_scan(options, self._wish, location)
+            part for location in options.paths for part in plan_scan(options, self._query, location)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
-        return read_scan(self._options, self._schema, self._wish, partition)
+        return read_scan(self._options, self._schema, self._query, partition)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
-from turbopump.engine.table.log_table import RANGE_BYTES
+from turbopump.engine.snapshot.log_table import RANGE_BYTES
 from turbopump.spark.commands.times import time_ms
 from turbopump.spark.schema import parse_columns
 

@@ -19,13 +19,13 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from turbopump.engine.table.inspect import Deviation
-from turbopump.engine.table.log_table import LogRange, LogTable, Wish
-from turbopump.engine.table.opening import Glance
-from turbopump.engine.table.ranges import INT64_MAX, DiskOpener
+from turbopump.engine.snapshot.inspect import Deviation
+from turbopump.engine.snapshot.log_table import LogRange, LogTable, ScanQuery
+from turbopump.engine.snapshot.opening import Glance
+from turbopump.engine.snapshot.ranges import INT64_MAX, DiskOpener
 from turbopump.spark import arrow
 from turbopump.spark.arrow import OnDamage, open_table, read_range
-from turbopump.spark.folders import locate
+from turbopump.spark.store_location import locate
 from turbopump.spark.source.options import SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ class LogPartition(InputPartition):
     """State of the store's small files when the scan was planned."""
 
 
-def make_wish(options: SourceOptions, schema: pa.Schema) -> Wish:
+def make_query(options: SourceOptions, schema: pa.Schema) -> ScanQuery:
     """Make the decoder's selection."""
-    return arrow.make_wish(
+    return arrow.make_query(
         schema.names,
         topics=options.topics,
         queue_ids=options.queue_ids,
@@ -61,12 +61,12 @@ def make_wish(options: SourceOptions, schema: pa.Schema) -> Wish:
     )
 
 
-def plan_scan(options: SourceOptions, wish: Wish, location: str) -> list[LogPartition]:
+def plan_scan(options: SourceOptions, query: ScanQuery, location: str) -> list[LogPartition]:
     """Plan the partitions of a store; log offsets or times may rule some out."""
     table = open_store(options, location)
     found = [
         LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
-        for part in table.split(options.partition_bytes, wish, confirmed=options.confirmed)
+        for part in table.split(options.partition_bytes, query, confirmed=options.confirmed)
     ]
     end = table.confirmed_end if options.confirmed else table.end
     if not found or found[-1].end != end:
@@ -77,7 +77,7 @@ def plan_scan(options: SourceOptions, wish: Wish, location: str) -> list[LogPart
 
 
 def read_scan(
-    options: SourceOptions, schema: pa.Schema, wish: Wish, partition: LogPartition
+    options: SourceOptions, schema: pa.Schema, query: ScanQuery, partition: LogPartition
 ) -> Iterator[pa.RecordBatch]:
     """Read the batches of a partition from the store as it is now."""
     location, planned = partition.location, partition.planned
@@ -85,25 +85,25 @@ def read_scan(
     opener = locate(location)[1] or DiskOpener()
     if is_closed and partition.glance.is_current(opener):
         assert planned is not None
-        yield from read_part(options, schema, wish, location, planned)
+        yield from read_part(options, schema, query, location, planned)
         return
     table = open_store(options, location)
     end = None if partition.end is None else table.boundary(partition.end)
     for part in table.split(
         INT64_MAX,
-        wish,
+        query,
         confirmed=options.confirmed,
         start=table.boundary(partition.start),
         end=end,
     ):
-        yield from read_part(options, schema, wish, location, part)
+        yield from read_part(options, schema, query, location, part)
 
 
 def read_part(
-    options: SourceOptions, schema: pa.Schema, wish: Wish, location: str, part: LogRange
+    options: SourceOptions, schema: pa.Schema, query: ScanQuery, location: str, part: LogRange
 ) -> Iterator[pa.RecordBatch]:
     """Read the batches of a range of a store."""
-    return read_range(location, part, schema, wish, damaged=on_damage(options, location))
+    return read_range(location, part, schema, query, damaged=on_damage(options, location))
 
 
 def open_store(options: SourceOptions, location: str) -> LogTable:

@@ -24,7 +24,7 @@ from turbopump.engine.log.epochs import (
     Epochs,
     consistent_point,
 )
-from turbopump.engine.table.log_table import LogTable
+from turbopump.engine.snapshot.log_table import LogTable
 from turbopump.engine.types import LogOffset, StoreError
 
 ENTRIES_MAX = 64
@@ -63,7 +63,7 @@ def decode_position(value: object) -> Position:
 
 def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
     try:
-        found = Epochs.of((epoch, start) for epoch, start in pairs)  # type: ignore[attr-defined]
+        found = Epochs.from_pairs((epoch, start) for epoch, start in pairs)  # type: ignore[attr-defined]
     except (ValueError, TypeError) as error:
         raise BadPosition(f"{value!r} has no epoch list: {error}") from error
     return tuple((entry.epoch, entry.start) for entry in found)
@@ -131,7 +131,7 @@ def _common(table: LogTable, position: Position) -> LogOffset | None:
     """
     at = position.log_offset
     if position.entries and len(table.epochs):
-        return consistent_point(Epochs.of(position.entries), at, table.epochs, table.end)
+        return consistent_point(Epochs.from_pairs(position.entries), at, table.epochs, table.end)
     if position.epoch != NO_EPOCH and at > table.min:
         return _labelled_alike(table, position)
     if at <= table.min:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from turbopump.engine.table.log_table import LogRange, LogTable, SegmentGone, Wish
+from turbopump.engine.snapshot.log_table import LogRange, LogTable, SegmentGone, ScanQuery
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.spark.source.options import EARLIEST, LATEST, BadOption, SourceOptions
 from turbopump.spark.source.partitions import open_store, read_part
@@ -57,10 +57,10 @@ class StreamPartition(InputPartition):
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An endless scan over stores."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema, wish: Wish) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, query: ScanQuery) -> None:
         self._options = options
         self._schema = schema
-        self._wish = wish
+        self._query = query
         self._last: dict[str, LogOffset] | None = None
         """End of the stream, by store; None: it has no end."""
 
@@ -135,7 +135,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             for part in table.split(
                 self._options.partition_bytes,
-                self._wish,
+                self._query,
                 confirmed=False,
                 start=table.boundary(first),
                 end=last,
@@ -153,7 +153,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         failed: StoreError | None = None
         try:
             yield from read_part(
-                self._options, self._schema, self._wish, partition.location, partition.part
+                self._options, self._schema, self._query, partition.location, partition.part
             )
         except StoreError as error:
             failed = error

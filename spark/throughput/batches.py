@@ -179,16 +179,16 @@ def _batch(
     found: pa.Table, names: Mapping[str, pa.Array], metrics: npt.NDArray[Any]
 ) -> pa.RecordBatch:
     """Return cells as a batch of CELL, with names for codes and nulls for missing columns."""
-    told: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for name in found.column_names:
         array = found[name].combine_chunks()
-        told[name] = names[name].take(array) if name in names else array
-    told["metric"] = pa.array(METRICS).take(pa.array(metrics))
+        columns[name] = names[name].take(array) if name in names else array
+    columns["metric"] = pa.array(METRICS).take(pa.array(metrics))
     rows = len(found)
-    told.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
+    columns.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
     return pa.RecordBatch.from_arrays(
         [
-            told[field.name].cast(field.type) if field.name in told else pa.nulls(rows, field.type)
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
             for field in CELL
         ],
         schema=CELL,

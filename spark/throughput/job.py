@@ -142,7 +142,7 @@ def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) 
     totals = _totals(_level(cells, base, ()), queues, hosts, gaps, stalls, steps)
     step_s = step_seconds(_number(totals, "first_ms"), _number(totals, "last_ms"))
     histograms = cell.added(base, ()).select("metric", "bucket", "messages")
-    told = Throughput(
+    result = Throughput(
         stores=options.selection.stores,
         totals=readable(totals),
         by_store=shown(stores, "bytes desc", "store"),
@@ -161,7 +161,7 @@ def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) 
         written=tuple(tables.written),
     )
     base.unpersist()
-    return told
+    return result
 
 
 def _seconds(measured: "DataFrame") -> "DataFrame":

@@ -89,8 +89,8 @@ def summary(result: Throughput) -> list[str]:
     ]
     longest = [row for row in result.silences if row["level"] == "store"][:SILENCES_TOLD]
     if longest:
-        told = (f"{ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
-        lines.append(f"longest silences of a store: {', '.join(told)}")
+        spans = (f"{ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
+        lines.append(f"longest silences of a store: {', '.join(spans)}")
     lines += [_lag_line(lag) for lag in result.replicas]
     if result.copies is not None:
         c: Mapping[str, Any] = result.copies.totals

@@ -8,8 +8,8 @@ import pytest
 from tests.columns_model import rows
 from tests.spark_stores import GOLDEN_NAMES
 
-from turbopump.engine.table.inspect import Deviation
-from turbopump.engine.table.log_table import LogTable, Wish, decode
+from turbopump.engine.snapshot.inspect import Deviation
+from turbopump.engine.snapshot.log_table import LogTable, ScanQuery, decode
 from turbopump.net.wire import hosts
 from turbopump.pyx.columns import COLUMNS
 from turbopump.pyx.crc32 import crc32
@@ -19,7 +19,7 @@ def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:
     found = []
     for part in table.split(range_bytes):
         part = pickle.loads(pickle.dumps(part))
-        for batch in decode(part, Wish(check_body=True, batch_rows=100)):
+        for batch in decode(part, ScanQuery(check_body=True, batch_rows=100)):
             found += [dict(zip(COLUMNS, row, strict=True)) for row in rows(batch, COLUMNS)]
     return found
 
@@ -85,11 +85,11 @@ def test_a_changed_body_is_named_and_passed(unpack: Any) -> None:
     damages: list[Deviation] = []
     table = LogTable.open(str(golden.root), damaged=damages.append)
     position = torn["recordOffset"] - int(torn["file"])
-    wish = Wish(columns=("log_offset",), check_body=True)
+    query = ScanQuery(columns=("log_offset",), check_body=True)
     found = []
     for part in table.split(1 << 20):
-        for batch in decode(part, wish, damaged=damages.append):
-            found += [log_offset for (log_offset,) in rows(batch, wish.columns)]
+        for batch in decode(part, query, damaged=damages.append):
+            found += [log_offset for (log_offset,) in rows(batch, query.columns)]
     truth = [line["offset"] for line in golden.truth("record")]
     assert found == [offset for offset in truth if offset != torn["recordOffset"]]
     assert {one.position for one in damages} == {position}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.columns_model import rows
 
-from turbopump.engine.table.log_table import LogTable, SegmentGone, Wish, decode
+from turbopump.engine.snapshot.log_table import LogTable, SegmentGone, ScanQuery, decode
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +48,7 @@ def numbers_of(table: LogTable) -> list[int]:
     """The last few files' messages, which must be whole."""
     found = []
     for part in table.split(200_000)[-10:]:
-        for batch in decode(part, Wish(columns=COLUMNS, check_body=True)):
+        for batch in decode(part, ScanQuery(columns=COLUMNS, check_body=True)):
             for _log_offset, key, body in rows(batch, COLUMNS):
                 assert body[:8].decode() == key
                 found.append(int(key))

@@ -11,7 +11,7 @@ from typing import Any
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.scheduled.half_messages import HALF_TOPIC
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area
@@ -169,7 +169,7 @@ def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[b
     """A request through the handlers, as the connection gives it to them."""
     peer.version = request.version
     answer = world.table.dispatch(request, peer, world.now_ms)
-    if isinstance(answer, Later):
+    if isinstance(answer, Deferred):
         answer.then(partial(note, request, answers))
     else:
         note(request, answers, answer)

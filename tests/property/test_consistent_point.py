@@ -164,9 +164,9 @@ def test_it_agrees_with_rip_44_wherever_that_finds_a_point(
     own: list[tuple[int, int]], own_end: int, other: list[tuple[int, int]], other_end: int
 ) -> None:
     try:
-        mine, theirs = Epochs.of(own), Epochs.of(other)
+        mine, theirs = Epochs.from_pairs(own), Epochs.from_pairs(other)
     except EpochsDamaged:
-        mine, theirs = Epochs.of(tidy(own)), Epochs.of(tidy(other))
+        mine, theirs = Epochs.from_pairs(tidy(own)), Epochs.from_pairs(tidy(other))
     point = consistent_point(mine, LogOffset(own_end), theirs, LogOffset(other_end))
     expected = rip_44(mine, own_end, theirs, other_end)
     if expected >= 0:

@@ -16,7 +16,7 @@ from tests.unit.controller.groups import CLUSTER, NAME, Node, Refused
 
 from turbopump.controller import events
 from turbopump.controller.state import DAMAGED, Group, GroupTables
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode as Code
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import SyncStateSet
@@ -49,7 +49,7 @@ class ToldNode(Node):
         """Known reports by the entry's index."""
         append = self.quorum.append
 
-        def noted(body: bytes) -> Later[object]:
+        def noted(body: bytes) -> Deferred[object]:
             self.told_at[len(self.quorum.entries)] = dict(self.told)
             return append(body)
 
@@ -57,7 +57,7 @@ class ToldNode(Node):
 
     def ask(
         self, code: int, header: object = None, body: bytes = b"", connection: int = 0
-    ) -> Later[Command]:
+    ) -> Deferred[Command]:
         if isinstance(header, BrokerHeartbeatRequest):
             broker_id, epoch, size = header.broker_id, header.epoch, header.max_offset
             assert broker_id is not None and epoch is not None and size is not None

@@ -31,7 +31,7 @@ BODY = st.binary(max_size=300)
 
 def ascending(pairs: list[tuple[int, int]]) -> Epochs:
     names = sorted({epoch for epoch, _start in pairs})
-    return Epochs.of(zip(names, sorted(start for _epoch, start in pairs), strict=False))
+    return Epochs.from_pairs(zip(names, sorted(start for _epoch, start in pairs), strict=False))
 
 
 EPOCHS = st.lists(st.tuples(EPOCH, OFFSET), max_size=8).map(ascending)
@@ -111,7 +111,7 @@ def test_bounds() -> None:
 
 
 def test_replies_with_sense() -> None:
-    whole = HandshakeReply(500, Epochs.of([(1, 0), (2, 300)])).encode()
+    whole = HandshakeReply(500, Epochs.from_pairs([(1, 0), (2, 300)])).encode()
     assert "the last entry" in read(MasterFramer(), [whole[:19] + b"\x07" + whole[20:]])[1]
     assert "follows" in read(MasterFramer(), [whole[:23] + b"\x02" + whole[24:]])[1]
     assert "no log ends" in read(MasterFramer(), [whole[:8] + b"\xff" * 8 + whole[16:]])[1]
@@ -123,7 +123,7 @@ def test_replies_with_sense() -> None:
 
 
 def test_the_newest_entries_are_sent() -> None:
-    epochs = Epochs.of((number, number) for number in range(1500))
+    epochs = Epochs.from_pairs((number, number) for number in range(1500))
     (reply,) = MasterFramer().feed(HandshakeReply(5000, epochs).encode())
     assert isinstance(reply, HandshakeReply)
     assert len(reply.epochs) == ENTRIES_SENT_MAX

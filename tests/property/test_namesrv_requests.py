@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.disk_parts import saved_at_once
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -130,7 +130,7 @@ def test_every_request_is_answered(
         answer = dispatcher.dispatch(request, peer, 1_000)
         if isinstance(answer, Generator):
             answer = finish(answer)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer = answer.value
         assert isinstance(answer, Command)
         assert answer.code in (0, 1, 16, 17, 22)

@@ -25,7 +25,7 @@ from tests.sim.raft.group import START_MS, Flying, Group
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.actions import Committed
 from turbopump.controller.raft.log import Entry, Log
-from turbopump.controller.raft.member import Restored
+from turbopump.controller.raft.member_state import Restored
 from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     InstallSnapshotRequest,

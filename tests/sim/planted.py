@@ -15,7 +15,7 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import config_files
 from turbopump.engine.disk.config_changes import Changes
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log import commit_log
 from turbopump.engine.log import scan as log_scan
 from turbopump.engine.log.commit_log import CommitLog
@@ -24,10 +24,10 @@ from turbopump.engine.log.next_file import NextFile
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.engine.upkeep import recovery, truncation
-from turbopump.engine.upkeep.checkpointer import Checkpointer
-from turbopump.engine.upkeep.retention import Retention
-from turbopump.engine.upkeep.rounds import DirtyFiles
+from turbopump.engine.lifecycle import recovery, truncation
+from turbopump.engine.lifecycle.checkpointer import Checkpointer
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.lifecycle.flush_plan import DirtyFiles
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
@@ -157,8 +157,8 @@ def dispatch_beyond_flushed(patch: Patch) -> None:
 def acknowledged_before_sync(patch: Patch) -> None:
     """A sender under SYNC_FLUSH does not wait."""
 
-    def wait(self: GroupCommit, end: LogOffset, copies: int) -> Later[PutStatus]:
-        later: Later[PutStatus] = Later()
+    def wait(self: GroupCommit, end: LogOffset, copies: int) -> Deferred[PutStatus]:
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(PutStatus.PUT_OK)
         return later
 

@@ -91,7 +91,7 @@ def test_our_master_answers_a_real_replica_as_the_real_one_did(
     reply = next(s for s in truth if "entries" in s)
     whole = bytearray(b"".join(bodies(run, number) for number in range(3)))
     whole += bytes(DIVERGED_END - len(whole))
-    log = MemoryLog(file_size=262_144, epochs=Epochs.of(reply["entries"]))
+    log = MemoryLog(file_size=262_144, epochs=Epochs.from_pairs(reply["entries"]))
     read, said = stream(run, connection, "slave-to-master"), b""
     options = PrimaryOptions(transfer_batch_size=32_768, heartbeat_interval_ms=900)
     machine = PrimaryConnection(options, log, 0)

@@ -12,7 +12,7 @@ import pytest
 from tests.disk_parts import saved_at_once
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -77,7 +77,7 @@ class Replay:
         number = golden.truth["connection"]
         peer = self.peers.setdefault(number, Peer(f"192.0.2.1:{number}", b"", NoLink()))
         answer = self.dispatcher.dispatch(decode(golden.frame), peer, NOW_MS)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer = answer.value
         assert isinstance(answer, Command)
         return answer

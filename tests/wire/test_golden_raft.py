@@ -8,7 +8,7 @@ from tests.sim.raft.group import answer_kind
 from tests.wire.frames import Golden, golden_frames
 
 from turbopump.controller.raft.core import Raft
-from turbopump.controller.raft.member import Restored
+from turbopump.controller.raft.member_state import Restored
 from turbopump.controller.raft.messages import (
     REQUESTS,
     MessageError,

@@ -27,7 +27,7 @@ from turbopump.broker.ha.acting.pre_online import (
     PreOnline,
 )
 from turbopump.broker.ha.acting.seat import Seat
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
@@ -57,7 +57,7 @@ class ActingGroup:
         broker: BrokerContext,
         service: ReplicaLinks,
         call: Call,
-        pause: Callable[[], Later[None]],
+        pause: Callable[[], Deferred[None]],
         wall_ms: Callable[[], int],
         has_master: Callable[[], bool],
     ) -> None:

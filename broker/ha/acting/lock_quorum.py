@@ -18,7 +18,7 @@ from typing import Final
 
 from turbopump.broker.ha.acting.members import Call
 from turbopump.broker.replication import LockWish
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -59,10 +59,10 @@ class LockQuorum:
         """Whether this broker may have given a lock before its restart that still counts."""
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
-    def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
+    def ask(self, wish: LockWish) -> Deferred[list[MessageQueue]]:
         """Ask the others; resolves to the queues that the client gets if this broker gives them,
         too."""
-        asked: Later[list[MessageQueue]] = Later()
+        asked: Deferred[list[MessageQueue]] = Deferred()
         others = self._others() if wish.queues else []
         if self._total == 1 and not others:
             asked.resolve(list(wish.queues))  # a single broker needs no votes
@@ -140,9 +140,9 @@ class _Votes:
         ]
 
 
-def gathered(parts: Sequence[Later[list[MessageQueue]]]) -> Later[list[MessageQueue]]:
+def gathered(parts: Sequence[Deferred[list[MessageQueue]]]) -> Deferred[list[MessageQueue]]:
     """Join the results of all parts, in their order."""
-    whole: Later[list[MessageQueue]] = Later()
+    whole: Deferred[list[MessageQueue]] = Deferred()
     left = len(parts)
 
     def came(_part: list[MessageQueue]) -> None:

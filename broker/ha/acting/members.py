@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
@@ -38,7 +38,7 @@ from turbopump.net.wire.route import TopicRouteData
 
 logger = logging.getLogger(__name__)
 
-Call = Callable[[str, Command, int], Later[Command | str]]
+Call = Callable[[str, Command, int], Deferred[Command | str]]
 
 TIMEOUT_MS: Final = 3_000
 """Time-out of a request in ms (RocketMQ: 3 s)."""

@@ -33,7 +33,7 @@ from turbopump.broker.ha.metadata.former import LIVES, FormerLives
 from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, read_page
 from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
 from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -98,7 +98,7 @@ class PreOnline:
         members: GroupMembers,
         replicas: Copying,
         call: Call,
-        pause: Callable[[], Later[None]],
+        pause: Callable[[], Deferred[None]],
         done: Callable[[], None],
         *,
         wall_ms: Callable[[], int],
@@ -158,13 +158,13 @@ class PreOnline:
             except (NotYet, BadBody) as error:
                 self._ended(str(error))
                 return
-            later: Later[Any]
+            later: Deferred[Any]
             if asked is None:
                 self._waits = True
                 return
             if isinstance(asked, Command):
                 later = self._call(self._asked, asked, self.timeout_ms)
-            elif isinstance(asked, Later):
+            elif isinstance(asked, Deferred):
                 later = asked
             else:
                 later = self._broker.saver.elsewhere(asked)

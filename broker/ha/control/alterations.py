@@ -14,7 +14,7 @@ from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.words import BadAnswer, Name
 from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command
@@ -53,15 +53,15 @@ class ControllerAlterations:
         self._reign = reign
         self._wall_ms = wall_ms
 
-    def propose(self, proposal: Proposal) -> Later[Answer]:
+    def propose(self, proposal: Proposal) -> Deferred[Answer]:
         """Propose a set to the controller; resolves to its decision, or Lost."""
         own_id, epoch = self._reign()
         request = words.alter(self._name, own_id, epoch, proposal, self._wall_ms())
-        told: Later[Answer] = Later()
+        told: Deferred[Answer] = Deferred()
         self._controllers.ask(request).then(partial(self._answered, told))
         return told
 
-    def _answered(self, told: Later[Answer], answer: Command | str) -> None:
+    def _answered(self, told: Deferred[Answer], answer: Command | str) -> None:
         try:
             agreed = words.read_altered(answer)
         except BadAnswer as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -35,7 +35,7 @@ NOBODY_LEADS = "no controller is known to lead"
 class ControllerCall(Protocol):
     """Sends a request to a controller: net/transport/calls.py, or a simulated network."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request; resolves to the answer, or a text with the reason why it is missing."""
 
 
@@ -76,11 +76,11 @@ class Controllers:
                 answer = self._call(address, request, LOOK_TIMEOUT_MS)
                 answer.then(partial(self._told, address))
 
-    def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Later[Command | str]:
+    def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Deferred[Command | str]:
         """Send a request to the leader."""
         leader = self.leader
         if not leader:
-            nobody: Later[Command | str] = Later()
+            nobody: Deferred[Command | str] = Deferred()
             nobody.resolve(NOBODY_LEADS)
             return nobody
         answer = self._call(leader, request, timeout_ms)

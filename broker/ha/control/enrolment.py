@@ -21,13 +21,13 @@ from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.broker.ha.control.words import BadAnswer, Name, Word
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps = Generator[Later[Any], Any, T]
+Steps = Generator[Deferred[Any], Any, T]
 """A script that yields the results it waits for, one after the other, and receives their values."""
 
 UNKNOWN_BROKER = frozenset(
@@ -41,7 +41,7 @@ UNKNOWN_BROKER = frozenset(
 class _Elsewhere(Protocol):
     """Runs writes in a disk thread: service.py."""
 
-    def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]: ...
+    def elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]: ...
 
 
 class Enrolment:

@@ -25,7 +25,7 @@ from functools import partial
 
 from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, ControllerCall, Controllers
 from turbopump.broker.ha.control.words import JAVA
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command
@@ -97,9 +97,9 @@ class ControllerHeartbeats:
             if not self._links[address].busy:
                 del self._links[address]
 
-    def beat(self) -> Later[bool]:
+    def beat(self) -> Deferred[bool]:
         """Send a heartbeat to the leader now; resolves to whether it succeeded."""
-        told: Later[bool] = Later()
+        told: Deferred[bool] = Deferred()
         leader = self._controllers.leader
         if not leader:
             told.resolve(False)
@@ -119,7 +119,7 @@ class ControllerHeartbeats:
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS
 
-    def _send(self, address: str, link: _Link) -> Later[Command | str]:
+    def _send(self, address: str, link: _Link) -> Deferred[Command | str]:
         now_ms = self._steady_ms()
         link.busy, link.due_ms = True, now_ms + self._interval_ms
         answer = self._call(address, self._make(), self._call_ms)

@@ -27,7 +27,7 @@ only if the first one is missing.)
 import logging
 from dataclasses import dataclass
 
-from turbopump.engine.disk import replacing
+from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.files import Files, sync_above
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class IdentityFiles:
         file is kept, in case these were the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
-            replacing.set_aside(self._files, self._path, self._path + FORGOTTEN)
+            atomic_replace.set_aside(self._files, self._path, self._path + FORGOTTEN)
             self._remove(self._path)
             self._files.sync_folder(self._folder)
 
@@ -125,10 +125,10 @@ class IdentityFiles:
         files, folder = self._files, self._folder
         files.make_folders(folder)
         content = _SEPARATOR.join((self._cluster_name, self._broker_name, rest))
-        replacing.replace(files, path, content.encode(), _UNFINISHED)
+        atomic_replace.replace(files, path, content.encode(), _UNFINISHED)
         sync_above(files, folder)
 
     def _remove(self, path: str) -> None:
         if self._files.exists(path):
             self._files.remove(self._files.resolve(path))
-            replacing.sync_names(self._files, path)
+            atomic_replace.sync_names(self._files, path)

@@ -43,7 +43,7 @@ from turbopump.broker.ha.control.standing import Standing
 from turbopump.broker.ha.control.words import BadAnswer, Word
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.replication import Stage
-from turbopump.engine.types import LONG_AGO_MS, Fitness, StoreError
+from turbopump.engine.types import LONG_AGO_MS, StoreHealth, StoreError
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
@@ -82,7 +82,7 @@ class Membership:
         )
         self._abstention = Abstention(steady_ms, options.controller_heart_beat_timeout_ms)
         self._standing = Standing()
-        self._told_fitness = Fitness.FIT
+        self._reported_fitness = StoreHealth.FIT
         self._beat_again_ms = LONG_AGO_MS
         self._lapsed = True
         self._role_reason = ""
@@ -174,19 +174,19 @@ class Membership:
         return self._ha_address
 
     @property
-    def fitness(self) -> Fitness:
+    def health(self) -> StoreHealth:
         """The fitness reported to the controllers."""
         if self._abstention.declines:
-            return Fitness.FAILED
-        fitness = self._log.fitness
-        serves = fitness in (Fitness.FIT, Fitness.SLOW)
-        return Fitness.STOPPING if self._retires and serves else fitness
+            return StoreHealth.FAILED
+        health = self._log.health
+        serves = health in (StoreHealth.FIT, StoreHealth.SLOW)
+        return StoreHealth.STOPPING if self._retires and serves else health
 
     @property
     def has_heir(self) -> bool:
         """Whether this broker serves as the master while another member may take its place."""
         reign = self._service.reign
-        serves = isinstance(reign, Leader) and self.holds() and self.fitness is not Fitness.FAILED
+        serves = isinstance(reign, Leader) and self.holds() and self.health is not StoreHealth.FAILED
         others = isinstance(reign, Leader) and len(reign.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
@@ -258,7 +258,7 @@ class Membership:
             self.heartbeats.tick()
 
     def _heartbeat(self) -> Command:
-        options, log, fitness = self.options, self._log, self.fitness
+        options, log, health = self.options, self._log, self.health
         header = BrokerHeartbeatRequest(
             options.name.cluster,
             self._address,
@@ -270,7 +270,7 @@ class Membership:
             options.controller_heart_beat_timeout_ms,
             options.broker_election_priority,
             leased=True,
-            unfit=None if fitness is Fitness.SLOW else fitness.value or None,
+            unfit=None if health is StoreHealth.SLOW else health.value or None,
             standing=self._standing.value,
             sync_state_set_epoch=self._known_set_epoch,
             slow=log.slow,
@@ -333,7 +333,7 @@ class Membership:
             word = found or Word(self.epoch)
         if word.master is None:
             self._nobody_reigns(word)
-            if self._abstention.is_silent or self.fitness is Fitness.FAILED:
+            if self._abstention.is_silent or self.health is StoreHealth.FAILED:
                 return
             alive: bool = yield self.heartbeats.beat()
             if not alive:
@@ -429,21 +429,21 @@ class Membership:
     def _watch_fitness(self) -> None:
         """Report a changed fitness to the controllers at once."""
         self._abstention.look(self.epoch)
-        fitness, told = self.fitness, self._told_fitness
-        self._told_fitness = fitness
-        if fitness is not told:
-            logger.warning("reported to the controllers: %s", self._why(fitness))
+        health, told = self.health, self._reported_fitness
+        self._reported_fitness = health
+        if health is not told:
+            logger.warning("reported to the controllers: %s", self._why(health))
             self.heartbeats.hasten()
             if self.stage is Stage.MEMBER:
                 self.look_soon()  # damage is reported by a registration, before any heartbeat
-        failed = fitness is Fitness.FAILED and self._service.is_master
+        failed = health is StoreHealth.FAILED and self._service.is_master
         if failed and self.heartbeats.leader_is_java and not self._abstention.is_silent:
             self._decline(self._log.why_unfit)
 
-    def _why(self, fitness: Fitness) -> str:
-        if fitness is Fitness.FIT:
+    def _why(self, health: StoreHealth) -> str:
+        if health is StoreHealth.FIT:
             return "fit again"
-        if fitness is Fitness.SLOW:
+        if health is StoreHealth.SLOW:
             return "the disk of the log is slow"
         return self._log.why_unfit or self._role_reason or "this broker is about to stop"
 

@@ -11,7 +11,7 @@ from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.service import HaService
 from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.types import Fitness, LogOffset
+from turbopump.engine.types import StoreHealth, LogOffset
 
 
 class _Log(Protocol):
@@ -26,7 +26,7 @@ class _Log(Protocol):
     @property
     def may_lead(self) -> bool: ...
     @property
-    def fitness(self) -> Fitness: ...
+    def health(self) -> StoreHealth: ...
     @property
     def slow(self) -> bool | None: ...
     @property

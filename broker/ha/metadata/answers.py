@@ -24,7 +24,7 @@ from turbopump.broker.tables.topics import (
 )
 from turbopump.broker.tables.versions import is_older
 from turbopump.engine.disk.store_paths import is_folder_name
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.queue_counts import Counts, read_counts
 from turbopump.engine.timer.timer_check import TimerCheckpoint, decode
 from turbopump.engine.types import LogOffset
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], object]
-Steps = Generator[Command | Work | Later[Any] | None, Any, T]
+Steps = Generator[Command | Work | Deferred[Any] | None, Any, T]
 """A script that yields requests, receives their answers and returns a result. It may also yield
 work for another thread, or a pending result; None lets the loop serve others first. Raises BadBody.
 """

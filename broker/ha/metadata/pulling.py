@@ -30,7 +30,7 @@ from turbopump.broker.tables.kept_shares import VERSION, KeptShare, read_shares
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.broker.tables.versions import Versions, is_older
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
 from turbopump.net.wire import bodies
@@ -42,7 +42,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 logger = logging.getLogger(__name__)
 
-Call = Callable[[str, Command, int], Later[Command | str]]
+Call = Callable[[str, Command, int], Deferred[Command | str]]
 """(address, request, time-out in ms): resolves to the answer, or the reason for its absence."""
 
 PERIOD_MS: Final = 3_000
@@ -81,7 +81,7 @@ class CountedLog(Protocol):
     @property
     def wants_counts(self) -> bool: ...
     def no_counts(self) -> None: ...
-    def taking_counts(self, counts: Counts) -> Later[OSError | StoreError | None]: ...
+    def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]: ...
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class MetadataFollower:
         call: Call,
         queue_end: Callable[[str, int], int] | None = None,
         log: CountedLog | None = None,
-        pause: Callable[[], Later[None]] | None = None,
+        pause: Callable[[], Deferred[None]] | None = None,
     ) -> None:
         """`queue_end` returns the offset after the last message of a queue, of all records of the
         log; by default the store's. `log` (engine.replicated.Replicated) may need counts of queues
@@ -180,7 +180,7 @@ class MetadataFollower:
         self._broker.delay.leave()
         self._broker.timers.leave()
 
-    def lead(self, epoch: int, now_ms: int) -> Later[OSError | None]:
+    def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
         """Become the master of that epoch (0 and less: no epochs). To be called when the log
         has changed sides, before it takes a message. Resolves when the tables are durable, or with
         the error.
@@ -289,7 +289,7 @@ class MetadataFollower:
             except StopIteration:
                 self._ended(now, reached=True)
                 return
-            later: Later[Any]
+            later: Deferred[Any]
             if asked is None:
                 if self._pause is None:
                     answer = None
@@ -297,7 +297,7 @@ class MetadataFollower:
                 later = self._pause()
             elif isinstance(asked, Command):
                 later = self._call(now.address, asked, TIMEOUT_MS)
-            elif isinstance(asked, Later):
+            elif isinstance(asked, Deferred):
                 later = asked
             else:
                 later = self._broker.saver.elsewhere(asked)

@@ -11,7 +11,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_json
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.updates import MAX_TOLD, parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -77,7 +77,7 @@ class ConfigRequests:
         self._version = self._version.next(now_ms)
         if not config.path:
             notes.append("in force until this broker stops: it has no configuration file")
-        registered = Later[None]()
+        registered = Deferred[None]()
         if config.broker_permission == permission:
             registered.resolve(None)
         else:
@@ -85,7 +85,7 @@ class ConfigRequests:
             broker.topics.bump_version(now_ms)
             registered = broker.register_topics([])
         self._add_default_topic(now_ms)
-        answered = Later[Command]()
+        answered = Deferred[Command]()
 
         def saved(error: OSError | None) -> None:
             lost = [] if error is None else [f"in force, but lost at a restart: {error}"]

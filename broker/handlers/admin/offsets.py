@@ -24,7 +24,7 @@ from turbopump.broker.handlers.shapes import (
 from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
 from turbopump.broker.tables.lags import behind_ms, waiting_since
 from turbopump.engine import fastjson
-from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.json_table import Content
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import LazyItems
 from turbopump.engine.types import Boundary, QueueOffset

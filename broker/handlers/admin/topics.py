@@ -41,7 +41,7 @@ from turbopump.broker.tables.topics import (
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import Lazy
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset, StoreError
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -242,10 +242,10 @@ def _delete_topic(
 
 def _delete_all(
     broker: BrokerContext, request: Command, doomed: list[str], now_ms: int
-) -> Later[Command]:
+) -> Deferred[Command]:
     """Delete the topics' queues one by one; answered once all are gone and the table without them
     is durable."""
-    answered: Later[Command] = Later()
+    answered: Deferred[Command] = Deferred()
     left = deque(doomed)
 
     def saved(error: OSError | None) -> None:
@@ -283,7 +283,7 @@ def _delete_all(
     return answered
 
 
-def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Later[StoreError | None]:
+def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Deferred[StoreError | None]:
     gone = broker.store.deletions.delete(topic, now_ms)
     broker.store.statistics.forget_topic(topic)
     # Sends and pulls of the topic now take the handlers, which refuse them.
@@ -398,8 +398,8 @@ def _clean_unused_topics(
 
 def _clean(
     broker: BrokerContext, request: Command, unused: deque[str], now_ms: int
-) -> Later[Command]:
-    answered: Later[Command] = Later()
+) -> Deferred[Command]:
+    answered: Deferred[Command] = Deferred()
 
     def cleaned(error: StoreError | None) -> None:
         if error is not None:
@@ -419,7 +419,7 @@ def _clean(
 
 def _delete_expired(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Later[Command]:
+) -> Deferred[Command]:
     """Handle 306 and 329: delete expired log files, and the queue files that point into them."""
 
     def reply(found: int | OSError) -> Command:

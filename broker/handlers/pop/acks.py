@@ -20,7 +20,7 @@ from turbopump.broker.handlers.pop.checks import (
 from turbopump.broker.pop.changes import TimeChange
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import AckOutcome
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -256,7 +256,7 @@ def _change(
     header: ChangeInvisibleTimeRequest,
     handle: PopHandle,
     now_ms: int,
-) -> Later[Command | None]:
+) -> Deferred[Command | None]:
     """Store a new check point for the message, then acknowledge its old check point."""
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
@@ -270,7 +270,7 @@ def _change(
         return stored.map(lambda status: _stored(request, status))
     # The acknowledgement follows the check point in the log at once: a crash cannot separate them,
     # so the message is delivered once.
-    acked, written = log.add_ack(old, handle.invisible_ms, queue_id, now_ms), Later[PutStatus]()
+    acked, written = log.add_ack(old, handle.invisible_ms, queue_id, now_ms), Deferred[PutStatus]()
     stored.then(
         lambda status: (
             acked.then(written.resolve) if status is PutStatus.PUT_OK else written.resolve(status)
@@ -282,7 +282,7 @@ def _change(
     return _changed(request, change, queue_id)
 
 
-def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Later[Command | None]:
+def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Deferred[Command | None]:
     """The answer, sent once the change is safe."""
 
     def answer(status: PutStatus) -> Command:
@@ -314,7 +314,7 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     if not isinstance(entries, list) or not entries:
         return response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
     broker_name = text(members, "brokerName")
-    pending: list[Later[PutStatus]] = []
+    pending: list[Deferred[PutStatus]] = []
     for at, entry in enumerate(entries):
         if at % ACKS_OF_STEP == ACKS_OF_STEP - 1:
             yield
@@ -326,7 +326,7 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
 
 def _ack_entry(
     broker: BrokerContext, entry: dict[str, Any], broker_name: str, peer: Peer, now_ms: int
-) -> Later[PutStatus] | None:
+) -> Deferred[PutStatus] | None:
     """Store a check point's acknowledgements; None for a queue that does not exist, as in
     RocketMQ, or for an invalid group name. Raises BadBody."""
     try:
@@ -367,8 +367,8 @@ def _ack_entry(
     return _refused(PutStatus.MESSAGE_ILLEGAL) if replaced else written
 
 
-def _refused(status: PutStatus) -> Later[PutStatus]:
-    refused: Later[PutStatus] = Later()
+def _refused(status: PutStatus) -> Deferred[PutStatus]:
+    refused: Deferred[PutStatus] = Deferred()
     refused.resolve(status)
     return refused
 
@@ -383,8 +383,8 @@ def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     return list(acked_offsets(start, bits))
 
 
-def _all_stored(request: Command, pending: list[Later[PutStatus]]) -> Answer:
-    answer: Later[Command | None] = Later()
+def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Answer:
+    answer: Deferred[Command | None] = Deferred()
     left = len(pending)
     worst = PutStatus.PUT_OK
 

@@ -18,7 +18,7 @@ from turbopump.broker.handlers.pop.checks import (
 )
 from turbopump.broker.handlers.pop.pops import EARLY_MS, POLL_MAX_MS
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import ReadStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -126,7 +126,7 @@ def _notice(
     if has_any or wait_ms <= 0 or broker.shutting_down:
         found = NotificationResponse(has_any, False)
         return response(request, ResponseCode.SUCCESS, header=found)
-    answer: Later[Command | None] = Later()
+    answer: Deferred[Command | None] = Deferred()
 
     def attempt(arrived: Arrived | None) -> bool:
         if arrived is not None and header.order and _blocked_ms(broker, header, arrived):

@@ -21,7 +21,7 @@ from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopWish
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
 from turbopump.broker.traffic.replies import why_not
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
@@ -138,7 +138,7 @@ class _Pop:
         self._request = request
         self._wish = wish
         self._peer = peer
-        self._answer: Later[Command | None] = Later()
+        self._answer: Deferred[Command | None] = Deferred()
         self._rests: dict[Arrived, int] = {}
 
     def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:

@@ -9,7 +9,7 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import Draft, append, put
 from turbopump.broker.traffic.role import Put
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, PutStatus
 
 _REFUSED: Final = PutStatus.OS_PAGE_CACHE_BUSY
@@ -23,7 +23,7 @@ def put_record(
     properties: dict[str, str],
     now_ms: int,
     from_ms: int,
-) -> Later[PutStatus]:
+) -> Deferred[PutStatus]:
     """Store a check point or an acknowledgement. A record that is due after `from_ms` goes through
     the timers, after the earlier timers."""
     draft = Draft(
@@ -41,18 +41,18 @@ def put_record(
     return _when_safe(broker, outcome) if isinstance(outcome, Put) else _resolved(_REFUSED)
 
 
-def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Later[PutStatus]:
+def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Deferred[PutStatus]:
     """Store a message unchanged."""
     return _when_safe(broker, append(broker, message, now_ms))
 
 
-def _when_safe(broker: BrokerContext, outcome: Put) -> Later[PutStatus]:
+def _when_safe(broker: BrokerContext, outcome: Put) -> Deferred[PutStatus]:
     if outcome.appended.status is not PutStatus.PUT_OK:
         return _resolved(outcome.appended.status)
     return broker.role.when_safe(*outcome)
 
 
-def _resolved(status: PutStatus) -> Later[PutStatus]:
-    later: Later[PutStatus] = Later()
+def _resolved(status: PutStatus) -> Deferred[PutStatus]:
+    later: Deferred[PutStatus] = Deferred()
     later.resolve(status)
     return later

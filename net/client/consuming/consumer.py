@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.allocation.strategies import is_strategy
 from turbopump.net.client.consuming.balancer import Balancer
@@ -284,7 +284,7 @@ class Consumer(ClientLifetime):
         if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             body = running_info(self._membership, self._started_ms)
             return response(request, ResponseCode.SUCCESS, body=body)
-        answer: Later[Command | None] = Later()
+        answer: Deferred[Command | None] = Deferred()
         assert isinstance(request.body, bytes)
         broker_name = request.fields.get("brokerName", "")
         consuming = self._consume_directly(request, request.body, broker_name, answer)
@@ -340,7 +340,7 @@ class Consumer(ClientLifetime):
         return None if request.is_oneway else response(request, ResponseCode.SUCCESS)
 
     async def _consume_directly(
-        self, request: Command, record: bytes, broker_name: str, answer: Later[Command | None]
+        self, request: Command, record: bytes, broker_name: str, answer: Deferred[Command | None]
     ) -> None:
         """Run the handler on a stored record for an operator (CONSUME_MESSAGE_DIRECTLY)."""
         begin_ms, remark, result = self._instance.steady_ms(), "", "CR_SUCCESS"

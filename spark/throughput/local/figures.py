@@ -25,16 +25,16 @@ def figures(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
         place = tuple(row[key] for key in keys)
         groups.setdefault(place, {}).setdefault(str(row["metric"]), []).append(row)
     return [
-        dict(zip(keys, place, strict=True)) | _told(metrics) for place, metrics in groups.items()
+        dict(zip(keys, place, strict=True)) | _totals_of(metrics) for place, metrics in groups.items()
     ]
 
 
-def _told(metrics: dict[str, list[Row]]) -> Row:
+def _totals_of(metrics: dict[str, list[Row]]) -> Row:
     def total(metric: str, name: str) -> int:
         return sum(row[name] for row in metrics.get(metric, ()))
 
     everything = [row for rows in metrics.values() for row in rows]
-    told: Row = {
+    totals: Row = {
         "messages": total("size", "messages"),
         "bytes": total("size", "total"),
         "body_bytes": total("body", "total"),
@@ -43,10 +43,10 @@ def _told(metrics: dict[str, list[Row]]) -> Row:
     }
     for metric, name in SPREADS.items():
         if metric == "latency":
-            told["timed_messages"] = total("latency", "messages")
-        told |= _spread(name, metrics.get(metric, []))
+            totals["timed_messages"] = total("latency", "messages")
+        totals |= _spread(name, metrics.get(metric, []))
     skewed = metrics.get("skewed", [])
-    return told | {
+    return totals | {
         "skewed_messages": total("skewed", "messages"),
         "skew_ms_max": max((row["most"] for row in skewed), default=0),
         "unborn_messages": total("unborn", "messages"),

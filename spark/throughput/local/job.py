@@ -28,10 +28,10 @@ from turbopump.spark.throughput.result import (
 
 def analyse(selection: RowSelection, stall_s: int, *, with_ports: bool = False) -> Throughput:
     """Read the stores once and return all results. Raises JobError, StoreError."""
-    return told(cells_of(selection, with_ports=with_ports), selection.stores, stall_s)
+    return throughput_of(cells_of(selection, with_ports=with_ports), selection.stores, stall_s)
 
 
-def told(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
+def throughput_of(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
     """Compute all results from cells."""
     offsets = events.queues(cells)
     queues = [row | offsets[_queue(row)] for row in level(cells, QUEUE)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
@@ -220,7 +220,7 @@ class ClusterMembers:
             return response(request, ResponseCode.SYSTEM_ERROR, remark)
         body = b"".join(request.body) if isinstance(request.body, list) else bytes(request.body)
         asked = new_request(request.code, None, body, fields=dict(request.fields))
-        answered: Later[Command | None] = consumer.call(asked, RELAY_MS)
+        answered: Deferred[Command | None] = consumer.call(asked, RELAY_MS)
         opaque = request.opaque
 
         def passed_on(answer: Command | None) -> Command:

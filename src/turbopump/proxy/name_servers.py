@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request
 
@@ -17,7 +17,7 @@ TIMEOUT_MS: Final = 3_000
 NEXT_MS: Final = 1_000
 """Timeout of a name server's response if there is another to query."""
 
-Call = Callable[[str, Command, int], Later[Command | str]]
+Call = Callable[[str, Command, int], Deferred[Command | str]]
 """(address, request, timeout in ms) -> the response later, or a text with the reason of a
 failure."""
 _ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})

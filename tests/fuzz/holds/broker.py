@@ -14,7 +14,7 @@ from turbopump.broker.tables import locks as lock_table
 from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.cli.collecting import Collecting
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_metrics import MAX_TOPICS
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode
@@ -167,8 +167,8 @@ def fields_of(topic: str, group: str, **more: object) -> dict[str, str]:
     return {key: str(value) for key, value in fields.items()}
 
 
-def _done() -> Later[None]:
-    later: Later[None] = Later()
+def _done() -> Deferred[None]:
+    later: Deferred[None] = Deferred()
     later.resolve(None)
     return later
 

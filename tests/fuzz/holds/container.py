@@ -7,7 +7,7 @@ from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask
 from turbopump.broker.container.config import ContainerConfig
 from turbopump.broker.container.handlers import BrokerOutcome, ContainerRequests
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.java_properties import Property
@@ -51,13 +51,13 @@ class ContainerWalk:
     def close(self) -> None:
         """No-op: nothing runs."""
 
-    def _done(self, *_asked: object) -> Later[BrokerOutcome]:
-        later: Later[BrokerOutcome] = Later()
+    def _done(self, *_asked: object) -> Deferred[BrokerOutcome]:
+        later: Deferred[BrokerOutcome] = Deferred()
         later.resolve(BrokerOutcome())
         return later
 
-    def _saved(self, _changed: list[Property]) -> Later[OSError | None]:
-        later: Later[OSError | None] = Later()
+    def _saved(self, _changed: list[Property]) -> Deferred[OSError | None]:
+        later: Deferred[OSError | None] = Deferred()
         later.resolve(None)
         return later
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import FRAME_MAX, Command, decode, encode
@@ -196,7 +196,7 @@ def ask(
         link: Any = peer._link
         while link.waiting:
             meter.run("behind the answer", link.waiting.pop(0))
-        if not isinstance(answer, Later) or not answer.done:
+        if not isinstance(answer, Deferred) or not answer.done:
             break
         answer = answer.value
     if isinstance(answer, Command):

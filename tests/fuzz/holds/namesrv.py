@@ -11,7 +11,7 @@ from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
 from turbopump.cli.collecting import Collecting
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -60,7 +60,7 @@ class NamesrvWalk:
         table = {ORDER_TOPIC_CONFIG: {f"T{number:05d}{'x' * 80}": "a:4" for number in range(many)}}
         self.routes = RouteTable()
 
-        def save(pieces: Pieces) -> Later[OSError | None]:
+        def save(pieces: Pieces) -> Deferred[OSError | None]:
             return self._elsewhere(lambda: files.replace("kvConfig.json", pieces))
 
         self.server = NameServer(
@@ -113,12 +113,12 @@ class NamesrvWalk:
         """End the name server."""
         self.collecting.end()
 
-    def _elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
-        later: Later[OSError | None] = Later()
+    def _elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
+        later: Deferred[OSError | None] = Deferred()
         self.disk.submit(work, later.resolve)
         return later
 
-    def _save(self, properties: list[Property]) -> Later[OSError | None]:
+    def _save(self, properties: list[Property]) -> Deferred[OSError | None]:
         return self._elsewhere(lambda: None)
 
     def _work(self, steps: Steps[None]) -> None:

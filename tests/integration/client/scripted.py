@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server import Server
@@ -47,7 +47,7 @@ class ScriptedBroker:
         self.answers: dict[int, Script] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
-            RequestCode.PULL_MESSAGE: lambda request: Later(),
+            RequestCode.PULL_MESSAGE: lambda request: Deferred(),
             RequestCode.QUERY_CONSUMER_OFFSET: lambda request: response(
                 request, 0, header=None, fields={"offset": "0"}
             ),

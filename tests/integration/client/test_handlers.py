@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.client.scripted import ScriptedBroker, pulled
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
 from turbopump.net.client.messages import ReceivedMessage
@@ -34,7 +34,7 @@ def delivering(broker: ScriptedBroker, *bodies: bytes) -> ScriptedBroker:
     def pull(request: Command) -> Answer:
         if request.fields["topic"] == "T" and request.fields["queueOffset"] == "0":
             return pulled(request, 0, len(bodies), list(bodies))
-        return Later()
+        return Deferred()
 
     broker.answers[PULL] = pull
     return broker
@@ -218,7 +218,7 @@ def test_a_refusal_for_good_is_raised_through_the_iterator(
     async def scenario() -> None:
         async with ScriptedBroker(queues=2) as broker:
             broker.answers[PULL] = lambda request: (
-                response(request, code, remark) if request.fields["topic"] == "T" else Later()
+                response(request, code, remark) if request.fields["topic"] == "T" else Deferred()
             )
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
@@ -241,7 +241,7 @@ def test_a_refusal_of_one_queue_of_two_or_for_a_moment_is_waited_for(
 
     def pull(request: Command) -> Answer:
         if request.fields["topic"] != "T":
-            return Later()
+            return Deferred()
         if not state["waits"] and request.fields["queueId"] == "1":
             return pulled(request, 0, 1, [b"at last"])
         if request.fields["queueId"] == "0":

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.integration.client.scripted import ScriptedBroker, route_of
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.options import ClientOptions
@@ -39,7 +39,7 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
 def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as slow, ScriptedBroker() as silent:
-            late: Later[Command | None] = Later()
+            late: Deferred[Command | None] = Deferred()
 
             def release(request: Command) -> None:
                 (first,) = slow.of(ROUTE)

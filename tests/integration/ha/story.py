@@ -276,7 +276,7 @@ class Story:
         if audit.is_broken:
             raise Finding("\n".join(audit.lines()))
         self.told.audited += sum(
-            audit.of(name).counts["found"] for name in ("acked-survives", "consumed-survives")
+            audit.verdict(name).counts["found"] for name in ("acked-survives", "consumed-survives")
         )
 
     def _epoch_files(self) -> set[bytes]:

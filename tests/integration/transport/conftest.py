@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
@@ -28,7 +28,7 @@ class Served:
     address: str
     table: Dispatcher
     seen: list[Command] = field(default_factory=list)
-    held: list[tuple[Command, Later[Command | None]]] = field(default_factory=list)
+    held: list[tuple[Command, Deferred[Command | None]]] = field(default_factory=list)
 
     @property
     def port(self) -> int:
@@ -106,8 +106,8 @@ async def serving(options: ServerOptions | None = None) -> AsyncIterator[Served]
         served.seen.append(request)
         return response(request, 0, body=request.body, fields=request.fields)
 
-    def hold(request: Command, *_: Any) -> Later[Command | None]:
-        later: Later[Command | None] = Later()
+    def hold(request: Command, *_: Any) -> Deferred[Command | None]:
+        later: Deferred[Command | None] = Deferred()
         served.held.append((request, later))
         return later
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import DOUBTED_MAX
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -152,7 +152,7 @@ def test_servers_call_clients_on_the_same_connection(run, serve, connect) -> Non
         handlers.add(40, lambda request, *_: seen.append(request.fields["g"]))
         async with serve() as served, connect(handlers) as client:
 
-            def back(request: Command, peer, _now_ms: int) -> Later[Command | None]:
+            def back(request: Command, peer, _now_ms: int) -> Deferred[Command | None]:
                 peer.notify(new_request(40, fields={"g": "group"}))
                 asked = peer.call(new_request(307), 5000)
                 return asked.map(lambda got: response(request, 0, body=got.body if got else b""))

@@ -26,7 +26,7 @@ from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
@@ -94,7 +94,7 @@ class NameMachine(Process):
     def answer(self, request: Command, peer: Peer) -> Answer:
         if self.group.has_old_names:
             if request.code in UNKNOWN_TO_OLD:
-                return Later()
+                return Deferred()
             for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
                 request.fields.pop(name, None)
         answer = self.table.dispatch(request, peer, self.clock.now_ms)
@@ -162,7 +162,7 @@ class Member(Process):
         self.context.store_host = pack("127.0.0.1:10911")
         self.group.knows(self, TOPIC, READERS, QUEUES)
         self.table = request_table(self.context)
-        self._paused: list[Later[None]] = []
+        self._paused: list[Deferred[None]] = []
         self._saving, self._saved_ms = False, steady_ms
         self._registered_ms = self._beat_ms = -REGISTER_MS
         self.replicating = Replicating(
@@ -202,8 +202,8 @@ class Member(Process):
             steady_ms=lambda: clock.now_ms,
             native_clock=lambda: clock.wall_ms,
             soon=self.wire.soon,
-            register_topics=lambda names: Later(),
-            save_config=lambda changed: Later(),
+            register_topics=lambda names: Deferred(),
+            save_config=lambda changed: Deferred(),
             call=self.endpoint.call,
         )
 
@@ -217,12 +217,12 @@ class Member(Process):
 
     # Requests to other nodes, for its replication
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Later[None]:
+    def pause(self) -> Deferred[None]:
         """Wait until the next tick."""
-        later: Later[None] = Later()
+        later: Deferred[None] = Deferred()
         self._paused.append(later)
         return later
 

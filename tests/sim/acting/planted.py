@@ -16,7 +16,7 @@ from turbopump.broker.replication import LockWish
 from turbopump.broker.tables.adoption import Adoption
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -124,8 +124,8 @@ def a_replica_waits_for_a_master_that_was_there(patch: Patch) -> None:
 def a_lock_is_one_brokers_word(patch: Patch) -> None:
     """The others are not asked (as without lockInStrictMode)."""
 
-    def at_once(self: LockQuorum, wish: LockWish) -> Later[list[MessageQueue]]:
-        later: Later[list[MessageQueue]] = Later()
+    def at_once(self: LockQuorum, wish: LockWish) -> Deferred[list[MessageQueue]]:
+        later: Deferred[list[MessageQueue]] = Deferred()
         later.resolve(list(wish.queues))
         return later
 

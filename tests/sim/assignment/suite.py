@@ -31,7 +31,7 @@ from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request, response
@@ -139,11 +139,11 @@ class Node:
     def send_notices(self) -> None:
         clients.send_notices(self.broker)
 
-    def dispatch(self, request: Command) -> Later[Command]:
-        done: Later[Command] = Later()
+    def dispatch(self, request: Command) -> Deferred[Command]:
+        done: Deferred[Command] = Deferred()
         done.then(self._answered)
         answer: Any = self.table.dispatch(request, Peer("x:1", b"", None), 0)  # type: ignore[arg-type]
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(done.resolve)
         else:
             done.resolve(answer)
@@ -244,9 +244,9 @@ class Run:
 
     def call(
         self, sender: Node, address: str, request: Command, timeout_ms: int
-    ) -> Later[Command | str]:
+    ) -> Deferred[Command | str]:
         """A broker's request to another, or to the name server."""
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         life = sender.life
 
         def once(answer: Command | str) -> None:

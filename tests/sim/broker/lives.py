@@ -21,7 +21,7 @@ from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -199,9 +199,9 @@ class BrokerLives(ABC):
             steady_ms=lambda: self.steady_ms,
             native_clock=lambda: self.now_ms,
             soon=self._soon.append,
-            register_topics=lambda names: Later(),
-            save_config=lambda changed: Later(),
-            call=lambda address, request, timeout_ms: Later(),
+            register_topics=lambda names: Deferred(),
+            save_config=lambda changed: Deferred(),
+            call=lambda address, request, timeout_ms: Deferred(),
             timer_slots=self.timer_slots,
         )
 
@@ -258,18 +258,18 @@ class BrokerLives(ABC):
 
     # Requests
 
-    def _ask(self, code: int, header: object, body: bytes = b"") -> Later[Command | None]:
+    def _ask(self, code: int, header: object, body: bytes = b"") -> Deferred[Command | None]:
         return self._by_handlers(new_request(code, header, body))
 
-    def _by_handlers(self, request: Command) -> Later[Command | None]:
+    def _by_handlers(self, request: Command) -> Deferred[Command | None]:
         answer: Any = self._table.dispatch(request, self.peer, self.now_ms)
         while isinstance(answer, Generator):
             try:
                 next(answer)
             except StopIteration as ended:
                 answer = ended.value
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             return answer
-        later: Later[Command | None] = Later()
+        later: Deferred[Command | None] = Deferred()
         later.resolve(answer)
         return later

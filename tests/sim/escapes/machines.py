@@ -19,7 +19,7 @@ from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -183,7 +183,7 @@ class Sender(Process):
         self._ask(self._address, request, partial(self._sent, body))
 
     def _ask(self, address: str, request: Command, then: object) -> None:
-        later: Later[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+        later: Deferred[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(then)  # type: ignore[arg-type]
 
     def _routed(self, answer: Command | str) -> None:

@@ -17,7 +17,7 @@ from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Half
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command
@@ -134,7 +134,7 @@ def half_messages_leave_as_what_they_may_become(patch: Patch) -> None:
     """Consumers of the other master see them at once."""
     send = Escape.send
 
-    def plainly(self: Escape, *args: Any, **more: Any) -> Later[Arrival | None]:
+    def plainly(self: Escape, *args: Any, **more: Any) -> Deferred[Arrival | None]:
         return send(self, *args, **{**more, "is_half": False})
 
     patch.setattr(Escape, "send", plainly)
@@ -145,8 +145,8 @@ def ends_go_nowhere(patch: Patch) -> None:
     the half message.
     """
 
-    def end(self: HalfEscape, half: Half, how: int) -> Later[Command | str]:
-        ended: Later[Command | str] = Later()
+    def end(self: HalfEscape, half: Half, how: int) -> Deferred[Command | str]:
+        ended: Deferred[Command | str] = Deferred()
         ended.resolve("")
         return ended
 

@@ -27,9 +27,9 @@ from turbopump.broker.ha.service import HaService
 from turbopump.broker.reopening import TRY_MS
 from turbopump.broker.replicating import Replicating, ReplicatingParts
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
-from turbopump.engine.types import Fitness, NewMessage, PutStatus
+from turbopump.engine.types import StoreHealth, NewMessage, PutStatus
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -298,7 +298,7 @@ class GroupBroker(Stands, Broker):
 
     def _try_again(self) -> None:
         store, now_ms = self.store, self.clock.now_ms
-        is_failed = store.fitness is Fitness.FAILED and store.damage is None
+        is_failed = store.health is StoreHealth.FAILED and store.damage is None
         if not (is_failed and self.tries_again) or self._trying or now_ms < self._try_ms:
             return
         if self._stops:
@@ -441,7 +441,7 @@ class GroupBroker(Stands, Broker):
 
     def _put(
         self, topic: str, queue_id: int, body: bytes
-    ) -> PutStatus | tuple[Sent, Later[PutStatus]]:
+    ) -> PutStatus | tuple[Sent, Deferred[PutStatus]]:
         store, service, part = self.store, self.service, self.part
         assert store is not None and service is not None, "it is up"
         message = NewMessage(topic, queue_id, body, b"KEYS\x01k\x02")

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from tests.sim.ha.net import Link, Network, Wire
-from turbopump.controller.suspects import Probed
-from turbopump.engine.later import Later
+from turbopump.controller.death_probe import Probed
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, decode, encode
@@ -96,7 +96,7 @@ class Timer:
 class Pending:
     """A request that was sent."""
 
-    later: Later[Command | str]
+    later: Deferred[Command | str]
     timer: Timer
 
 
@@ -150,7 +150,7 @@ class Endpoint:
         self._asking: dict[str, Asking] = {}
         self._addresses: dict[int, str] = {}
         self._peers: dict[int, Peer] = {}
-        self._probes: dict[int, Later[Probed]] = {}
+        self._probes: dict[int, Deferred[Probed]] = {}
         self._held: dict[int, bytearray] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._behind: list[tuple[int, Timer]] = []
@@ -184,9 +184,9 @@ class Endpoint:
 
     # Asking
 
-    def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request; resolves to the response, or to the reason why it is missing."""
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         asking = self._reach(address)
         if asking is None:
             self.call_later(NOBODY_MS, partial(later.resolve, f"no node is at {address}"))
@@ -205,13 +205,13 @@ class Endpoint:
             request.flag |= ONEWAY_FLAG
             self._put(asking, request)
 
-    def refuses(self, address: str) -> Later[bool]:
+    def refuses(self, address: str) -> Deferred[bool]:
         """Whether there is surely no process."""
         return self.probe(address).map(lambda found: found is Probed.REFUSED)
 
-    def probe(self, address: str) -> Later[Probed]:
+    def probe(self, address: str) -> Deferred[Probed]:
         """Open a connection to an address; resolves to its fate."""
-        later: Later[Probed] = Later()
+        later: Deferred[Probed] = Deferred()
         host = self._network.hosts.get(address)
         if host is None or getattr(host, "address", "") != address:
             # Another machine, or none: nothing answers there.
@@ -377,7 +377,7 @@ class Endpoint:
             command.flag |= RESPONSE_FLAG
             self.write(number, command)
 
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(reply)
         else:
             reply(answer)

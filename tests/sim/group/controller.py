@@ -19,7 +19,7 @@ from turbopump.controller.driver import Driver, DriverParts
 from turbopump.controller.node import AGAIN_MS, raft_options
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -143,7 +143,7 @@ class Controller(Stands, Process):
         self.driver = None
         self.work = self._new_work()
         self.parts = handlers.Controller(
-            self._config(), lambda: self.clock.now_ms, lambda _: Later()
+            self._config(), lambda: self.clock.now_ms, lambda _: Deferred()
         )
         self.table = Dispatcher()
         handlers.register(self.table, self.parts)

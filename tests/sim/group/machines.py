@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.disk_parts import saved_at_once
 from tests.sim.disk import PowerCut
 from tests.sim.group.calls import Clock, Endpoint
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -200,7 +200,7 @@ class Client(Process):
             self._ask(NAMES_ADDRESS, request, self._routed)
 
     def _ask(self, address: str, request: Command, then: Callable[[Command | str], None]) -> None:
-        later: Later[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+        later: Deferred[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(then)
 
     def _routed(self, answer: Command | str) -> None:

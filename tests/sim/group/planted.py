@@ -26,12 +26,12 @@ from turbopump.broker.traffic.role import Role
 from turbopump.controller import core, elections, registration, state
 from turbopump.controller.driver import Driver
 from turbopump.controller.events import ApplyBrokerId
-from turbopump.controller.raft.following import Member
+from turbopump.controller.raft.follower import MemberState
 from turbopump.controller.raft.storage import SLOT_SIZE, RaftStorage
 from turbopump.controller.requests import ControllerRequests
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.disk.flush import DiskLane
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.command import Command
@@ -101,12 +101,12 @@ def leases_of_before_count(patch: Patch) -> None:
     patch.setattr(ControllerRequests, "_heartbeat", _granted)
 
 
-def _granted(self: ControllerRequests, connection: int, request: Command) -> Later[Command]:
+def _granted(self: ControllerRequests, connection: int, request: Command) -> Deferred[Command]:
     """904, whichever broker may be elected."""
     header = read_header(BrokerHeartbeatRequest, request.fields)
     self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
     group = self._core.tables.groups.get(header.broker_name)
-    told: Later[Command] = Later()
+    told: Deferred[Command] = Deferred()
     if group is None:
         told.resolve(self._alive(request, header))
         return told
@@ -134,7 +134,7 @@ def snapshots_without_sets(patch: Patch) -> None:
 
 def no_snapshots(patch: Patch) -> None:
     """R35: the log of the controllers is kept whole."""
-    patch.setattr(Member, "ask_for_snapshot", lambda self: None)
+    patch.setattr(MemberState, "ask_for_snapshot", lambda self: None)
 
 
 def failed_syncs_of_a_log_count(patch: Patch) -> None:

@@ -29,7 +29,7 @@ from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -91,7 +91,7 @@ class Tables:
                 native_clock=lambda: clock.wall_ms,
                 soon=broker.wire.soon,
                 register_topics=lambda names: _done(),
-                save_config=lambda _changed: Later(),
+                save_config=lambda _changed: Deferred(),
                 call=broker.endpoint.call,
             ),
         )
@@ -99,7 +99,7 @@ class Tables:
         self.context.store_host = pack("127.0.0.1:10911")
         self.context.offsets.adopted_at_once = 10  # one queue
         self.table = request_table(self.context)
-        self._paused: list[Later[None]] = []
+        self._paused: list[Deferred[None]] = []
         self._saving = False
         self._saving_tables: set[str] = set()
         self._saved_ms = clock.now_ms
@@ -114,12 +114,12 @@ class Tables:
 
     # Requests to other nodes
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self._broker.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Later[None]:
+    def pause(self) -> Deferred[None]:
         """Wait until the next tick, so that much happens between two steps."""
-        later: Later[None] = Later()
+        later: Deferred[None] = Deferred()
         self._paused.append(later)
         return later
 
@@ -401,7 +401,7 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
     )
 
 
-def _done() -> Later[None]:
-    later: Later[None] = Later()
+def _done() -> Deferred[None]:
+    later: Deferred[None] = Deferred()
     later.resolve(None)
     return later

@@ -4,7 +4,7 @@ import errno
 
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.stories import Story
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 
 SOON_MS = 1_000
 
@@ -76,7 +76,7 @@ def test_all_stores_failed_and_the_first_that_is_whole_again_leads() -> None:
     assert given_up.master is None
     story.go(20_000)
     assert story.journal.role.epoch == given_up.epoch
-    assert all(one.member.fitness is Fitness.FAILED for one in brokers)
+    assert all(one.member.health is StoreHealth.FAILED for one in brokers)
     opened_anew(story, brokers[-1])
     story.elected(given_up.epoch, SOON_MS)
     for broker in brokers[:-1]:

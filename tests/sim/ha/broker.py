@@ -25,11 +25,11 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, StoreError
-from turbopump.engine.upkeep.restart import MARK_FILE as RESTART
+from turbopump.engine.lifecycle.restart import MARK_FILE as RESTART
 from turbopump.net.ha.acks import ALL
 from turbopump.net.ha.replica import State
 from turbopump.net.ha.sync_state import Proposal
@@ -301,7 +301,7 @@ class Broker(SeenBroker):
         if self.settings.safe:
             self._history.begins(self.number, self.log, log.min, start, due)
 
-    def propose(self, proposal: Proposal) -> Later[Answer]:
+    def propose(self, proposal: Proposal) -> Deferred[Answer]:
         """Propose a change of the SyncStateSet to the controller."""
         return self._group.proposals.ask(self, self.role.epoch, proposal)
 

@@ -30,7 +30,7 @@ from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -96,7 +96,7 @@ class CarriedParts:
         broker.replicated.on_cut.append(lambda: self.metadata.truncated(broker.wall_ms))
         self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), _Link(broker, group.carried))
         self._table = request_table(self.context)
-        self._calls: list[tuple[str, Command, Later[Command | str]]] = []
+        self._calls: list[tuple[str, Command, Deferred[Command | str]]] = []
         self._answers: list[Callable[[], None]] = []
         self._saving = False
 
@@ -115,8 +115,8 @@ class CarriedParts:
             native_clock=lambda: broker.wall_ms,
             soon=broker.wire.soon,
             register_topics=lambda names: _done(),
-            save_config=lambda changed: Later(),
-            call=lambda address, request, timeout_ms: Later(),
+            save_config=lambda changed: Deferred(),
+            call=lambda address, request, timeout_ms: Deferred(),
         )
 
     def role_changed(self, service: HaService) -> None:
@@ -135,8 +135,8 @@ class CarriedParts:
 
     # Between brokers
 
-    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        later: Later[Command | str] = Later()
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        later: Deferred[Command | str] = Deferred()
         self._calls.append((address, request, later))
         return later
 
@@ -155,7 +155,7 @@ class CarriedParts:
             other.run(parts.ask, request, partial(self._answered, later))
             other.look()
 
-    def _answered(self, later: Later[Command | str], answer: Command) -> None:
+    def _answered(self, later: Deferred[Command | str], answer: Command) -> None:
         self._answers.append(partial(later.resolve, answer))
 
     # Its own
@@ -210,7 +210,7 @@ class CarriedParts:
                 next(answer)
             except StopIteration as ended:
                 answer = ended.value
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(lambda one: told(one) if one is not None else None)
         elif answer is not None:
             told(answer)
@@ -430,7 +430,7 @@ def _config(broker: "Broker") -> BrokerConfig:
     )
 
 
-def _done() -> Later[None]:
-    later: Later[None] = Later()
+def _done() -> Deferred[None]:
+    later: Deferred[None] = Deferred()
     later.resolve(None)
     return later

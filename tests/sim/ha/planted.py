@@ -16,10 +16,10 @@ from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.log import epochs
 from turbopump.engine.log.epoch_file import EpochFile, Trust
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX, Epochs
-from turbopump.engine.log.incoming import Incoming
+from turbopump.engine.log.replica_append import ReceivedBytes
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.engine.upkeep import recovery
+from turbopump.engine.lifecycle import recovery
 from turbopump.net.ha import replica as replicas
 from turbopump.net.ha.frames import HandshakeReply, ReplicaFramer
 from turbopump.net.ha.replica import Replica
@@ -183,15 +183,15 @@ def lost_answer_is_a_refusal(patch: Patch) -> None:
 
 def records_written_in_part(patch: Patch) -> None:
     """A replica writes incomplete records."""
-    real = Incoming.take
+    real = ReceivedBytes.take
 
-    def take(self: Incoming, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
+    def take(self: ReceivedBytes, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
         waiting, self._held = self._held, b""
         whole = real(self, [waiting, *pieces], room, file_size)
         rest, self._held = self._held, b""
         return [*whole, memoryview(rest)]
 
-    patch.setattr(Incoming, "take", take)
+    patch.setattr(ReceivedBytes, "take", take)
 
 
 def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.ha.oracle import Oracle
 from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Asked:
     life: int
     epoch: int
     proposal: Proposal
-    later: Later[Answer]
+    later: Deferred[Answer]
     since_ms: int
     answer: Answer | None = None
     is_late: bool = False
@@ -53,10 +53,10 @@ class Proposals:
         self._now_ms = now_ms
         self._asked: list[Asked] = []
 
-    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Later[Answer]:
+    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Deferred[Answer]:
         """A master proposes a set."""
         assert proposal.members <= set(self._oracle.brokers), f"unknown member: {proposal}"
-        later: Later[Answer] = Later()
+        later: Deferred[Answer] = Deferred()
         now_ms = self._now_ms()
         self._asked.append(Asked(broker, broker.lives, epoch, proposal, later, now_ms))
         return later

@@ -40,7 +40,7 @@ class SeenBroker:
         log, store = self.replicated, self.store
         if log is None or store is None:
             return
-        if log.is_being_cut:
+        if log.is_truncating:
             # Nothing is reported before the truncation is durable; the broker may be in the set
             # again by then.
             self._cut_for_damage = self._cut_for_damage or self.epochs_damaged

@@ -21,7 +21,7 @@ from tests.sim.ha.checkers import check_reads, check_same
 from tests.sim.ha.seed import Played
 from tests.sim.ha.trouble import GroupTrouble
 from tests.sim.ha.work import SETTLE_STEP_MS
-from turbopump.engine.log import incoming
+from turbopump.engine.log import replica_append
 
 STEPS_MAX = 160
 # Smaller than a few records: with the real size all would be stored through mappings.
@@ -84,7 +84,7 @@ class Run(GroupTrouble):
 
     def play(self) -> Played:
         """Play the whole seed; AssertionError and StoreError are findings."""
-        with patch.object(incoming, "WRITE_MIN", WRITE_MIN):
+        with patch.object(replica_append, "WRITE_MIN", WRITE_MIN):
             return self._play()
 
     def _play(self) -> Played:

@@ -3,7 +3,7 @@
 from tests.sim.planting import Patch
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.ordered_log import OrderedLog
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import PutStatus
 
@@ -11,8 +11,8 @@ from turbopump.engine.types import PutStatus
 def ordered_batches_are_one_brokers(patch: Patch) -> None:
     """Ordered batches are only in the broker's memory, not in the log (as in RocketMQ)."""
 
-    def kept(self: OrderedLog, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
-        later: Later[PutStatus] = Later()
+    def kept(self: OrderedLog, queue: PoppedQueue, now_ms: int) -> Deferred[PutStatus]:
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(PutStatus.PUT_OK)
         return later
 

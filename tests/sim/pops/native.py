@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from tests.lane.world import Driven, finish
 from turbopump.broker.context import BrokerContext
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Codec, Command, decode
 
 _FRAME = {"codec": Codec.JSON, "version": 513}
@@ -21,17 +21,17 @@ class NativeAsker(Driven):
     """
 
     def __init__(
-        self, broker: BrokerContext, by_handlers: Callable[[Command], Later[Command | None]]
+        self, broker: BrokerContext, by_handlers: Callable[[Command], Deferred[Command | None]]
     ) -> None:
         super().__init__(SimpleNamespace(broker=broker))  # type: ignore[arg-type]
         self._by_handlers = by_handlers
         self._numbered = 0
-        self._laters: dict[int, Later[Command | None]] = {}
+        self._laters: dict[int, Deferred[Command | None]] = {}
 
-    def ask(self, request: Command) -> Later[Command | None]:
+    def ask(self, request: Command) -> Deferred[Command | None]:
         """Send a request; the result may be there at once."""
         self._numbered += 1
-        later = self._laters[self._numbered] = Later()
+        later = self._laters[self._numbered] = Deferred()
         self.feed(finish(request, _FRAME, self._numbered), 1 << 20)
         for opaque in list(self.answers):
             (frame,) = self.answers.pop(opaque)

@@ -11,7 +11,7 @@ from turbopump.broker.pop.revive import ReviveQueue, Stepped
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.scheduled.timers import Timers
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.pop_records import Acknowledgement
 
@@ -20,7 +20,7 @@ def acknowledgements_are_answered_at_once(patch: Patch) -> None:
     """Their records may be lost with the power."""
     add_ack = ReviveLog.add_ack
 
-    def answered(self: ReviveLog, *arguments: object) -> Later[PutStatus]:
+    def answered(self: ReviveLog, *arguments: object) -> Deferred[PutStatus]:
         add_ack(self, *arguments)
         return _resolved()
 
@@ -69,7 +69,7 @@ def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
     """Acknowledgements are kept in memory, and lost at a restart."""
     revive = ReviveQueue._revive
 
-    def kept(self: ReviveLog, ack: Acknowledgement, *_more: int) -> Later[PutStatus]:
+    def kept(self: ReviveLog, ack: Acknowledgement, *_more: int) -> Deferred[PutStatus]:
         vars(self).setdefault("kept", []).append(ack)
         return _resolved()
 
@@ -102,14 +102,14 @@ def acknowledgements_go_to_another_revive_queue(patch: Patch) -> None:
 
     def astray(
         self: ReviveLog, ack: Acknowledgement, invisible_ms: int, queue_id: int, now_ms: int
-    ) -> Later[PutStatus]:
+    ) -> Deferred[PutStatus]:
         return add_ack(self, ack, invisible_ms, (queue_id + 1) % 2, now_ms)
 
     patch.setattr(ReviveLog, "add_ack", astray)
 
 
-def _resolved() -> Later[PutStatus]:
-    later: Later[PutStatus] = Later()
+def _resolved() -> Deferred[PutStatus]:
+    later: Deferred[PutStatus] = Deferred()
     later.resolve(PutStatus.PUT_OK)
     return later
 

@@ -16,7 +16,7 @@ from tests.sim.pops.handles import handles_of
 from tests.sim.pops.model import Message, Model
 from tests.sim.pops.native import NativeAsker
 from turbopump.broker.pop.revive import ReviveQueue
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
@@ -100,10 +100,10 @@ class Run(BrokerLives):
         super()._opened()
         self._asker = NativeAsker(self.broker, self._by_handlers) if self._is_native else None
 
-    def _ask(self, code: int, header: object, body: bytes = b"") -> Later[Command | None]:
+    def _ask(self, code: int, header: object, body: bytes = b"") -> Deferred[Command | None]:
         return self._request(new_request(code, header, body))
 
-    def _request(self, request: Command) -> Later[Command | None]:
+    def _request(self, request: Command) -> Deferred[Command | None]:
         if self._asker is None:
             return self._by_handlers(request)
         return self._asker.ask(request)

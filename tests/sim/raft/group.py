@@ -11,7 +11,7 @@ from typing import Any
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Entry, Log
-from turbopump.controller.raft.member import Restored
+from turbopump.controller.raft.member_state import Restored
 from turbopump.controller.raft.messages import RESPONSES, RaftMessage, decode, encode
 from turbopump.controller.raft.options import RaftOptions
 

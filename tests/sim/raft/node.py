@@ -15,7 +15,7 @@ from tests.sim.raft.checkers import History
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Entry, Log
-from turbopump.controller.raft.member import RaftRole
+from turbopump.controller.raft.member_state import RaftRole
 from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     InstallSnapshotRequest,
@@ -26,7 +26,7 @@ from turbopump.controller.raft.messages import (
     VoteResult,
 )
 from turbopump.controller.raft.options import RaftOptions
-from turbopump.controller.raft.order import Order
+from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.storage import Durable, RaftStorage
 
 FOLDER = "/dledger"
@@ -94,7 +94,7 @@ class Node:
         self.life = 0
         self.storage: RaftStorage | None = None
         self.raft: Raft | None = None
-        self.order = Order()
+        self.order = DiskOrder()
         self.sync_ms = 0
         """Duration of a sync in ms."""
         self.write: Write | None = None
@@ -148,7 +148,7 @@ class Node:
         """The process is gone, by whatever."""
         self.raft = None
         self.storage = None
-        self.order = Order()
+        self.order = DiskOrder()
         self.write = None
         self.calls.clear()
         self.leads = False

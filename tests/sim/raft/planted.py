@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.controller.raft import actions as acts
-from turbopump.controller.raft import core, following, order, replication, votes
-from turbopump.controller.raft.campaign import Campaign
+from turbopump.controller.raft import core, follower, disk_order, leader, votes
+from turbopump.controller.raft.candidate import Candidate
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member import Member
+from turbopump.controller.raft.member_state import MemberState
 from turbopump.controller.raft.messages import (
     PushEntryRequest,
     RaftResponseCode,
@@ -20,7 +20,7 @@ from turbopump.controller.raft.messages import (
     VoteResponse,
 )
 from turbopump.controller.raft.options import RaftOptions
-from turbopump.controller.raft.replication import Leading
+from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.raft.votes import Voter, VoteVerdict
 
@@ -74,9 +74,9 @@ def vote_is_said_before_it_is_kept(patch: Patch) -> None:
 
 def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
     """Raft-4: a new leader truncates its log to the last entry that it knows as committed."""
-    real = Leading.__init__
+    real = LeaderTerm.__init__
 
-    def init(self: Leading, member: Member, now_ms: int) -> None:
+    def init(self: LeaderTerm, member: MemberState, now_ms: int) -> None:
         real(self, member, now_ms)
         role, member.role = member.role, core.RaftRole.FOLLOWER
         if member.committed < self.first_index - 1:
@@ -84,13 +84,13 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
             member.append((member.log.next_entry(self.term, b""),))
         member.role = role
 
-    patch.setattr(Leading, "__init__", init)
+    patch.setattr(LeaderTerm, "__init__", init)
 
 
 def entries_follow_anything(patch: Patch) -> None:
     """Raft-5: a follower does not compare the entry before new ones."""
-    patch.setattr(following, "_follows", lambda member, request, first: first <= member.log.end + 1)
-    patch.setitem(following._HANDLERS, following.PushType.COMPARE, lambda member, request: OK)
+    patch.setattr(follower, "_follows", lambda member, request, first: first <= member.log.end + 1)
+    patch.setitem(follower._HANDLERS, follower.PushType.COMPARE, lambda member, request: OK)
 
 
 OK = RaftResponseCode.SUCCESS
@@ -116,21 +116,21 @@ def blind(voter: Voter) -> Voter:
 def commits_up_to_its_end(patch: Patch) -> None:
     """Raft-7: a follower commits all its entries, compared or not (DLedger's handleDoCommit)."""
     end = property(lambda self: self.log.end, lambda self, value: None)
-    patch.setattr(Member, "matched", end, raising=False)
+    patch.setattr(MemberState, "matched", end, raising=False)
 
 
 def older_entries_are_counted(patch: Patch) -> None:
     """Raft-8: a majority commits an entry of whatever term (DLedger 0.3.1.2)."""
-    patch.setattr(Leading, "may_commit", lambda self, index: True)
+    patch.setattr(LeaderTerm, "may_commit", lambda self, index: True)
 
 
 def truncate_cuts_what_it_says(patch: Patch) -> None:
     """Raft-9: a TRUNCATE is done as it stands, also late and for the second time (DLedger)."""
 
-    def truncate(self: Member, request: PushEntryRequest) -> RaftResponseCode:
+    def truncate(self: MemberState, request: PushEntryRequest) -> RaftResponseCode:
         entry = request.entry
         assert entry is not None
-        if not following._follows(self, request, entry.index):
+        if not follower._follows(self, request, entry.index):
             return RaftResponseCode.INCONSISTENT_STATE
         if entry.index <= self.log.base.index:
             return OK
@@ -141,13 +141,13 @@ def truncate_cuts_what_it_says(patch: Patch) -> None:
         self.matched = entry.index
         return OK
 
-    patch.setitem(following._HANDLERS, following.PushType.TRUNCATE, truncate)
+    patch.setitem(follower._HANDLERS, follower.PushType.TRUNCATE, truncate)
 
 
 def pushes_of_anybody(patch: Patch) -> None:
     """Raft-10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
     patch.setattr(
-        following,
+        follower,
         "check_leader",
         lambda member, request: (
             OK if member.role is not core.RaftRole.LEADER else RaftResponseCode.NOT_FOLLOWER
@@ -190,9 +190,9 @@ def promises_are_not_kept(patch: Patch) -> None:
 
 def snapshot_of_a_later_state(patch: Patch) -> None:
     """A snapshot is taken for the entry before it."""
-    real = Member.took_snapshot
+    real = MemberState.took_snapshot
     patch.setattr(
-        Member,
+        MemberState,
         "took_snapshot",
         lambda self, index, data: real(self, max(index - 1, self.log.base.index), data),
     )
@@ -217,27 +217,27 @@ def log_goes_before_its_snapshot(patch: Patch) -> None:
 def commit_is_told_once(patch: Patch) -> None:
     """A follower that began a new life applies nothing until the next append (found by the suite
     of whole groups)."""
-    real = Leading._request
+    real = LeaderTerm._request
 
-    def request(self: Leading, progress: replication.FollowerProgress, now_ms: int) -> Any:
+    def request(self: LeaderTerm, progress: leader.FollowerProgress, now_ms: int) -> Any:
         """Request to a follower, as if the committed entries were only just reported."""
         has_all = progress.next > self.member.log.end
-        if progress.state is replication.FollowerState.APPEND and has_all:
+        if progress.state is leader.FollowerState.APPEND and has_all:
             progress.sent_ms = now_ms
         return real(self, progress, now_ms)
 
-    patch.setattr(Leading, "_request", request)
+    patch.setattr(LeaderTerm, "_request", request)
 
 
 def heartbeats_wait_for_the_disk(patch: Patch) -> None:
     """Heartbeats wait for the entries before them: a slow disk costs the lead."""
-    patch.setattr(order, "rests_on_terms_only", lambda action: False)
+    patch.setattr(disk_order, "rests_on_terms_only", lambda action: False)
 
 
 def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
     """Raft-3: a vote is sent while it is being written."""
     patch.setattr(
-        order,
+        disk_order,
         "is_free",
         lambda action: isinstance(
             action.message if isinstance(action, acts.Call | acts.Answer) else None,
@@ -250,16 +250,16 @@ def nobody_is_asked_before(patch: Patch) -> None:
     """There is no pre-vote: a candidate raises its term and votes for itself at its timeout,
     however long its disk takes, and no candidate waits for another.
     """
-    patch.setattr(Campaign, "favour", lambda self, candidate, now_ms: None)
+    patch.setattr(Candidate, "favour", lambda self, candidate, now_ms: None)
     patch.setattr(
-        Campaign,
+        Candidate,
         "interval_ms",
         lambda self: self._between(
             self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
         ),
     )
 
-    def on_tick(self: Campaign, now_ms: int) -> bool:
+    def on_tick(self: Candidate, now_ms: int) -> bool:
         found, term = self.round, self.member.term + 1
         if found is not None:
             return now_ms >= found.started_ms + found.wait_ms and self._close(found, now_ms)
@@ -268,12 +268,12 @@ def nobody_is_asked_before(patch: Patch) -> None:
         self.next_ms = now_ms + self.interval_ms()
         return self.run(term, now_ms)
 
-    patch.setattr(Campaign, "on_tick", on_tick)
+    patch.setattr(Candidate, "on_tick", on_tick)
 
 
 def pushes_do_not_wait_for_slow_disks(patch: Patch) -> None:
     """A push is repeated, and its response ignored, before a slow disk can finish."""
-    patch.setattr(Member, "patience_ms", 0)
+    patch.setattr(MemberState, "patience_ms", 0)
 
 
 def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:

@@ -23,7 +23,7 @@ from tests.sim.raft.slow import SYNCS_MS, Slow
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.node import raft_options
 from turbopump.controller.raft.actions import Committed, Outcome
-from turbopump.controller.raft.member import RaftRole
+from turbopump.controller.raft.member_state import RaftRole
 from turbopump.controller.raft.messages import (
     LeadershipTransferRequest,
     LeadershipTransferResponse,

@@ -17,7 +17,7 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import finish
@@ -120,15 +120,15 @@ class World:
         self._behind: list[Callable[[], None]] = []
         self.soon: Callable[[Callable[[], None]], object] = self._behind.append
         """Callbacks for the end of the loop's turn; tests without connections leave them alone."""
-        self.called: list[tuple[str, Command, Later[Command | str]]] = []
+        self.called: list[tuple[str, Command, Deferred[Command | str]]] = []
         """Requests to other nodes: (address, request, pending response)."""
         self.neighbours: list[Neighbour] = []
         """Masters of the same process."""
         self.open()
 
-    def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request to another node; the test resolves it."""
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         self.called.append((address, request, later))
         return later
 
@@ -165,17 +165,17 @@ class World:
             native_clock=lambda: self.now_ms,
             timer_slots=40_000,  # 11 hours: RocketMQ's wheel has 38 MB
             soon=lambda work: self.soon(work),
-            register_topics=lambda names: Later(),
+            register_topics=lambda names: Deferred(),
             save_config=self.save_config,
             call=lambda address, request, timeout_ms: self.call(address, request, timeout_ms),
             neighbours=lambda: self.neighbours,
         )
 
-    def save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
+    def save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Record the changes as the node does, without a file."""
         self.broker.store.config.follow(self.config.store)
         self.saved.append([(item.key, item.value) for item in changed])
-        later = Later[OSError | None]()
+        later = Deferred[OSError | None]()
         later.resolve(self.save_error)
         return later
 
@@ -194,7 +194,7 @@ class World:
         address = f"127.0.0.1:{next(self._ports)}"
         return Peer(address, pack(address), WrittenDown())
 
-    def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Later:
+    def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Deferred:
         """Dispatch a request; returns the response or the promise of it."""
         request.opaque = next(self._opaques)
         answer = self.table.dispatch(request, peer or self.client, self.now_ms)
@@ -215,7 +215,7 @@ class World:
         """Dispatch a request that is answered at once; returns the response."""
         request = new_request(code, header, body)
         answer = self.dispatch(request, peer)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             if not answer.done:
                 self.turn()
             assert answer.done, "the answer is still to come"
@@ -230,7 +230,7 @@ class World:
         request = new_request(code, fields={**fields})
         request.version = request.fields.pop("version", request.version)  # type: ignore[assignment]
         answer = self.dispatch(request)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             if not answer.done:
                 self.turn()
             assert answer.done, "the answer is still to come"

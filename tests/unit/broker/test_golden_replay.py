@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode
@@ -94,7 +94,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
     if truth["code"] == RequestCode.GET_MAX_OFFSET:
         fill(world, fields["topic"], int(fields["queueId"]), int(expected["extFields"]["offset"]))
     answer = world.dispatch(request)
-    if isinstance(answer, Later):
+    if isinstance(answer, Deferred):
         world.broker.holds.release_all()
         answer = answer.value
     compare(answer, expected, f"frame {truth['frame']} {truth['name']}")

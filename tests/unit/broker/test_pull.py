@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -86,16 +86,16 @@ def subscribe(world: Any, expression: str = "*", version: int = 0, **changed: An
     world.broker.consumers.register(world.client, "client", ConsumerData(**values), world.now_ms)
 
 
-def hold(world: Any, **changed: Any) -> Later[Command | None]:
+def hold(world: Any, **changed: Any) -> Deferred[Command | None]:
     """A pull that has to wait."""
     changed.setdefault("sys_flag", SUBSCRIPTION_FLAG | SUSPEND_FLAG)
     answer = world.dispatch(new_request(PULL, header(**changed)))
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     return answer
 
 
-def answered(later: Later[Command | None]) -> Command:
+def answered(later: Deferred[Command | None]) -> Command:
     """The answer that has come."""
     assert later.done
     assert later.value is not None

@@ -9,7 +9,7 @@ from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 from tests.unit.broker.test_send import BATCH, V2, element, header
 
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
@@ -18,15 +18,15 @@ SYNC_FLUSH = f"{SYNC_MASTER}flushDiskType=SYNC_FLUSH\n"
 Make = Callable[..., World]
 
 
-def send(world: World, body: bytes = b"x", code: int = V2, **changed: Any) -> Later[Command]:
+def send(world: World, body: bytes = b"x", code: int = V2, **changed: Any) -> Deferred[Command]:
     """Dispatch a send; its response may come later."""
     return later(world.dispatch(new_request(code, header(code, **changed), body)))
 
 
-def later(answer: Command | Later[Command]) -> Later[Command]:
-    if isinstance(answer, Later):
+def later(answer: Command | Deferred[Command]) -> Deferred[Command]:
+    if isinstance(answer, Deferred):
         return answer
-    done: Later[Command] = Later()
+    done: Deferred[Command] = Deferred()
     done.resolve(answer)
     return done
 

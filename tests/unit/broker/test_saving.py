@@ -10,7 +10,7 @@ from turbopump.engine import fastjson
 from turbopump.engine.disk.config_changes import SIZE_MIN, change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, new_request, response
 
 NAME, OTHER = "topics.json", "subscriptionGroup.json"
@@ -128,7 +128,7 @@ def test_answers_to_requests_that_change_nothing_pass(saver: Saver, disk: Steere
     answer = response(REQUEST, 0)
     assert saver.review(REQUEST, answer) is answer
     saver.changed(NAME, EMPTY)
-    assert isinstance(saver.review(REQUEST, answer), Later)
+    assert isinstance(saver.review(REQUEST, answer), Deferred)
     assert saver.review(REQUEST, answer) is answer, "another request changed it"
 
 
@@ -138,10 +138,10 @@ def test_answers_to_changes_wait(
     saver: Saver, disk: Steered, is_later: bool, error: OSError | None
 ) -> None:
     answer = response(REQUEST, 0, "done")
-    later: Later[Command | None] = Later()
+    later: Deferred[Command | None] = Deferred()
     saver.changed(NAME, EMPTY)
     reviewed = saver.review(REQUEST, later if is_later else answer)
-    assert isinstance(reviewed, Later)
+    assert isinstance(reviewed, Deferred)
     assert not reviewed.done
     disk.step(error)
     if is_later:
@@ -172,7 +172,7 @@ def test_who_relies_on_a_change_waits_for_it(saver: Saver, disk: Steered) -> Non
     assert saver.durable == change - 1
     saver.rely()
     waits = saver.review(REQUEST, answer)
-    assert isinstance(waits, Later)
+    assert isinstance(waits, Deferred)
     assert saver.review(REQUEST, answer) is answer, "the next one does not rely on it"
     disk.step()
     assert saver.durable == change

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.broker.handlers.send import SendHandler
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log import group_commit
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -370,7 +370,7 @@ def test_sync_flush_answers_after_the_group_commit(make_world: Callable[..., Any
     world.disk.hold()
     first = world.dispatch(new_request(V2, header(), b"a"))
     second = world.dispatch(new_request(V2, header(), b"b"))
-    assert isinstance(first, Later)
+    assert isinstance(first, Deferred)
     assert not first.done
     assert world.broker.store.max_queue_offset("T", 1) == 0
     world.disk.release()
@@ -404,7 +404,7 @@ def test_too_many_waiting_sends_are_told_to_come_back(make_world: Callable[..., 
     world.disk.hold()
     send = SendHandler(world.broker, max_waiting=2)
 
-    def ask() -> Command | Later[Command | None]:
+    def ask() -> Command | Deferred[Command | None]:
         return send(new_request(V2, header(), b"a"), world.client, world.now_ms)
 
     waiting = [ask(), ask()]
@@ -413,7 +413,7 @@ def test_too_many_waiting_sends_are_told_to_come_back(make_world: Callable[..., 
     assert refused.code == ResponseCode.SYSTEM_BUSY
     assert refused.remark == "[OVERLOAD]system busy, start flow control for a while"
     world.disk.release()
-    assert all(isinstance(one, Later) and one.done for one in waiting)
+    assert all(isinstance(one, Deferred) and one.done for one in waiting)
     free = ask()
     assert isinstance(free, Command)
     assert free.code == ResponseCode.SUCCESS

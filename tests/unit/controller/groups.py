@@ -10,9 +10,9 @@ from turbopump.controller.core import ControllerCore
 from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import NO_EPOCHS, Epochs, Heard
 from turbopump.controller.state import Group, GroupTables
-from turbopump.controller.suspects import Probed
-from turbopump.engine.later import Later
-from turbopump.engine.types import Fitness
+from turbopump.controller.death_probe import Probed
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
@@ -34,7 +34,7 @@ class Alive:
     stale: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     logs: dict[int, Heard] = field(default_factory=dict)
-    unfit: dict[int, Fitness] = field(default_factory=dict)
+    unfit: dict[int, StoreHealth] = field(default_factory=dict)
     sets: dict[int, int] = field(default_factory=dict)
     cold: set[int] = field(default_factory=set)
     away: list[Heard] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Alive:
     def may_tell(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.cold
 
-    def strangers(self, group: Group) -> list[Heard]:
+    def unregistered(self, group: Group) -> list[Heard]:
         return self.away
 
     def is_young(self) -> bool:
@@ -73,8 +73,8 @@ class Alive:
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
         return life is not None and life == self.marked.get(broker_id)
 
-    def fitness(self, group: Group, broker_id: int) -> Fitness:
-        return self.unfit.get(broker_id, Fitness.FIT)
+    def health(self, group: Group, broker_id: int) -> StoreHealth:
+        return self.unfit.get(broker_id, StoreHealth.FIT)
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.fast
@@ -206,14 +206,14 @@ class Quorum:
         self.peers = {"n0": "h:1", "n1": "h:2"}
         self.sure = True
         self.entries: list[Entry] = []
-        self.waiting: list[tuple[Entry, Later[object]]] = []
+        self.waiting: list[tuple[Entry, Deferred[object]]] = []
         self.refuse = ""
 
     def has_quorum(self, now_ms: int) -> bool:
         return self.is_leader and self.sure
 
-    def append(self, body: bytes) -> Later[object]:
-        later: Later[object] = Later()
+    def append(self, body: bytes) -> Deferred[object]:
+        later: Deferred[object] = Deferred()
         if self.refuse:
             later.resolve(Refused(self.refuse))
             return later
@@ -229,11 +229,11 @@ class Ports:
     def __init__(self, found: Probed | None = Probed.REFUSED) -> None:
         self.found = found
         self.asked: list[str] = []
-        self.waiting: list[Later[Probed]] = []
+        self.waiting: list[Deferred[Probed]] = []
 
-    def probe(self, address: str) -> Later[Probed]:
+    def probe(self, address: str) -> Deferred[Probed]:
         self.asked.append(address)
-        later: Later[Probed] = Later()
+        later: Deferred[Probed] = Deferred()
         if self.found is None:
             self.waiting.append(later)
         else:
@@ -257,7 +257,7 @@ class Node:
         self.now_ms = 1_000_000
         self.auto = True
 
-    def probe(self, address: str) -> Later[Probed]:
+    def probe(self, address: str) -> Deferred[Probed]:
         return self.ports.probe(address)
 
     def lead(self, leads: bool = True) -> None:
@@ -274,7 +274,7 @@ class Node:
 
     def ask(
         self, code: int, header: object = None, body: bytes = b"", connection: int = 0
-    ) -> Later[Command]:
+    ) -> Deferred[Command]:
         request = over_the_wire(new_request(code, header, body))
         answer = self.core.on_request(connection, request, self.now_ms)
         if isinstance(answer, Generator):
@@ -335,7 +335,7 @@ class Node:
         unfit: str | None = None,
         standing: int | None = None,
         slow: bool | None = None,
-    ) -> Later[Command]:
+    ) -> Deferred[Command]:
         """Send a heartbeat whose response may wait for a log entry."""
         header = BrokerHeartbeatRequest(
             CLUSTER,
@@ -385,7 +385,7 @@ class Node:
         return self.core.tables.groups[NAME]
 
 
-def answered(later: Later[Command]) -> headers.BrokerHeartbeatResponse:
+def answered(later: Deferred[Command]) -> headers.BrokerHeartbeatResponse:
     """The header of a heartbeat's response."""
     assert later.value.code == 0
     return read_header(headers.BrokerHeartbeatResponse, later.value.fields)

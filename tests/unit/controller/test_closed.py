@@ -2,7 +2,7 @@
 
 from tests.unit.controller.groups import running
 
-from turbopump.controller.suspects import Probed
+from turbopump.controller.death_probe import Probed
 
 
 def test_a_reset_connection_elects_nobody() -> None:

@@ -18,7 +18,7 @@ from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.disk.flush import Job
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -74,8 +74,8 @@ class Machine:
             raise ValueError("bad")
         self.restored = data
 
-    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
-        later: Later[int | str] = Later()
+    def append(self, body: bytes, now_ms: int) -> Deferred[int | str]:
+        later: Deferred[int | str] = Deferred()
         if body == b"no":
             later.resolve("not this")
         else:
@@ -90,8 +90,8 @@ class Member:
         self.now_ms = 1_000
         self.disk = HeldDisk()
         self.machine = Machine()
-        self.calls: list[tuple[str, Command, Later[Command | str]]] = []
-        self.probed: list[Later[bool]] = []
+        self.calls: list[tuple[str, Command, Deferred[Command | str]]] = []
+        self.probed: list[Deferred[bool]] = []
         self.failures: list[OSError] = []
         self.storage = RaftStorage(RealFiles(), str(folder))
         restored = self.storage.open()
@@ -120,14 +120,14 @@ class Member:
         self.machine.driver = self.driver
         self.driver.begin(self.machine, self.now_ms)
 
-    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        later: Later[Command | str] = Later()
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        later: Deferred[Command | str] = Deferred()
         self.calls.append((address, request, later))
         return later
 
-    def _refuses(self, address: str) -> Later[bool]:
+    def _refuses(self, address: str) -> Deferred[bool]:
         assert address in PEERS.values()
-        self.probed.append(Later())
+        self.probed.append(Deferred())
         return self.probed[-1]
 
     def tick(self, by_ms: int = 10) -> None:
@@ -162,7 +162,7 @@ class Member:
             self.tick()
         raise AssertionError("it does not run")
 
-    def ask(self, code: int, **members: Any) -> Command | Later[Command | None]:
+    def ask(self, code: int, **members: Any) -> Command | Deferred[Command | None]:
         """Send a request of peer n1, the leader of term 3."""
         body = {"group": "g", "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 3}
         request = new_request(code, body=json.dumps({**body, **members}).encode())
@@ -179,8 +179,8 @@ class Member:
         raise AssertionError("it does not follow")
 
 
-def _body(answer: Command | Later[Command | None]) -> dict[str, Any]:
-    if isinstance(answer, Later):
+def _body(answer: Command | Deferred[Command | None]) -> dict[str, Any]:
+    if isinstance(answer, Deferred):
         value = answer.value
         assert value is not None
         answer = value
@@ -200,7 +200,7 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
     answer = member.ask(RaftRequestCode.HEART_BEAT)  # its term is higher and must be saved
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     member.settle()
     assert answer.done
@@ -212,7 +212,7 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     member = Member(tmp_path)
     vote = {"leaderId": "n1", "ledgerEndIndex": -1, "ledgerEndTerm": -1}
     answer = member.ask(RaftRequestCode.VOTE, **vote)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     member.settle()
     assert _body(answer)["voteResult"] == "ACCEPT"
@@ -265,12 +265,12 @@ def test_a_follower_answers_heartbeats_while_its_log_is_written(tmp_path: Path) 
     member.follow()
     entry = {"index": 0, "term": 3, "pos": 0, "size": 48 + 1, "body": "eA=="}
     pushed = member.ask(RaftRequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
-    assert isinstance(pushed, Later) and not pushed.done and member.disk.work
+    assert isinstance(pushed, Deferred) and not pushed.done and member.disk.work
     assert _body(member.ask(RaftRequestCode.HEART_BEAT))["code"] == 200
     assert not pushed.done
     # A new term is answered only once it is on the disk.
     later_term = member.ask(RaftRequestCode.HEART_BEAT, term=4)
-    assert isinstance(later_term, Later) and not later_term.done
+    assert isinstance(later_term, Deferred) and not later_term.done
     member.settle()
     assert pushed.done and later_term.done
 
@@ -290,7 +290,7 @@ def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
         transfer=True,
     )
     more = member.ask(RaftRequestCode.PUSH, type="COMMIT")
-    assert isinstance(pushed, Later) and isinstance(vote, Later) and isinstance(more, Later)
+    assert isinstance(pushed, Deferred) and isinstance(vote, Deferred) and isinstance(more, Deferred)
     member.disk.finish_one()  # the append in progress
     assert not vote.done
     before = member.storage.syncs
@@ -403,8 +403,8 @@ def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.M
         member.tick(100)
     assert not member.calls
     member.settle()
-    assert all(one.done for one in answers if isinstance(one, Later))
-    assert isinstance(member.ask(RaftRequestCode.METADATA), Later)
+    assert all(one.done for one in answers if isinstance(one, Deferred))
+    assert isinstance(member.ask(RaftRequestCode.METADATA), Deferred)
 
 
 def test_a_snapshot_that_is_none_ends_it(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **told)
     assert isinstance(steps, Generator)
     answer = finish(steps)
-    assert isinstance(answer, Command | Later)
+    assert isinstance(answer, Command | Deferred)
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**told, "data": f"{data}?"})
     assert isinstance(steps, Generator)
     refused = finish(steps)
@@ -468,7 +468,7 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
     entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]
     steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=entries)
     assert isinstance(steps, Generator)
-    assert isinstance(finish(steps), Command | Later)
+    assert isinstance(finish(steps), Command | Deferred)
     steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=[*entries, {}])
     assert isinstance(steps, Generator)
     refused = finish(steps)
@@ -479,7 +479,7 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
 def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
     refused = member.ask(RaftRequestCode.APPEND, body="bm8=", term=-1)
-    assert isinstance(refused, Later)
+    assert isinstance(refused, Deferred)
     assert refused.value is not None
     assert (_body(refused)["code"], refused.value.remark) == (411, "not this")
     taken = member.ask(RaftRequestCode.APPEND, body="eWVz", term=-1)

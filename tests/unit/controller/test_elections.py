@@ -7,7 +7,7 @@ from tests.unit.controller.groups import NAME, Leader, set_up
 from turbopump.controller import elections, registration
 from turbopump.controller.elections import EPOCH_JUMP_MAX
 from turbopump.controller.events import ElectMaster
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.codes import ResponseCode as Code
 from turbopump.net.wire.controller import BrokerReplicasInfo, ElectMasterBody, SyncStateSet
 
@@ -428,15 +428,15 @@ class TestWhoTakesNoWrites:
     """A broker reports with its heartbeats that it cannot serve writes, and a different broker
     leads."""
 
-    @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.STOPPING, Fitness.FAILED])
-    def test_a_master_is_replaced_while_it_lives(self, what: Fitness) -> None:
+    @pytest.mark.parametrize("what", [StoreHealth.FULL, StoreHealth.STOPPING, StoreHealth.FAILED])
+    def test_a_master_is_replaced_while_it_lives(self, what: StoreHealth) -> None:
         leader = set_up()
         leader.live.unfit[1] = what
         leader.look()
         assert (leader.group.master_id, leader.epochs[0]) == (2, 2)
 
-    @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.FAILED])
-    def test_it_is_not_elected_while_another_can(self, what: Fitness) -> None:
+    @pytest.mark.parametrize("what", [StoreHealth.FULL, StoreHealth.FAILED])
+    def test_it_is_not_elected_while_another_can(self, what: StoreHealth) -> None:
         leader = set_up()
         leader.live.tell(2, 1, 200)
         leader.live.tell(3, 1, 100)
@@ -447,19 +447,19 @@ class TestWhoTakesNoWrites:
 
     def test_who_is_not_in_the_set_is_no_way_out(self) -> None:
         leader = set_up(alter=False)
-        leader.live.unfit[1] = Fitness.FULL
+        leader.live.unfit[1] = StoreHealth.FULL
         assert leader.look() is None
         assert leader.group.master_id == 1
 
     def test_where_all_disks_are_full_the_master_stays(self) -> None:
         leader = set_up()
-        leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FULL)
+        leader.live.unfit = dict.fromkeys((1, 2, 3), StoreHealth.FULL)
         assert leader.look() is None
         assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
 
     def test_one_that_stops_stays_until_another_takes_messages(self) -> None:
         leader = set_up()
-        leader.live.unfit = {1: Fitness.STOPPING, 2: Fitness.FULL, 3: Fitness.STOPPING}
+        leader.live.unfit = {1: StoreHealth.STOPPING, 2: StoreHealth.FULL, 3: StoreHealth.STOPPING}
         assert leader.look() is None
         assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
         del leader.live.unfit[2]
@@ -468,14 +468,14 @@ class TestWhoTakesNoWrites:
 
     def test_a_full_one_is_better_than_none(self) -> None:
         leader = set_up()
-        leader.live.unfit = {1: Fitness.FAILED, 2: Fitness.FULL, 3: Fitness.FAILED}
+        leader.live.unfit = {1: StoreHealth.FAILED, 2: StoreHealth.FULL, 3: StoreHealth.FAILED}
         leader.look()
         assert leader.group.master_id == 2
 
     def test_nobody_can_lead_until_one_can(self) -> None:
         """The elected broker declines; the epoch is raised once, not at each lookup."""
         leader = set_up()
-        leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FAILED)
+        leader.live.unfit = dict.fromkeys((1, 2, 3), StoreHealth.FAILED)
         leader.look()
         assert (leader.group.master_id, leader.epochs[0]) == (None, 2)
         assert leader.look() is None
@@ -492,7 +492,7 @@ class TestWhoTakesNoWrites:
         leader.join(2)
         leader.live.tell(1, 5, 200)
         leader.live.tell(2, 4, 100)
-        leader.live.unfit[1] = Fitness.FAILED
+        leader.live.unfit[1] = StoreHealth.FAILED
         leader.elect(2)
         assert leader.group.master_id == 2
 
@@ -500,7 +500,7 @@ class TestWhoTakesNoWrites:
         """All brokers are unclean: the longest log wins, and the failed store may have it."""
         leader = set_up(alter=False)
         leader.live.tell(1, 1, 100)
-        leader.live.unfit[1] = Fitness.FAILED
+        leader.live.unfit[1] = StoreHealth.FAILED
         leader.register(1, unclean=True)
         assert leader.group.master_id is None
         assert leader.look() is None
@@ -511,20 +511,20 @@ class TestWhoTakesNoWrites:
     def test_not_even_uncleanly(self) -> None:
         leader = set_up(alter=False)
         leader.unclean = True
-        leader.live.unfit = {1: Fitness.FAILED, 2: Fitness.FAILED}
+        leader.live.unfit = {1: StoreHealth.FAILED, 2: StoreHealth.FAILED}
         leader.look()
         assert leader.group.master_id == 3
 
     def test_a_slow_member_is_elected_before_a_full_one(self) -> None:
         leader = set_up()
         leader.live.ids = {2, 3}
-        leader.live.unfit = {2: Fitness.FULL, 3: Fitness.SLOW}
+        leader.live.unfit = {2: StoreHealth.FULL, 3: StoreHealth.SLOW}
         leader.look()
         assert leader.group.master_id == 3
 
     def test_an_administrator_gets_a_full_one_and_no_failed_one(self) -> None:
         leader = set_up()
-        leader.live.unfit = {2: Fitness.FULL, 3: Fitness.FAILED}
+        leader.live.unfit = {2: StoreHealth.FULL, 3: StoreHealth.FAILED}
         assert leader.elect(3, designate=True).code == Code.CONTROLLER_ELECT_MASTER_FAILED
         assert leader.elect(2, designate=True).code == Code.SUCCESS
         assert leader.group.master_id == 2

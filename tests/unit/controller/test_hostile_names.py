@@ -33,7 +33,7 @@ from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.state import NAME_MAX
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
@@ -113,9 +113,9 @@ class World:
             self.pass_time(50)
         assert self.core.leading
 
-    def _save(self, properties: list[Property]) -> Later[OSError | None]:
+    def _save(self, properties: list[Property]) -> Deferred[OSError | None]:
         self.saved += properties
-        done: Later[OSError | None] = Later()
+        done: Deferred[OSError | None] = Deferred()
         done.resolve(None)
         return done
 
@@ -138,7 +138,7 @@ class World:
         answer = self.begin(code, body, **fields)
         answer = finish(answer) if isinstance(answer, Generator) else answer
         self.settle()
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer = answer.value if answer.done else None
         return None if answer is None else decode(b"".join(encode(answer)))
 
@@ -262,7 +262,7 @@ def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
     """Waiting requests are bounded in bytes: 1,024 requests of 16 MiB would need 16 GiB."""
     fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
     first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
-    assert isinstance(first, Later) and not first.done
+    assert isinstance(first, Deferred) and not first.done
     for code in sorted(world.table.codes - LEDGER_CODES - {1009, 1010}):
         for name, most in TEXTS_MAX.items():
             told = answered(world.begin(code, **{name: "1" * (most + 1)}))
@@ -295,7 +295,7 @@ def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
         world.pass_time(50)
     assert all(one.done for one in waiting)
     answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
-    assert isinstance(answer, Later), "answered requests no longer count"
+    assert isinstance(answer, Deferred), "answered requests no longer count"
 
 
 def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: World) -> None:
@@ -353,7 +353,7 @@ def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> Non
 
 def answered(answer: Any) -> Command:
     """A response that is available at once."""
-    if isinstance(answer, Later):
+    if isinstance(answer, Deferred):
         assert answer.done
         answer = answer.value
     assert isinstance(answer, Command)

@@ -66,7 +66,7 @@ def test_a_closed_connection_kills_who_used_it_last() -> None:
     beat(table, 0, 1, connection=5)
     beat(table, 0, 2, connection=5)
     beat(table, 1, 2, connection=6)
-    assert table.on_closed(5) == [KEY] and table.is_apart(KEY)
+    assert table.on_closed(5) == [KEY] and table.is_disconnected(KEY)
     assert table.on_closed(5) == [] and not table.fresh(KEY, 2) and table.alive(KEY, 2)
     assert table.ended(KEY, 2) and not table.ended(KEY, 2) and not table.alive(KEY, 2)
     assert table.heard(("c", "b", 2), 3)
@@ -79,7 +79,7 @@ def test_who_is_heard_over_another_connection_is_not_dead() -> None:
     beat(table, 0, connection=5)
     table.on_closed(5)
     assert beat(table, 1, connection=6) is True  # it may be elected again
-    assert not table.is_apart(KEY) and not table.ended(KEY, 2)
+    assert not table.is_disconnected(KEY) and not table.ended(KEY, 2)
     assert table.fresh(KEY, 2) and table.on_closed(6) == [KEY]
 
 
@@ -125,7 +125,7 @@ def test_a_life_that_is_over() -> None:
     table = Heartbeats()
     table.lead(0)
     beat(table, 0)
-    table.bury(KEY, 1)
+    table.discard_reports(KEY, 1)
     assert table.newest(KEY) is None and not table.alive(KEY, 2) and not table.heard(KEY, 2)
     assert table.on_closed(5) == []
     beat(table, 4)
@@ -179,9 +179,9 @@ def test_one_connection_has_few_brokers() -> None:
 def test_the_dead_are_bounded_in_bytes(monkeypatch) -> None:
     monkeypatch.setattr(liveness, "NAMES_MAX", 1_000)
     table = Heartbeats(is_registered=KEY.__eq__)
-    table.bury(KEY, 0)
+    table.discard_reports(KEY, 0)
     for number in range(2, 500):
-        table.bury(("c", "b" * 100, number), 0)
+        table.discard_reports(("c", "b" * 100, number), 0)
         assert table._closed.size <= 1_000
     assert KEY in table._closed, "made-up names go first"
     for number in range(1, 200):
@@ -254,5 +254,5 @@ def test_made_up_brokers_do_not_fill_the_memory(monkeypatch) -> None:
     assert [beat(table, 0, broker_id) for broker_id in range(4)] == [True, True, True, None]
     assert beat(table, 1, 2) is False
     for broker_id in range(9):
-        table.bury(("c", "b", broker_id), 1)
+        table.discard_reports(("c", "b", broker_id), 1)
     assert len(table._closed) == 3

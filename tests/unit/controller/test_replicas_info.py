@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.groups import CLUSTER, Node
 
 from turbopump.controller import events, replicas_info
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -25,7 +25,7 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> Node:
     return node
 
 
-def asked_for_all(node: Node) -> Generator[None, None, Later[Command]]:
+def asked_for_all(node: Node) -> Generator[None, None, Deferred[Command]]:
     body = encode_names([f"b{number:02}" for number in range(20)])
     request = new_request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
     request.body = body

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.controller.groups import Node, running, set_up
 
 from turbopump.controller.liveness import SETTLED_MS
-from turbopump.engine.types import Fitness
+from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.codes import ResponseCode as Code
 
 
@@ -13,56 +13,56 @@ class TestChoice:
 
     def test_a_member_that_reports_a_fast_disk_leads(self) -> None:
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast = {3}
         leader.look()
         assert (leader.group.master_id, leader.epochs[0]) == (3, 2)
 
     def test_a_broker_that_asks_gets_the_fast_member_too(self) -> None:
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast = {2}
         assert leader.elect(1).header.master_broker_id == 2
 
     def test_a_member_that_reports_nothing_does_not_lead(self) -> None:
         """The member is a broker of RocketMQ, or has made no sync yet."""
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         assert leader.look() is None
         assert leader.elect(2).code == Code.CONTROLLER_MASTER_STILL_EXIST
         assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
 
     def test_where_all_are_slow_the_master_stays(self) -> None:
         leader = set_up()
-        leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.SLOW)
+        leader.live.unfit = dict.fromkeys((1, 2, 3), StoreHealth.SLOW)
         assert leader.look() is None
         assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
 
     def test_a_broker_outside_of_the_set_does_not_lead(self) -> None:
         leader = set_up(alter=False)
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast = {2, 3}
         assert leader.look() is None
         assert leader.group.master_id == 1
 
-    @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.STOPPING, Fitness.FAILED])
-    def test_an_unfit_member_does_not_lead(self, what: Fitness) -> None:
+    @pytest.mark.parametrize("what", [StoreHealth.FULL, StoreHealth.STOPPING, StoreHealth.FAILED])
+    def test_an_unfit_member_does_not_lead(self, what: StoreHealth) -> None:
         leader = set_up()
-        leader.live.unfit = {1: Fitness.SLOW, 2: what, 3: what}
+        leader.live.unfit = {1: StoreHealth.SLOW, 2: what, 3: what}
         leader.live.fast = {2, 3}
         assert leader.look() is None
         assert leader.group.master_id == 1
 
     def test_a_stale_member_does_not_lead(self) -> None:
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast, leader.live.ids, leader.live.stale = {2}, {1, 3}, {2}
         assert leader.look() is None
         assert leader.group.master_id == 1
 
     def test_a_member_that_may_lack_bytes_does_not_lead(self) -> None:
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast = {2}
         leader.register(2, unclean=True)
         leader.look()
@@ -70,7 +70,7 @@ class TestChoice:
 
     def test_the_lead_does_not_move_before_the_reign_is_settled(self) -> None:
         leader = set_up()
-        leader.live.unfit[1] = Fitness.SLOW
+        leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast, leader.live.settled = {2}, False
         assert leader.look() is None
         leader.live.settled = True
@@ -81,7 +81,7 @@ class TestChoice:
         leader = set_up()
         leader.live.tell(2, 1, 200)
         leader.live.tell(3, 1, 100)
-        leader.live.unfit[2] = Fitness.SLOW
+        leader.live.unfit[2] = StoreHealth.SLOW
         leader.live.ids = {2, 3}
         leader.look()
         assert leader.group.master_id == 3, "though 2 has the longer log"
@@ -90,14 +90,14 @@ class TestChoice:
         leader = set_up()
         leader.alter({1, 2})
         leader.live.ids = {2, 3}
-        leader.live.unfit[2] = Fitness.SLOW
+        leader.live.unfit[2] = StoreHealth.SLOW
         leader.live.fast = {3}
         leader.look()
         assert leader.group.master_id == 2
 
     def test_a_master_that_stops_hands_over_to_a_slow_one(self) -> None:
         leader = set_up()
-        leader.live.unfit = {1: Fitness.STOPPING, 2: Fitness.SLOW, 3: Fitness.SLOW}
+        leader.live.unfit = {1: StoreHealth.STOPPING, 2: StoreHealth.SLOW, 3: StoreHealth.SLOW}
         leader.look()
         assert leader.group.master_id == 2
 

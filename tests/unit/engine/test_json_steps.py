@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from turbopump.engine import fastjson, json_steps
-from turbopump.engine.json_steps import PIECE, Bounds, Lazy
+from turbopump.engine.json_steps import PIECE, JsonBounds, Lazy
 from turbopump.net.wire import bodies
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_json_is_refused(text) -> None:
 
 
 def test_bounds_are_counted_before_objects_are_made() -> None:
-    bounds = Bounds(1 << 20, 1_000, 10_000)
+    bounds = JsonBounds(1 << 20, 1_000, 10_000)
     made = 0
     for text in (b"[" + b"{}," * 300_000 + b"{}]", b"[" + b"1," * 300_000 + b"1]"):
         with pytest.raises(ValueError, match="more values"):
@@ -144,7 +144,7 @@ def test_bounds_are_counted_before_objects_are_made() -> None:
 
 
 def test_a_value_of_a_peer_that_is_too_long_is_refused() -> None:
-    bounds = json_steps.Bounds(1 << 30, 100, 100, 100_000)
+    bounds = json_steps.JsonBounds(1 << 30, 100, 100, 100_000)
     short, long = b'{"a":"%s"}' % (b"x" * 90_000), b'{"a":"%s"}' % (b"x" * 110_000)
     assert len(bodies.finish(json_steps.load(short, bounds))["a"]) == 90_000
     with pytest.raises(ValueError, match="a value of"):

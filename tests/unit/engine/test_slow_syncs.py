@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.engine.disk import sync_watch
 from turbopump.engine.disk.sync_pace import SLOW_MS
-from turbopump.engine.types import Fitness, FlushMode, NewMessage, PutStatus
+from turbopump.engine.types import StoreHealth, FlushMode, NewMessage, PutStatus
 
 NOW_MS = 1_700_000_000_000
 
@@ -27,13 +27,13 @@ class TestSlowSyncs:
         assert store.slow is None
         held_disk.drain()
         now_ms = slow_syncs(store, put, held_disk, 2)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
         put(store)
         for _ in range(SLOW_MS // 100 - 1):
             store.tick(now_ms := now_ms + 100)
-        assert (store.fitness, store.slow) == (Fitness.FIT, None)
+        assert (store.health, store.slow) == (StoreHealth.FIT, None)
         store.tick(now_ms + 100)
-        assert (store.fitness, store.slow) == (Fitness.SLOW, True)
+        assert (store.health, store.slow) == (StoreHealth.SLOW, True)
         assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.PUT_OK
 
     def test_no_send_waits_for_them_under_async_flush(
@@ -43,7 +43,7 @@ class TestSlowSyncs:
         store = stores.open(held_disk)
         held_disk.drain()
         slow_syncs(store, put, held_disk, 4)
-        assert (store.fitness, store.slow) == (Fitness.FIT, False)
+        assert (store.health, store.slow) == (StoreHealth.FIT, False)
 
     def test_many_bytes_may_take_longer(
         self, sync: Any, put: Any, held_disk: Any, monkeypatch: Any
@@ -52,7 +52,7 @@ class TestSlowSyncs:
         store = sync.open(held_disk)
         held_disk.drain()
         slow_syncs(store, put, held_disk, 4, size=1500)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
 
     def test_a_full_disk_is_worse(self, sync: Any, put: Any, held_disk: Any, troubled: Any) -> None:
         store = sync.open(held_disk)
@@ -62,7 +62,7 @@ class TestSlowSyncs:
         store.tick(NOW_MS, now_ms + 20_000)
         held_disk.drain()
         store.tick(NOW_MS, now_ms + 20_100)
-        assert (store.fitness, store.slow) == (Fitness.FULL, True)
+        assert (store.health, store.slow) == (StoreHealth.FULL, True)
 
 
 def slow_syncs(store: Any, put: Any, held_disk: Any, count: int, size: int = 10) -> int:

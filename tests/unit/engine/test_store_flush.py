@@ -10,8 +10,8 @@ from turbopump.engine.disk import sync_watch
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log import group_commit
-from turbopump.engine.types import Fitness, FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
-from turbopump.engine.upkeep import checkpointer
+from turbopump.engine.types import StoreHealth, FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
+from turbopump.engine.lifecycle import checkpointer
 
 NOW_MS = 1_700_000_000_000
 
@@ -259,17 +259,17 @@ class TestHangingCheckpoint:
         store.tick(NOW_MS + began)
         for later_ms in range(0, 5000, 100):
             store.tick(NOW_MS + began + later_ms)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
         told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
         assert ["queues or checkpoint" in text for text in told] == [True], "logged while it hangs"
         store.tick(NOW_MS + began + 5000)
-        assert store.fitness is Fitness.FAILED
+        assert store.health is StoreHealth.FAILED
         assert "a sync of queues or checkpoint has not returned" in store.why_unfit
         assert (
             store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
         )
         held_disk.drain()
-        assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
+        assert store.health is StoreHealth.FAILED, "it came back, and nothing is made of that"
 
     def test_of_many_syncs_each_has_its_time(
         self, stores: Any, put: Any, held_disk: Any, monkeypatch: Any
@@ -304,7 +304,7 @@ class TestHangingCheckpoint:
         held_disk.step(len(held_disk.jobs))
         monkeypatch.undo()
         assert syncs > 6
-        assert store.fitness is Fitness.FIT, store.why_unfit
+        assert store.health is StoreHealth.FIT, store.why_unfit
 
 
 class TestHangingSync:
@@ -319,16 +319,16 @@ class TestHangingSync:
         answers = statuses(store, put(store))
         for later_ms in range(0, 5000, 100):
             store.tick(NOW_MS + later_ms)
-        assert (answers, store.fitness) == ([], Fitness.FIT)
+        assert (answers, store.health) == ([], StoreHealth.FIT)
         assert [one.levelname for one in caplog.records] == ["WARNING"], "logged while it hangs"
         store.tick(NOW_MS + 5000)
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
-        assert store.fitness is Fitness.FAILED
+        assert store.health is StoreHealth.FAILED
         assert "syncTimeoutMs" in store.why_unfit
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         held_disk.drain()
-        assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
+        assert store.health is StoreHealth.FAILED, "it came back, and nothing is made of that"
         assert (store.flushed_log_offset, store.max_queue_offset("T", 0)) == (0, 0)
 
     def test_many_bytes_may_take_longer(
@@ -340,9 +340,9 @@ class TestHangingSync:
         end = put(store, body=bytes(1000)).end
         for later_ms in range(0, 5000 + end, 100):
             store.tick(NOW_MS + later_ms)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
         store.tick(NOW_MS + 5000 + end + 100)
-        assert store.fitness is Fitness.FAILED
+        assert store.health is StoreHealth.FAILED
 
     def test_a_process_that_stood_still_blames_no_disk(
         self, sync: Any, put: Any, held_disk: Any
@@ -352,7 +352,7 @@ class TestHangingSync:
         put(store)
         store.tick(NOW_MS + 100)
         store.tick(NOW_MS + 100_000)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
 
     def test_that_ends_in_time_leaves_the_next_its_own(
         self, sync: Any, put: Any, held_disk: Any
@@ -364,38 +364,38 @@ class TestHangingSync:
             for later_ms in range(100, 4100, 100):
                 store.tick(NOW_MS + turn * 4000 + later_ms)
             held_disk.drain()
-        assert store.fitness is Fitness.SLOW
+        assert store.health is StoreHealth.SLOW
         assert (store.refusal(NOW_MS), store.why_unfit) == (None, ""), "it takes messages"
 
 
 class TestFitness:
     def test_a_failed_sync_is_for_good(self, sync: Any, put: Any, troubled: Any) -> None:
         store = sync.open()
-        assert (store.fitness, store.why_unfit) == (Fitness.FIT, "")
+        assert (store.health, store.why_unfit) == (StoreHealth.FIT, "")
         troubled.fail_sync = True
         put(store)
-        assert store.fitness is Fitness.FAILED
+        assert store.health is StoreHealth.FAILED
         troubled.fail_sync = False
-        assert store.fitness is Fitness.FAILED
+        assert store.health is StoreHealth.FAILED
         assert str(errno.EIO) in store.why_unfit
 
     def test_a_full_disk_is_not(self, stores: Any, troubled: Any) -> None:
         store = stores.open()
         troubled.used = 0.99
         store.tick(NOW_MS + 20_000)
-        assert (store.fitness, store.why_unfit) == (Fitness.FULL, "the disk is too full")
+        assert (store.health, store.why_unfit) == (StoreHealth.FULL, "the disk is too full")
         troubled.used = 0.1
         store.tick(NOW_MS + 40_000)
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
 
     def test_no_next_log_file(self, stores: Any, troubled: Any, put: Any) -> None:
         store = stores.open()
         troubled.full = True
         while store.append(NewMessage("T", 0, bytes(2000)), NOW_MS).status is PutStatus.PUT_OK:
             pass
-        assert store.fitness is Fitness.FULL
+        assert store.health is StoreHealth.FULL
         troubled.full = False
-        while store.fitness is Fitness.FULL:
+        while store.health is StoreHealth.FULL:
             put(store, body=bytes(2000))
 
 

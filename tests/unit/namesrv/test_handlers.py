@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.disk_parts import saved
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import FAQ, NameServer
@@ -71,12 +71,12 @@ class Bench:
         self.peer = Peer("192.0.2.1:40000", b"\xc0\0\2\1\0\0\x9c\x40", NoLink())
         self.now_ms = NOW
 
-    def _save(self, pieces: Pieces) -> Later[OSError | None]:
+    def _save(self, pieces: Pieces) -> Deferred[OSError | None]:
         if self.disk_error is None:
             self.saved.append(table_from_json(json.loads(b"".join(pieces()))))
         return saved(self.disk_error)
 
-    def _save_config(self, properties: list[Property]) -> Later[OSError | None]:
+    def _save_config(self, properties: list[Property]) -> Deferred[OSError | None]:
         if self.disk_error is None:
             self.saved_configs.append({item.key: item.value for item in properties})
         return saved(self.disk_error)
@@ -96,7 +96,7 @@ class Bench:
         answer = self.dispatcher.dispatch(request, peer or self.peer, self.now_ms)
         if isinstance(answer, Generator):
             answer = finish(answer)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer = answer.value
         assert isinstance(answer, Command)
         assert (answer.opaque, answer.is_response) == (77, True)

@@ -1,7 +1,7 @@
 import pytest
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.namesrv.key_values import (
     MAX_WAITING,
     KeyValues,
@@ -30,10 +30,10 @@ class Disk:
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
-        self.asked: list[tuple[Pieces, Later[OSError | None]]] = []
+        self.asked: list[tuple[Pieces, Deferred[OSError | None]]] = []
 
-    def save(self, pieces: Pieces) -> Later[OSError | None]:
-        later: Later[OSError | None] = Later()
+    def save(self, pieces: Pieces) -> Deferred[OSError | None]:
+        later: Deferred[OSError | None] = Deferred()
         self.asked.append((pieces, later))
         return later
 

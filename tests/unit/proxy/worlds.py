@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.broker.conftest import World
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.messaging.messaging import Messaging
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -43,7 +43,7 @@ class FarBroker:
         self.peer = Peer(self.address, pack(self.address), self)
         self.peer.version = VERSION
 
-    def answer(self, request: Command) -> Later[Command | str]:
+    def answer(self, request: Command) -> Deferred[Command | str]:
         """Dispatch a request at the broker; returns its response."""
         passed = new_request(request.code, None, request.body, fields=dict(request.fields))
         self.asked.append(passed)
@@ -53,8 +53,8 @@ class FarBroker:
                 next(found)
             except StopIteration as ended:
                 found = ended.value
-        later: Later[Command | str] = Later()
-        if isinstance(found, Later):
+        later: Deferred[Command | str] = Deferred()
+        if isinstance(found, Deferred):
             found.then(lambda one: later.resolve(one))
         else:
             later.resolve(found)
@@ -70,7 +70,7 @@ class FarBroker:
         if isinstance(command.body, list):
             command.body = b"".join(command.body)
         answer: Any = self._table.dispatch(command, self.peer, self.world.now_ms)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.then(self.peer.answered)
         elif answer is not None:
             self.peer.answered(answer)
@@ -107,7 +107,7 @@ class ProxyWorld(GrpcWorld):
         """Addresses of the masters, as the name server has them."""
         self.no_answer: dict[str, str] = {}
         """Errors of addresses that do not answer; "" for an address that hangs."""
-        self.hanging: list[Later[Command | str]] = []
+        self.hanging: list[Deferred[Command | str]] = []
         self.routes_asked = 0
         self.known = ClusterMap(self.config, self.call, lambda: self.world.steady_ms)
         self.calls = BrokerCalls(self.known, self.call)
@@ -156,9 +156,9 @@ class ProxyWorld(GrpcWorld):
             self.pass_all(100)
         return heard.answer
 
-    def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request of the proxy to another node."""
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         if address in self.no_answer:
             if self.no_answer[address]:
                 later.resolve(self.no_answer[address])

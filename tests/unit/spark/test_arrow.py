@@ -19,10 +19,10 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
-from turbopump.engine.table.inspect import Deviation
-from turbopump.engine.table.log_table import DamagedLog
+from turbopump.engine.snapshot.inspect import Deviation
+from turbopump.engine.snapshot.log_table import DamagedLog
 from turbopump.engine.types import StoreError
-from turbopump.spark import ARROW_SCHEMA, COLUMNS, folders, read_arrow
+from turbopump.spark import ARROW_SCHEMA, COLUMNS, store_location, read_arrow
 from turbopump.spark.schema import UnknownColumn
 
 COUNT = 150
@@ -78,7 +78,7 @@ def test_limits_and_sets(store: Path) -> None:
     expected = model_rows(store)
     middle = expected[COUNT // 2]
     at, ms = middle["log_offset"], NOW_MS + COUNT // 2 * 60_000
-    for wish, keep in (
+    for query, keep in (
         ({"topics": ["topic-1", b"none"]}, lambda row: row["topic"] == "topic-1"),
         ({"topics": []}, lambda row: False),
         ({"queue_ids": {0, 3}}, lambda row: row["queue_id"] in (0, 3)),
@@ -88,8 +88,8 @@ def test_limits_and_sets(store: Path) -> None:
         ({"max_log_offset": at}, lambda row: row["log_offset"] <= at),
         ({"min_log_offset": at + 1, "max_log_offset": at + 2}, lambda row: False),
     ):
-        found = rows(read_arrow(str(store), **wish))
-        assert found == [row for row in expected if keep(row)], wish
+        found = rows(read_arrow(str(store), **query))
+        assert found == [row for row in expected if keep(row)], query
 
 
 def mocked(root: Path, path: str) -> Any:
@@ -104,12 +104,12 @@ def mocked(root: Path, path: str) -> Any:
     return system
 
 
-@pytest.mark.parametrize("step", [300, 5000, folders.STEP_BYTES])
+@pytest.mark.parametrize("step", [300, 5000, store_location.STEP_BYTES])
 def test_pieces_of_any_size_give_the_same_rows(
     store: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object store has requests of a fixed size, and records cross their boundaries."""
-    monkeypatch.setattr(folders, "STEP_BYTES", step)
+    monkeypatch.setattr(store_location, "STEP_BYTES", step)
     expected = model_rows(store, "bucket/store")
     system = mocked(store, "bucket/store")
     assert rows(read_arrow("bucket/store", filesystem=system)) == expected
@@ -122,9 +122,9 @@ def test_uris_are_places_too(store: Path) -> None:
     uri = store.as_uri()
     assert uri.startswith("file:///")
     assert rows(read_arrow(uri)) == model_rows(store, uri)
-    path, opener = folders.locate("mock:///bucket/store/")
+    path, opener = store_location.locate("mock:///bucket/store/")
     assert path == "bucket/store"
-    assert isinstance(opener, folders.Folder)
+    assert isinstance(opener, store_location.StoreFolder)
 
 
 @pytest.mark.parametrize("place", ["/nowhere/at/all", "file:///nowhere/at/all", "nope://x/y"])

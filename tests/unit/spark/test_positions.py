@@ -9,7 +9,7 @@ from tests.spark_stores import NOW_MS, fill, opened, records
 
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.table.log_table import LogTable
+from turbopump.engine.snapshot.log_table import LogTable
 from turbopump.spark.arrow import open_table
 from turbopump.spark.source.positions import (
     BadPosition,

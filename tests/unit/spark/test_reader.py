@@ -26,14 +26,14 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
-from turbopump.engine.table.log_table import DamagedLog
+from turbopump.engine.snapshot.log_table import DamagedLog
 from turbopump.engine.types import LogOffset
-from turbopump.spark import folders
+from turbopump.spark import store_location
 from turbopump.spark.arrow import open_table, read_range
 from turbopump.spark.schema import COLUMNS, arrow_schema
 from turbopump.spark.source import partitions
 from turbopump.spark.source.format import LogReader, LogSource, WrongSchema, wanted
-from turbopump.spark.source.partitions import LogPartition, make_wish
+from turbopump.spark.source.partitions import LogPartition, make_query
 
 NAMES = (*GOLDEN_NAMES, "generated")
 SOME = ("topic", "log_offset", "store_time", "tags", "properties", "body")
@@ -222,24 +222,24 @@ def test_no_request_is_larger_than_a_step(
 ) -> None:
     """A step limits the requests to an object store, and so a worker's memory."""
     root = stores["generated"]
-    opener = folders.Folder(pa.fs.LocalFileSystem())
+    opener = store_location.StoreFolder(pa.fs.LocalFileSystem())
     parts = open_table(str(root), opener).split(1 << 20)
     sizes: list[int] = []
-    region = folders._Pieces.region
+    region = store_location._Pieces.region
 
     def noted(self: Any, start: int, end: int) -> Any:
         sizes.append(end - start)
         return region(self, start, end)
 
-    monkeypatch.setattr(folders._Pieces, "region", noted)
-    monkeypatch.setattr(folders, "STEP_BYTES", 2048)
+    monkeypatch.setattr(store_location._Pieces, "region", noted)
+    monkeypatch.setattr(store_location, "STEP_BYTES", 2048)
     schema = arrow_schema(("log_offset",))
     made = reader(root, columns="log_offset")
-    wish = make_wish(made._options, schema)
+    query = make_query(made._options, schema)
     found = [
         row
         for part in parts
-        for batch in read_range(str(root), part, schema, wish, opener=opener)
+        for batch in read_range(str(root), part, schema, query, opener=opener)
         for row in batch.column("log_offset").to_pylist()
     ]
     assert found == [row["log_offset"] for row in model_rows(root)]

@@ -45,7 +45,7 @@ turbopump.pyx.record.Short: inner
 
 The above exception was the direct cause of the following exception:
 
-turbopump.engine.table.log_table.DamagedLog: 0000 is damaged at byte 5: crc
+turbopump.engine.snapshot.log_table.DamagedLog: 0000 is damaged at byte 5: crc
     at org.apache.spark.api.python.BasePythonRunner
 """
 

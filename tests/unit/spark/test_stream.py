@@ -14,11 +14,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from tests.spark_stores import NOW_MS, fill, opened, records
 
-from turbopump.engine.table.log_table import DamagedLog
+from turbopump.engine.snapshot.log_table import DamagedLog
 from turbopump.engine.types import LogOffset
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.source.options import parse
-from turbopump.spark.source.partitions import make_wish
+from turbopump.spark.source.partitions import make_query
 from turbopump.spark.source.positions import StreamCut, StreamExpired
 from turbopump.spark.source.stream import LogStreamReader
 
@@ -29,7 +29,7 @@ def stream(*paths: Path, **options: str) -> LogStreamReader:
     given = {"paths": json.dumps([str(path) for path in paths]), "columns": "log_offset"}
     chosen = parse(given | options)
     schema = arrow_schema(chosen.columns)
-    return LogStreamReader(chosen, schema, make_wish(chosen, schema))
+    return LogStreamReader(chosen, schema, make_query(chosen, schema))
 
 
 def read(reader: LogStreamReader, start: Any, end: Any) -> list[int]:

@@ -17,7 +17,7 @@ from turbopump.cli.options import Json
 
 if TYPE_CHECKING:
     from turbopump.cli.inspect.files import QueueFile
-    from turbopump.engine.table.inspect import IndexHead
+    from turbopump.engine.snapshot.inspect import IndexHead
     from turbopump.pyx.region import Region
 
 app = typer.Typer(
@@ -80,7 +80,7 @@ def log(
     """Print the records of a commit log, its fillers and the end of each file."""
     from turbopump.cli.inspect.files import log_files, open_readonly
     from turbopump.cli.inspect.lines import log_line
-    from turbopump.engine.table.inspect import LogRecord, walk_log
+    from turbopump.engine.snapshot.inspect import LogRecord, walk_log
 
     printer = _Printer(as_json)
     wanted = {topic.encode() for topic in topics or ()}
@@ -101,7 +101,7 @@ def queue(path: StorePath, as_json: Json = False) -> None:
     """Print the units of consume queues, batch consume queues and their extensions."""
     from turbopump.cli.inspect.files import open_readonly, queue_files
     from turbopump.cli.inspect.lines import queue_line
-    from turbopump.engine.table import inspect as engine
+    from turbopump.engine.snapshot import inspect as engine
 
     walkers = {
         "consumequeue": engine.walk_queue,
@@ -134,7 +134,7 @@ def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
     """Print the header, the slots in use and the entries of index files."""
     from turbopump.cli.inspect.files import index_files, open_readonly
     from turbopump.cli.inspect.lines import damage_line, index_entry_line, index_head_line
-    from turbopump.engine.table import inspect as engine
+    from turbopump.engine.snapshot import inspect as engine
 
     printer = _Printer(as_json)
     for file in printer.readable(index_files(path), lambda file: file):
@@ -200,7 +200,7 @@ class _Printer:
         """Return the files that have bytes; an empty file is reported as damage and cannot be
         mapped."""
         from turbopump.cli.inspect.lines import damage_line
-        from turbopump.engine.table.inspect import Deviation
+        from turbopump.engine.snapshot.inspect import Deviation
 
         kept = []
         for one in ones:
@@ -218,7 +218,7 @@ class _Printer:
 
     def index_head(self, members: dict[str, Any], region: "Region", head: "IndexHead") -> None:
         """Write the line of an index file, its slots in pieces, because there may be millions."""
-        from turbopump.engine.table.inspect import walk_slots
+        from turbopump.engine.snapshot.inspect import walk_slots
 
         if not self._json:
             self.line(members)

@@ -12,7 +12,7 @@ from turbopump.cli.errors import UserError
 from turbopump.cli.inspect.files import log_files, open_readonly
 from turbopump.cli.inspect.lines import Members, damage_line
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
-from turbopump.engine.log.epoch_lines import SUFFIX, told
+from turbopump.engine.log.epoch_lines import SUFFIX, newest_valid
 from turbopump.engine.log.epochs import (
     LOG_OFFSET_MAX,
     Epochs,
@@ -20,7 +20,7 @@ from turbopump.engine.log.epochs import (
     consistent_point,
     decode,
 )
-from turbopump.engine.table.inspect import Deviation
+from turbopump.engine.snapshot.inspect import Deviation
 from turbopump.engine.types import LogOffset
 from turbopump.pyx.walk import walk
 
@@ -49,7 +49,7 @@ def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
         decode(texts[1] or b"")
     except EpochsDamaged as error:
         return damage_line(Deviation(str(file), 0, str(error)))
-    epochs = told(*texts, is_marked=True)[0] or Epochs()
+    epochs = newest_valid(*texts, is_marked=True)[0] or Epochs()
     folder = (path if path.is_dir() else file.parent) / "commitlog"
     return Labelled(file, epochs, log_end(folder) if folder.is_dir() else LOG_OFFSET_MAX)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from turbopump.cli.errors import UserError, sentence_of
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.table.inspect import StoreFile
+from turbopump.engine.snapshot.inspect import StoreFile
 from turbopump.pyx.region import Region
 
 QUEUE_NAME_DIGITS = 20

@@ -7,7 +7,7 @@ they exist). It must never read a file.
 import ipaddress
 from typing import Any
 
-from turbopump.engine.table import inspect as found
+from turbopump.engine.snapshot import inspect as found
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.properties import decode_properties

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
@@ -120,9 +120,9 @@ class Admin:
         self.registered: list[list[str]] = []
         world.broker.register_topics = self._register_topics
 
-    def _register_topics(self, names: list[str]) -> Later[None]:
+    def _register_topics(self, names: list[str]) -> Deferred[None]:
         self.registered.append(list(names))
-        done: Later[None] = Later()
+        done: Deferred[None] = Deferred()
         done.resolve(None)
         return done
 
@@ -139,7 +139,7 @@ class Admin:
     ) -> Command:
         """Send a request with raw header fields that is answered at once."""
         answer = self.begin(code, body, peer, **fields)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             assert answer.done, "the answer is still to come"
             answer = answer.value
         assert isinstance(answer, Command)
@@ -152,7 +152,7 @@ class Admin:
         body: bytes | dict[str, Any] = b"",
         peer: Peer | None = None,
         **fields: object,
-    ) -> Command | Later[Command | None] | None:
+    ) -> Command | Deferred[Command | None] | None:
         """Send a request with raw header fields; returns its response or the promise of it."""
         if isinstance(body, dict):
             body = fastjson.dumps(body).encode()

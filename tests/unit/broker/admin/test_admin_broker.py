@@ -9,7 +9,7 @@ from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.config.known_keys import IDLE_KEYS
 from turbopump.broker.introspection.runtime_info import size_text
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.node_config import declared
 from turbopump.net.wire.java_properties import Property, parse_properties
 
@@ -114,10 +114,10 @@ def test_the_configuration(admin: Any) -> None:
 
 def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any) -> None:
     admin.broker.config.path = "broker.conf"
-    durable: Later[OSError | None] = Later()
+    durable: Deferred[OSError | None] = Deferred()
     saved: list[list[Property]] = []
 
-    def save(changed: list[Property]) -> Later[OSError | None]:
+    def save(changed: list[Property]) -> Deferred[OSError | None]:
         saved.append(list(changed))
         return durable
 
@@ -129,7 +129,7 @@ def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any)
         ("autoCreateTopicEnable", "false"),
         ("traceOn", "false"),
     ]
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     durable.resolve(None)
     assert (answer.value.code, answer.value.remark) == (0, None)
@@ -220,17 +220,17 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
 
 
 def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
-    told: Later[None] = Later()
+    told: Deferred[None] = Deferred()
     asked: list[list[str]] = []
 
-    def register(names: list[str]) -> Later[None]:
+    def register(names: list[str]) -> Deferred[None]:
         asked.append(names)
         return told
 
     admin.broker.register_topics = register
     version = admin.broker.topics.data_version
     answer = admin.begin(25, b"brokerPermission=4\n")
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     assert asked == [[]]
     assert admin.broker.topics.data_version.counter == version.counter + 1

@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.broker.handlers.puts import Draft, Put, put
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire.queues import MessageQueue
 
@@ -31,7 +31,7 @@ def test_create_and_describe(admin: Any) -> None:
 
 
 def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
-    told: Later[None] = Later()
+    told: Deferred[None] = Deferred()
     admin.broker.register_topics = lambda names: told
     fields = {
         "topic": "T",
@@ -41,7 +41,7 @@ def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
         "topicFilterType": "SINGLE_TAG",
     }
     answer = admin.begin(17, **fields)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     told.resolve(None)
     assert answer.value.code == 0
@@ -166,7 +166,7 @@ def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
     world.disk.hold()
     world.config_disk.hold()
     answer = admin.begin(215, topic="T")
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert plain_no_more == ["T"]
     draft = Draft("T", 0, b"late", {}, 0, 0, admin.now_ms, bytes(8))
     refused = put(admin.broker, draft, admin.now_ms)
@@ -308,7 +308,7 @@ def test_queues_of_forgotten_topics_are_cleaned(admin: Any) -> None:
     admin.broker.topics.delete("U", admin.now_ms)
     admin.world.disk.hold()
     answer = admin.begin(316)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     admin.world.disk.release()
     assert answer.value.code == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import STATE_MAX, audit
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
@@ -56,7 +56,7 @@ def test_a_refused_change_names_its_keys_and_no_credential(
 
 
 def test_topics_and_groups(world: Any, caplog: pytest.LogCaptureFixture) -> None:
-    known = Later[None]()
+    known = Deferred[None]()
     known.resolve(None)
     world.broker.register_topics = lambda _names: known
     ask(

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
@@ -213,7 +213,7 @@ class Replay:
             self.answer_calls()
             theirs = self.answers.get(truth["frame"])
             if request.code in COMPARED and theirs is not None:
-                answer = ours.value if isinstance(ours, Later) else ours
+                answer = ours.value if isinstance(ours, Deferred) else ours
                 compared.append((truth, request, theirs[1], answer))
         return compared
 

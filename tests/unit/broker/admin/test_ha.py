@@ -112,7 +112,7 @@ def test_a_master_does_not(admin: Any) -> None:
 
 def test_the_epochs_of_a_log(admin: Any) -> None:
     """The response equals that of RocketMQ 5.5.0 after an election, byte for byte."""
-    steer(admin, 602_849, leader=LeaderStatus(), epochs=Epochs.of([(1, 0), (2, 407_727)]))
+    steer(admin, 602_849, leader=LeaderStatus(), epochs=Epochs.from_pairs([(1, 0), (2, 407_727)]))
     assert admin.ask(1007).body == (
         b'{"brokerId":0,"brokerName":"broker-a","clusterName":"DefaultCluster","epochList":'
         b'[{"endOffset":407727,"epoch":1,"startOffset":0},'

@@ -134,7 +134,7 @@ def test_a_master_of_a_group(admin: Any, scrape: Callable[[], Samples]) -> None:
                 5,
             ),
             None,
-            Epochs.of([(1, 0), (4, 700)]),
+            Epochs.from_pairs([(1, 0), (4, 700)]),
             HaCounters(3, 0, 0),
         )
     )

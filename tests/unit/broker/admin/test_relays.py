@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -19,7 +19,7 @@ def online(admin: Any, client: str = "c1", **members: Any) -> Any:
 def test_running_info_is_relayed_unchanged(admin: Any) -> None:
     wire = online(admin)
     answer = admin.begin(307, consumerGroup="g", clientId="c1", jstackEnable=False)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     (asked,) = wire.take(307)
     assert asked.fields == {"consumerGroup": "g", "clientId": "c1", "jstackEnable": "false"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.properties import decode_properties
 
@@ -57,7 +57,7 @@ def test_a_reply_reaches_its_producer_and_is_stored(admin: Any, code: int) -> No
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]
     answer = reply(admin, code)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     (pushed,) = wire.take(326)
     assert pushed.body == b"the reply"

@@ -45,9 +45,9 @@ class Brokers:
             world.broker.topics.put(TopicConfig(TOPIC, queues, queues), world.now_ms)
 
     def _call(self, address: str, request: Command, timeout_ms: int) -> Any:
-        from turbopump.engine.later import Later
+        from turbopump.engine.deferred import Deferred
 
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         if address in self.cut:
             later.resolve(f"{address} cannot be reached")
         elif address == "ns:9876":

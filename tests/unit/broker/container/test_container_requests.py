@@ -7,7 +7,7 @@ from tests.fuzz.holds.meter import connect
 
 from turbopump.broker.container.config import ContainerConfig
 from turbopump.broker.container.handlers import UNDER_WAY_MAX, BrokerOutcome, ContainerRequests
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import REMARK_MAX, Dispatcher
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
@@ -22,7 +22,7 @@ class Container:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.outcomes: list[Later[BrokerOutcome]] = []
+        self.outcomes: list[Deferred[BrokerOutcome]] = []
         self.saved: list[Property] = []
         self.table = Dispatcher()
         self.config = ContainerConfig(path="c.conf")
@@ -31,26 +31,26 @@ class Container:
         )
         requests.register(self.table)
 
-    def _began(self, path: str) -> Later[BrokerOutcome]:
+    def _began(self, path: str) -> Deferred[BrokerOutcome]:
         return self._later(path)
 
-    def _ended(self, *identity: object) -> Later[BrokerOutcome]:
+    def _ended(self, *identity: object) -> Deferred[BrokerOutcome]:
         return self._later(identity)
 
-    def _later(self, asked: object) -> Later[BrokerOutcome]:
+    def _later(self, asked: object) -> Deferred[BrokerOutcome]:
         self.asked.append(asked)
-        self.outcomes.append(Later())
+        self.outcomes.append(Deferred())
         return self.outcomes[-1]
 
-    def _save(self, changed: list[Property]) -> Later[OSError | None]:
+    def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
         self.saved += changed
-        later: Later[OSError | None] = Later()
+        later: Deferred[OSError | None] = Deferred()
         later.resolve(None)
         return later
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> Any:
         answer = self.table.dispatch(Command(code, fields=fields, body=body), connect(), 5)
-        return answer.value if isinstance(answer, Later) and answer.done else answer
+        return answer.value if isinstance(answer, Deferred) and answer.done else answer
 
 
 @pytest.fixture

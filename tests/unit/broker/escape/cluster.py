@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.unit.broker.conftest import World
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -30,13 +30,13 @@ class Others:
         self.dead: set[str] = set()
         self.silent = False
         """Whether sends are answered later, by `answer_all`."""
-        self.waiting: list[tuple[Later[Command | str], Command | str]] = []
+        self.waiting: list[tuple[Deferred[Command | str], Command | str]] = []
         self.sends: list[tuple[str, Command]] = []
         self.codes: dict[str, int] = {}
         """Response code that a master returns instead of its own, by the master's name."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        later: Later[Command | str] = Later()
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        later: Deferred[Command | str] = Deferred()
         if address == NAMES:
             later.resolve(self._route(request))
             return later
@@ -75,7 +75,7 @@ class Others:
         body = bytes(request.body)
         again = new_request(request.code, None, body, fields=dict(request.fields))
         answer = self.masters[name].dispatch(again)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             if not answer.done:
                 self.masters[name].turn()
             answer = answer.value

@@ -15,7 +15,7 @@ from turbopump.broker.scheduled.half_messages import (
     committed_flag,
 )
 from turbopump.broker.traffic.role import ALONE
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -57,7 +57,7 @@ def half(replica: Replica, body: bytes, topic: str = "T", **more: str) -> EndTra
     return EndTransactionRequest("PG", number, at, COMMIT, key, transaction_id=key)
 
 
-def end(replica: Replica, header: EndTransactionRequest, how: int = COMMIT) -> Command | Later:
+def end(replica: Replica, header: EndTransactionRequest, how: int = COMMIT) -> Command | Deferred:
     header.commit_or_rollback = how
     return replica.world.dispatch(new_request(RequestCode.END_TRANSACTION, header))
 
@@ -67,8 +67,8 @@ def progress(replica: Replica) -> int:
     return int(offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0))
 
 
-def answered(answer: Command | Later) -> Command:
-    found = answer.value if isinstance(answer, Later) else answer
+def answered(answer: Command | Deferred) -> Command:
+    found = answer.value if isinstance(answer, Deferred) else answer
     assert isinstance(found, Command)
     return found
 
@@ -115,7 +115,7 @@ def test_an_end_waits_until_its_half_message_has_moved(replica: Replica) -> None
     header = half(replica, b"k")
     replica.pass_time(1_500)
     waiting = end(replica, header)
-    assert isinstance(waiting, Later)
+    assert isinstance(waiting, Deferred)
     assert not waiting.done
     replica.others.silent = False
     replica.others.answer_all()
@@ -225,7 +225,7 @@ def test_ends_that_wait_are_bounded(replica: Replica, monkeypatch: pytest.Monkey
     replica.others.silent = True
     header = half(replica, b"k")
     replica.pass_time(1_500)
-    assert isinstance(end(replica, header), Later)
+    assert isinstance(end(replica, header), Deferred)
     answer = answered(end(replica, header))
     assert (answer.code, answer.remark) == (2, "too many requests to end transactions are pending")
 

@@ -4,7 +4,7 @@ import pytest
 
 from turbopump.broker.escape import masters as module
 from turbopump.broker.escape.masters import Masters
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 
@@ -21,8 +21,8 @@ def test_masters_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "KEPT_MAX", 25)
     now_ms = 0
 
-    def call(_address: str, request: Command, _timeout_ms: int) -> Later[Command | str]:
-        answered: Later[Command | str] = Later()
+    def call(_address: str, request: Command, _timeout_ms: int) -> Deferred[Command | str]:
+        answered: Deferred[Command | str] = Deferred()
         answered.resolve(response(request, 0, body=route(10)))
         return answered
 

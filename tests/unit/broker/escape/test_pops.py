@@ -13,7 +13,7 @@ from tests.unit.broker.pop.answers import read_offsets
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.broker.pop.revive_escape import PopEscape
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.bodies import dump
@@ -322,7 +322,7 @@ def test_an_answer_waits_for_the_disk(acting: Acting) -> None:
     ack = AckMessageRequest(GROUP, "T", parts.queue_id, handle, 0)
     acked = acting.world.dispatch(new_request(RequestCode.ACK_MESSAGE, ack))
     acting.world.turn()
-    assert isinstance(pop, Later) and isinstance(acked, Later)
+    assert isinstance(pop, Deferred) and isinstance(acked, Deferred)
     assert not (pop.done or acked.done)
     acting.world.config_disk.release()
     assert (pop.value.code, acked.value.code) == (0, 0)
@@ -399,7 +399,7 @@ def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
     header = PopMessageRequest(GROUP, "T", -1, 32, 5_000, 10_000, acting.world.now_ms, 0)
     waits = acting.world.dispatch(new_request(RequestCode.POP_MESSAGE, header))
     acting.pass_time(200)
-    assert isinstance(waits, Later) and not waits.done
+    assert isinstance(waits, Deferred) and not waits.done
     acting.world.broker.role.is_acting = False
     acting.pass_time(200)
     assert waits.value.code == 2

@@ -10,7 +10,7 @@ from turbopump.broker.tables import filters as table
 from turbopump.broker.tables.bloom import BloomFilter
 from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
@@ -423,7 +423,7 @@ def test_a_pull_that_waits_is_checked_again(world: Any) -> None:
     world.broker.topics.put(TopicConfig("T"), world.now_ms)
     heartbeat(world, "a = 1", 1)
     held = world.dispatch(new_request(PULL, header(sys_flag=SUSPEND_FLAG, sub_version=1)))
-    assert isinstance(held, Later)
+    assert isinstance(held, Deferred)
     heartbeat(world, "a >", 2)
     send(world, b"x", a=1)
     world.broker.holds.sweep()

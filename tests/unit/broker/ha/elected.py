@@ -12,7 +12,7 @@ from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
 from turbopump.broker.ha.control.words import Name, Word
 from turbopump.broker.ha.leader import Leader
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.controller import ElectMasterBody, SyncStateSet
@@ -31,7 +31,7 @@ class Asked:
 
     address: str
     request: Command
-    later: Later[Command | str] = field(default_factory=Later)
+    later: Deferred[Command | str] = field(default_factory=Deferred)
 
     def answer(
         self,
@@ -64,7 +64,7 @@ class Script:
         self.language = "PYTHON"
         self.beats: list[Command] = []
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         asked = Asked(address, request)
         if address in self.dead:
             asked.fail()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, new_request
 
@@ -17,7 +17,7 @@ def put(world: Any, changed: dict[str, str] | None = None) -> None:
     fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
     request = new_request(310, None, b"x", fields={**fields, **(changed or {})})
     answer = world.dispatch(request)
-    assert (answer.value if isinstance(answer, Later) else answer).code == 0
+    assert (answer.value if isinstance(answer, Deferred) else answer).code == 0
 
 
 class Link:
@@ -29,10 +29,10 @@ class Link:
         self.addresses: list[str] = []
         self.held: list[Callable[[], None]] | None = None
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         self.asked.append(request)
         self.addresses.append(address)
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         answer = self.answer(request)
         if self.held is None:
             later.resolve(answer)
@@ -46,7 +46,7 @@ class Link:
         if callable(self.target):
             return self.target(request)
         answer = self.target.dispatch(new_request(request.code, None, b"", fields=request.fields))
-        return answer.value if isinstance(answer, Later) else answer
+        return answer.value if isinstance(answer, Deferred) else answer
 
     @property
     def codes(self) -> list[int]:

@@ -10,7 +10,7 @@ from turbopump.broker.ha.acting.group import ActingGroup
 from turbopump.broker.ha.acting.members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS, STALE_ROUTES_MS
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -34,9 +34,9 @@ class Names:
         self.asked: list[tuple[str, Command]] = []
         self.worlds: dict[str, World] = {}
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         self.asked.append((address, request))
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         later.resolve(self._answer(address, request))
         return later
 
@@ -47,7 +47,7 @@ class Names:
             body = bytes(request.body)
             again = new_request(request.code, None, body, fields=request.fields)
             answer = self.worlds[address].dispatch(again)
-            return answer.value if isinstance(answer, Later) else answer
+            return answer.value if isinstance(answer, Deferred) else answer
         if address != NAMES:
             return f"{address}: refused"
         addresses = {str(key): at for key, at in self.members.items()}
@@ -109,8 +109,8 @@ class Bench:
         names.worlds[address] = world
 
     @staticmethod
-    def _pause() -> Later[None]:
-        later: Later[None] = Later()
+    def _pause() -> Deferred[None]:
+        later: Deferred[None] = Deferred()
         later.resolve(None)
         return later
 
@@ -174,8 +174,8 @@ def slave(make: Callable[..., Bench]) -> Bench:
 def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
     said: dict[str, dict[str, str] | None] = {"n1:1": {"0": MASTER}, "n2:1": {"1": SLAVE}}
 
-    def call(address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        later: Later[Command | str] = Later()
+    def call(address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        later: Deferred[Command | str] = Deferred()
         members = said[address]
         body = json.dumps({"brokerMemberGroup": {"brokerAddrs": members}}).encode()
         later.resolve("gone" if members is None else response(request, 0, body=body))
@@ -210,8 +210,8 @@ def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
     ],
 )
 def test_what_no_name_server_says_is_not_believed(world: World, body: bytes) -> None:
-    def call(address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        later: Later[Command | str] = Later()
+    def call(address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        later: Deferred[Command | str] = Deferred()
         later.resolve(response(request, 0, body=body))
         return later
 

@@ -10,7 +10,7 @@ from tests.unit.broker.ha.network import Broker, Group
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.frames import Ack, Handshake
@@ -31,10 +31,10 @@ class Decider:
 
     def __init__(self) -> None:
         self.asked: list[Proposal] = []
-        self.waiting: list[Later[Answer]] = []
+        self.waiting: list[Deferred[Answer]] = []
 
-    def propose(self, proposal: Proposal) -> Later[Answer]:
-        later: Later[Answer] = Later()
+    def propose(self, proposal: Proposal) -> Deferred[Answer]:
+        later: Deferred[Answer] = Deferred()
         self.asked.append(proposal)
         self.waiting.append(later)
         return later

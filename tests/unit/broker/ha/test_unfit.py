@@ -15,9 +15,9 @@ from tests.unit.broker.ha.elected import (
 from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.heir import HAND_OVER_MS, Heir
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.types import Fitness, PutStatus, StoreError
+from turbopump.engine.types import StoreHealth, PutStatus, StoreError
 from turbopump.net.wire.codes import ResponseCode
 
 
@@ -167,8 +167,8 @@ class TestFitness:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         member = master(make)
-        for fitness, told in ((Fitness.FULL, "full"), (Fitness.FIT, None)):
-            monkeypatch.setattr(type(member.broker.log), "fitness", fitness)
+        for health, told in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
+            monkeypatch.setattr(type(member.broker.log), "fitness", health)
             member.script.beats.clear()
             member.pass_time()
             assert unfit(member) == told
@@ -329,7 +329,7 @@ class TestHandingOver:
         assert unfit(one) == "failed" and not one.membership.has_heir
 
 
-def stopping(member: Member, group: Group) -> tuple[Later[None], Heir]:
+def stopping(member: Member, group: Group) -> tuple[Deferred[None], Heir]:
     """Begin to stop a member; returns the promise that the stop waits for."""
     heir = Heir(member.membership, member.broker.service, lambda: group.network.now_ms)
     return heir.hand_over(), heir

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import Popper
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import DISK_FULL
 from turbopump.net.messaging.rpc import code_of
 from turbopump.net.wire.codes import ResponseCode
@@ -32,7 +32,7 @@ def test_a_pop_on_a_full_disk_gets_an_error_and_messages_once_there_is_room(
     with caplog.at_level(logging.INFO, logger="turbopump.broker.pop.service"):
         for _ in range(3):
             answer = popper.request(poll_time=poll_ms, order=is_ordered)
-            if isinstance(answer, Later):
+            if isinstance(answer, Deferred):
                 assert answer.done, "the pop waits"
                 answer = answer.value
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -49,5 +49,5 @@ def test_a_waiting_pop_learns_that_the_store_takes_no_check_points(world: World)
     popper.send("a")
     fill(world, True)
     world.turn()
-    assert isinstance(waits, Later) and waits.done
+    assert isinstance(waits, Deferred) and waits.done
     assert waits.value.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -9,7 +9,7 @@ from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, MAX_SIZE
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -91,12 +91,12 @@ def test_ten_thousand_pops_that_wait(popper: Popper) -> None:
     groups = -(-HELD // MAX_OF_GROUP)
     for number in range(HELD):
         asked = popper.request(poll_time=1_000, consumer_group=f"g{number % groups}")
-        assert isinstance(asked, Later)
+        assert isinstance(asked, Deferred)
     assert waiters.count == HELD and waiters.size < MAX_SIZE
     for _ in range(MAX_OF_GROUP - waiters.number_of("T", "g0", -1)):
         popper.request(poll_time=1_000, consumer_group="g0")
     full = popper.request(poll_time=1_000, consumer_group="g0")
-    full = full.value if isinstance(full, Later) else full
+    full = full.value if isinstance(full, Deferred) else full
     assert full.code == ResponseCode.POLLING_FULL
     popper.world.pass_time(1_100)
     assert waiters.count == waiters.size == 0
@@ -119,7 +119,7 @@ def test_a_group_that_none_is_called_costs_the_others_no_answer(popper: Popper, 
         world.dispatch(popper.acknowledgement(second)),
     ]
     world.turn()
-    codes = [one.value.code if isinstance(one, Later) else one.code for one in asked]
+    codes = [one.value.code if isinstance(one, Deferred) else one.code for one in asked]
     assert codes == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SUCCESS]
     world.pass_time(INVISIBLE_MS + 300)
     assert popper.pop() == []
@@ -162,7 +162,7 @@ def test_a_record_that_fails_takes_the_answers_of_no_others(
     handles = dict(popper.pop())
     whole = ReviveLog.add_ack
 
-    def fail(self: ReviveLog, ack: Acknowledgement, *rest: int) -> Later[PutStatus]:
+    def fail(self: ReviveLog, ack: Acknowledgement, *rest: int) -> Deferred[PutStatus]:
         if ack.key.queue_id == 0:
             raise OSError("a disk")
         return whole(self, ack, *rest)
@@ -171,8 +171,8 @@ def test_a_record_that_fails_takes_the_answers_of_no_others(
         patched.setattr(ReviveLog, "add_ack", fail)
         asked = [world.dispatch(popper.acknowledgement(handles[body])) for body in "abc"]
         world.turn()
-    assert all(isinstance(one, Later) and one.done for one in asked)
-    codes = [one.value.code for one in asked if isinstance(one, Later)]
+    assert all(isinstance(one, Deferred) and one.done for one in asked)
+    codes = [one.value.code for one in asked if isinstance(one, Deferred)]
     assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
 
 
@@ -192,7 +192,7 @@ def test_a_waiting_pop_that_fails_is_answered_and_the_next_one_wakes(
         patched.setattr(type(world.broker.pop.popping), "next_offset", lambda _self, *of: fail(*of))
         popper.send("a")
         world.turn()
-    answers = [one.value for one in waits if isinstance(one, Later) and one.done]
+    answers = [one.value for one in waits if isinstance(one, Deferred) and one.done]
     assert [each.code for each in answers] == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
     assert "a disk" in answers[0].remark
 
@@ -205,7 +205,7 @@ def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
     popper.send("a")
     for _ in range(2):
         answer = popper.request(consumer_group="g\x02")
-        answer = answer.value if isinstance(answer, Later) else answer
+        answer = answer.value if isinstance(answer, Deferred) else answer
         assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
         assert "check points are not stored" in (answer.remark or "")
     assert [body for body, _ in popper.pop()] == ["a"]
@@ -248,7 +248,7 @@ def send_record(popper: Popper, properties: dict[str, str], body: bytes, **field
     }  # fmt: skip
     request = new_request(RequestCode.SEND_MESSAGE_V2, fields=asked, body=body)
     answer = popper.world.dispatch(request)
-    return answer.value if isinstance(answer, Later) else answer
+    return answer.value if isinstance(answer, Deferred) else answer
 
 
 def test_the_revive_topic_takes_the_records_of_brokers_alone(popper: Popper) -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import Popper
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.pop import NotificationRequest
@@ -21,7 +21,7 @@ def popper(world: World) -> Popper:
 
 def with_turns(popper: Popper, waits: object, turns: int) -> None:
     for _ in range(turns):
-        if isinstance(waits, Later) and not waits.done:
+        if isinstance(waits, Deferred) and not waits.done:
             popper.world.turn()
 
 
@@ -37,7 +37,7 @@ def test_a_waiting_pop_reads_on_over_messages_that_do_not_match(
     expression = "B" if kind == "TAG" else "TAGS = 'B'"
     asked = {"exp_type": kind, "exp": expression, "poll_time": 15_000, "order": is_ordered}
     waits = popper.request(**asked)
-    assert isinstance(waits, Later) and not waits.done
+    assert isinstance(waits, Deferred) and not waits.done
     with_turns(popper, waits, TURNS)
     assert waits.done, "no time has passed"
     assert [body for body, _ in popper.messages(waits.value)] == ["found"]
@@ -52,24 +52,24 @@ def test_one_sweep_reads_a_bounded_part(popper: Popper) -> None:
     assert known <= 4 * READ_MAX
     with_turns(popper, waits, TURNS)
     assert popper.world.broker.offsets.query("g", "T", 0) == 10_000
-    assert isinstance(waits, Later) and not waits.done
+    assert isinstance(waits, Deferred) and not waits.done
 
 
 def test_an_empty_answer_says_how_much_is_left(popper: Popper) -> None:
     for _ in range(10):
         popper.send(*["x"] * 100, tag="other")
     answer = popper.request(exp_type="TAG", exp="B", poll_time=0)
-    assert not isinstance(answer, Later)
+    assert not isinstance(answer, Deferred)
     assert answer.code == ResponseCode.POLLING_TIMEOUT
     assert int(answer.fields["restNum"]) == 200
 
 
 def test_a_pop_without_a_poll_time_does_not_wait_for_a_clock_that_is_ahead(popper: Popper) -> None:
     answer = popper.request(poll_time=0, born_time=popper.world.now_ms + 60_000)
-    assert not isinstance(answer, Later) and answer.code == ResponseCode.POLLING_TIMEOUT
+    assert not isinstance(answer, Deferred) and answer.code == ResponseCode.POLLING_TIMEOUT
     waits = popper.request(poll_time=5_000, born_time=popper.world.now_ms + 60_000)
     popper.world.pass_time(5_000)
-    assert isinstance(waits, Later) and waits.done
+    assert isinstance(waits, Deferred) and waits.done
 
 
 def test_an_ordered_pop_of_any_queue_is_woken_when_the_time_of_a_batch_ends(popper: Popper) -> None:
@@ -105,14 +105,14 @@ def test_a_notification_in_order_waits_for_a_batch(popper: Popper, queue_id: int
         return world.dispatch(new_request(RequestCode.NOTIFICATION, asked))
 
     same = notify("one", 500)
-    assert not isinstance(same, Later) and same.fields["hasMsg"] == "true"  # type: ignore[attr-defined]
+    assert not isinstance(same, Deferred) and same.fields["hasMsg"] == "true"  # type: ignore[attr-defined]
     other = notify("two", 500)
     popper.send("after the batch")
     world.turn()
     world.pass_time(500)
-    assert isinstance(other, Later) and other.value.fields["hasMsg"] == "false"
+    assert isinstance(other, Deferred) and other.value.fields["hasMsg"] == "false"
     late = notify("two", 10_000)
     for _ in range(30):
         world.pass_time(100)
         world.turn()
-    assert isinstance(late, Later) and late.done and late.value.fields["hasMsg"] == "true"
+    assert isinstance(late, Deferred) and late.done and late.value.fields["hasMsg"] == "true"

@@ -12,7 +12,7 @@ from tests.unit.broker.pop.test_pops import RETRY, Popper
 
 from turbopump.broker.pop import notes as notes_module
 from turbopump.broker.pop.notes import FILE_NAME, PAGE, PopNote, PopNotes, read_page
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.java_properties import ConfigError
@@ -33,7 +33,7 @@ def ack(of: CheckPoint, *numbers: int) -> Acknowledgement:
     return Acknowledgement(of.key, offsets, is_batch=True)
 
 
-def status(later: Later[PutStatus]) -> PutStatus | None:
+def status(later: Deferred[PutStatus]) -> PutStatus | None:
     return later.value if later.done else None
 
 
@@ -261,8 +261,8 @@ def test_notes_stay_until_their_records_are_safe(
 ) -> None:
     noted(world, 1)
 
-    def timeout(*_put: object) -> Later[PutStatus]:
-        later: Later[PutStatus] = Later()
+    def timeout(*_put: object) -> Deferred[PutStatus]:
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
         return later
 

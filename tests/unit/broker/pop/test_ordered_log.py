@@ -11,7 +11,7 @@ from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatch
 from turbopump.broker.pop.ordered_log import REFRESH_MS, body_of, read_record
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire.bodies import BadBody, dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -121,7 +121,7 @@ def test_no_pop_and_no_acknowledgement_is_answered_before_its_record_is_safe(
     popper.send("a", "b")
     world.disk.hold()
     answer = popper.request(order=True, max_msg_nums=1, invisible_time=LONG_MS)
-    assert isinstance(answer, Later) and not answer.done
+    assert isinstance(answer, Deferred) and not answer.done
     world.disk.release()
     [(body, handle)] = popper.messages(answer.value)
     assert body == "a"
@@ -154,11 +154,11 @@ def test_what_could_not_be_written_is_answered_so_and_given_out_at_once(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     popper.send("a")
-    refused: Later[PutStatus] = Later()
+    refused: Deferred[PutStatus] = Deferred()
     with monkeypatch.context() as failing:
         failing.setattr(ReviveLog, "add_ordered", lambda *_: refused)
         waiting = popper.request(order=True, invisible_time=LONG_MS)
-        assert isinstance(waiting, Later) and not waiting.done
+        assert isinstance(waiting, Deferred) and not waiting.done
         refused.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
         assert waiting.value.code == ResponseCode.SYSTEM_ERROR
     [(body, handle)] = popper.pop(order=True, invisible_time=LONG_MS)

@@ -8,7 +8,7 @@ from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.answers import read_offsets
 
 from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump, finish
@@ -46,9 +46,9 @@ class Popper:
             }  # fmt: skip
             request = new_request(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body.encode())
             answer = self.world.dispatch(request)
-            assert not isinstance(answer, Later) and answer.code == ResponseCode.SUCCESS
+            assert not isinstance(answer, Deferred) and answer.code == ResponseCode.SUCCESS
 
-    def request(self, **changes: Any) -> Command | Later:
+    def request(self, **changes: Any) -> Command | Deferred:
         """The response to a pop, after all its steps."""
         asked: dict[str, Any] = {
             "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
@@ -63,7 +63,7 @@ class Popper:
     def pop(self, **changes: Any) -> list[tuple[str, str]]:
         """Body and handle of each message."""
         answer = self.request(**changes)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             assert answer.done, "the pop waits"
             answer = answer.value
         return self.messages(answer)
@@ -121,7 +121,7 @@ def test_nothing_is_popped_before_what_the_log_has_of_before_can_be_read(world: 
     popper.send("two")
     assert popper.pop() == []
     waits = popper.request(poll_time=10_000)
-    assert isinstance(waits, Later) and not waits.done
+    assert isinstance(waits, Deferred) and not waits.done
     tail.limit = before
     popper.send("three")
     world.pass_time(200)
@@ -332,7 +332,7 @@ def test_pops_of_several_queues_and_of_one(popper: Popper) -> None:
     popper.send("c", "d", queue_id=1)
     assert [body for body, _ in popper.pop(queue_id=1, max_msg_nums=1)] == ["c"]
     answer = popper.request(max_msg_nums=2)
-    answer = answer.value if isinstance(answer, Later) else answer
+    answer = answer.value if isinstance(answer, Deferred) else answer
     assert len(popper.messages(answer)) == 2
     assert answer.fields["restNum"] == "1"
 
@@ -350,7 +350,7 @@ def test_a_pop_waits_for_a_message(popper: Popper) -> None:
     world.soon = work.append
     first = popper.request(poll_time=10_000)
     second = popper.request(poll_time=1_000)
-    assert isinstance(first, Later) and isinstance(second, Later) and not first.done
+    assert isinstance(first, Deferred) and isinstance(second, Deferred) and not first.done
     popper.send("a")
     world.broker.store.tell_arrivals()
     while work:
@@ -371,7 +371,7 @@ def test_ordered_pops_give_a_queue_to_one_consumer_at_a_time(popper: Popper) -> 
     assert [body for body, _ in popper.pop(order=True)] == ["b"]
     popper.world.pass_time(1_000)
     again = popper.request(order=True)
-    again = again.value if isinstance(again, Later) else again
+    again = again.value if isinstance(again, Deferred) else again
     assert [body for body, _ in popper.messages(again)] == ["b"]
     assert again.fields["orderCountInfo"] == "0 qo0%1 1;0 0 1"
     assert popper.world.broker.offsets.query("g", "T", 0) == 1
@@ -440,10 +440,10 @@ def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
         world.dispatch(new_request(RequestCode.ACK_MESSAGE, popper.header(handle)))
         for body, handle in [*popped[:3], popped[0]]
     ]
-    assert not any(isinstance(one, Later) and one.done for one in answers)
+    assert not any(isinstance(one, Deferred) and one.done for one in answers)
     assert world.broker.store.max_log_offset == before
     world.turn()
-    assert [one.value.code for one in answers if isinstance(one, Later)] == [0] * 4
+    assert [one.value.code for one in answers if isinstance(one, Deferred)] == [0] * 4
     store = world.broker.store
     (ack,) = store.units(TIMER_TOPIC, 0, QueueOffset(0), 100)[1:]
     assert store.record(ack.log_offset).body.count(b'"aol":[0,1,2]') == 1

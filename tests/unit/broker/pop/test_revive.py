@@ -10,7 +10,7 @@ from turbopump.broker.config.config import load_config
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.pop import retries
 from turbopump.broker.pop.revive import WRITES_MAX
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
@@ -43,8 +43,8 @@ def test_a_store_that_is_not_safe_is_not_flooded_with_copies(
     popper.send(*map(str, range(20)))
     assert len(popper.pop()) == 20
 
-    def timeout(*_put: object) -> Later[PutStatus]:
-        later: Later[PutStatus] = Later()
+    def timeout(*_put: object) -> Deferred[PutStatus]:
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
         return later
 
@@ -69,7 +69,7 @@ def test_a_copy_that_is_always_refused_keeps_no_others(
     def refuse_a(self, record, check_point, now_ms):  # type: ignore[no-untyped-def]
         if bytes(record.body) != b"a":
             return whole(self, record, check_point, now_ms)
-        later: Later[PutStatus] = Later()
+        later: Deferred[PutStatus] = Deferred()
         later.resolve(PutStatus.MESSAGE_ILLEGAL)
         return later
 
@@ -156,7 +156,7 @@ def test_a_waiting_pop_learns_that_this_broker_is_not_the_master_any_more(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = popper.request(poll_time=10_000)
-    assert isinstance(waiting, Later) and not waiting.done
+    assert isinstance(waiting, Deferred) and not waiting.done
     monkeypatch.setattr(type(popper.world.broker.role), "is_master", False)
     popper.world.broker.pop.step(popper.world.now_ms)
     popper.world.broker.pop.waiters.release_all()
@@ -169,8 +169,8 @@ def test_an_offset_that_was_reset_stays_though_a_check_point_becomes_safe(
     popper.send("a", "b")
     broker, answers = popper.world.broker, []
 
-    def later(*_put: object) -> Later[PutStatus]:
-        answers.append(Later[PutStatus]())
+    def later(*_put: object) -> Deferred[PutStatus]:
+        answers.append(Deferred[PutStatus]())
         return answers[-1]
 
     monkeypatch.setattr(broker.role, "when_safe", later)

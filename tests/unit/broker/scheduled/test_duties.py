@@ -9,7 +9,7 @@ import pytest
 
 from turbopump.broker.chain import PAUSE_MS, Chain
 from turbopump.broker.duties import Duties, DutyGround
-from turbopump.engine.disk.line_files import LineFiles
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.disk.real_files import RealFiles
 
 TICK_MS = 100
@@ -77,7 +77,7 @@ def duties_of(world: Any, loop: VirtualLoop, folder: Path) -> Duties:
             loop=cast(asyncio.AbstractEventLoop, loop),
             disk=world.config_disk,
             files=world.files,
-            histories=LineFiles(RealFiles(), str(folder), "rebalance"),
+            histories=RotatingJsonl(RealFiles(), str(folder), "rebalance"),
             now_ms=lambda: world.now_ms,
             steady_ms=lambda: world.steady_ms,
         )

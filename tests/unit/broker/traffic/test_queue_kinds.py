@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.test_pull import answered, bodies, hold, send
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.header import read_header
@@ -50,7 +50,7 @@ def test_a_pop_that_waits_gets_the_message_at_once(kind: Any, tag: str) -> None:
         "G", "T", -1, 32, 60_000, 15_000, kind.now_ms, 1, exp_type="TAG", exp=tag
     )
     held = kind.dispatch(new_request(RequestCode.POP_MESSAGE, request))
-    assert isinstance(held, Later)
+    assert isinstance(held, Deferred)
     assert not held.done
     send(kind, b"wanted", tag)
     kind.broker.pop.waiters.sweep()
@@ -62,7 +62,7 @@ def test_a_pop_that_waits_gets_the_message_at_once(kind: Any, tag: str) -> None:
 def test_a_notification_answers_that_there_is_a_message(kind: Any) -> None:
     request = NotificationRequest("G", "T", -1, 15_000, kind.now_ms)
     held = kind.dispatch(new_request(RequestCode.NOTIFICATION, request))
-    assert isinstance(held, Later)
+    assert isinstance(held, Deferred)
     assert not held.done
     send(kind, b"wanted", NEGATIVE)
     kind.broker.pop.waiters.sweep()

@@ -64,7 +64,7 @@ def test_a_store_tells_where_its_log_ends(tmp_path: Path) -> None:
         end = store.append(NewMessage("T", 0, b"x" * (50 + number)), now_ms=2).end
     store.close(3)
     assert log_end(tmp_path / "store" / "commitlog") == end > 4096
-    (tmp_path / "store" / "epochFileCheckpoint").write_bytes(Epochs.of([(1, 0)]).encode())
+    (tmp_path / "store" / "epochFileCheckpoint").write_bytes(Epochs.from_pairs([(1, 0)]).encode())
     found = read(tmp_path / "store")
     assert isinstance(found, Labelled) and found.end == end
     store_path = tmp_path / "store"
@@ -83,7 +83,7 @@ def test_a_list_that_lies_elsewhere(tmp_path: Path) -> None:
         for _ in range(count):
             ends[name] = store.append(NewMessage("T", 0, b"x"), now_ms=2).end
         store.close(3)
-    moved.write_bytes(Epochs.of([(1, 0)]).encode())
+    moved.write_bytes(Epochs.from_pairs([(1, 0)]).encode())
     (tmp_path / "b" / "epochFileCheckpoint").write_bytes(moved.read_bytes())
     code, lines = run(tmp_path / "a", "--epoch-file", moved)
     assert (code, lines[0]["end"]) == (0, ends["a"])

@@ -14,7 +14,7 @@ from turbopump.cli.inspect.lines import (
     queue_line,
     text_of,
 )
-from turbopump.engine.table import inspect as found
+from turbopump.engine.snapshot import inspect as found
 from turbopump.net.wire.hosts import pack
 from turbopump.pyx import record
 from turbopump.pyx.crc32 import crc32

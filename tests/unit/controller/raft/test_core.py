@@ -5,7 +5,7 @@ from tests.sim.raft.group import Flying, Group
 
 from turbopump.controller.raft.actions import Committed
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member import RaftRole, Restored
+from turbopump.controller.raft.member_state import RaftRole, Restored
 from turbopump.controller.raft.messages import (
     AppendEntryRequest,
     AppendEntryResponse,

@@ -8,7 +8,7 @@ from tests.sim.raft.group import Group
 
 from turbopump.controller.raft.actions import Committed, Failed, SaveTerm
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member import RaftRole, Restored
+from turbopump.controller.raft.member_state import RaftRole, Restored
 from turbopump.controller.raft.messages import (
     RaftResponseCode,
     VoteRequest,

@@ -3,7 +3,7 @@
 from tests.sim.raft.group import Group
 from tests.unit.controller.raft.test_core import restart, vote
 
-from turbopump.controller.raft.member import RaftRole
+from turbopump.controller.raft.member_state import RaftRole
 from turbopump.controller.raft.messages import HeartBeatRequest, VoteResult
 
 # Promises and the quorum

@@ -9,7 +9,7 @@ from tests.sim.disk import PowerCut, SimDisk
 
 from turbopump.controller.raft.actions import AppendEntries, SaveSnapshot, SaveTerm, TruncateFrom
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
-from turbopump.controller.raft.member import Restored
+from turbopump.controller.raft.member_state import Restored
 from turbopump.controller.raft.storage import COPY_SIZE, SLOT_SIZE, RaftStorage
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError

@@ -3,7 +3,7 @@
 from tests.sim.raft.group import Group
 
 from turbopump.controller.raft.actions import Failed
-from turbopump.controller.raft.member import RaftRole
+from turbopump.controller.raft.member_state import RaftRole
 from turbopump.controller.raft.messages import LeadershipTransferRequest, RaftResponseCode
 
 # Leadership transfer (16)

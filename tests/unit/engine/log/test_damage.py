@@ -13,8 +13,8 @@ from tests.waiting import delete_expired
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.damage import FILE_NAME
-from turbopump.engine.table.inspect import Deviation as InspectDamage
-from turbopump.engine.table.inspect import StoreFile, walk_log
+from turbopump.engine.snapshot.inspect import Deviation as InspectDamage
+from turbopump.engine.snapshot.inspect import StoreFile, walk_log
 from turbopump.engine.types import NewMessage, PutStatus, StoreError
 from turbopump.pyx.region import Region
 

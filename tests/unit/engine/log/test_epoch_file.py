@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
 
-from turbopump.engine.disk.replacing import TEMPORARY
+from turbopump.engine.disk.atomic_replace import TEMPORARY
 from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_file import BACKUP, DAMAGED, EpochFile, Trust
 from turbopump.engine.log.epochs import Epochs, decode
@@ -20,7 +20,7 @@ LINES = PATH + epoch_lines.SUFFIX
 
 
 def epochs(pairs: dict[int, int]) -> Epochs:
-    return Epochs.of(pairs.items())
+    return Epochs.from_pairs(pairs.items())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ THREE = {1: 100, 2: 300, 3: 500}
 
 
 def epochs(pairs: dict[int, int]) -> Epochs:
-    return Epochs.of(pairs.items())
+    return Epochs.from_pairs(pairs.items())
 
 
 def found(own: dict[int, int], own_end: int, other: dict[int, int], other_end: int) -> int | None:
@@ -132,7 +132,7 @@ def test_an_old_epoch_is_refused(epoch: int) -> None:
 
 
 def test_the_list_is_bounded() -> None:
-    grown = Epochs.of((number, number) for number in range(ENTRIES_MAX + 5))
+    grown = Epochs.from_pairs((number, number) for number in range(ENTRIES_MAX + 5))
     assert len(grown) == ENTRIES_MAX and grown.entries[0].epoch == 5
     assert len(grown.appended(ENTRIES_MAX + 9, ENTRIES_MAX + 9)) == ENTRIES_MAX
 

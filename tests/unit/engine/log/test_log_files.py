@@ -12,7 +12,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import file_name, file_size_in
 from turbopump.engine.log import next_file
 from turbopump.engine.store import Store
-from turbopump.engine.types import Fitness, LogOffset, NewMessage, PutStatus, StoreError
+from turbopump.engine.types import StoreHealth, LogOffset, NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 FILE_SIZE = 1 << 16
@@ -188,16 +188,16 @@ def test_a_roll_does_not_wait_for_the_next_file(
     assert appended.status is PutStatus.OS_PAGE_CACHE_BUSY
     assert store.lane(lambda: None) is not None
     for passed_ms in range(0, 1_000, 100):
-        assert store.fitness is Fitness.FIT
+        assert store.health is StoreHealth.FIT
         store.tick(NOW_MS + passed_ms)
         held_disk.drain()
     assert read_bodies(store) == bodies
     store.tick(NOW_MS + 1_100)
-    assert store.fitness is Fitness.FULL, "another broker may take messages"
+    assert store.health is StoreHealth.FULL, "another broker may take messages"
     full = store.append(NewMessage("T", 0, body), NOW_MS)
     assert full.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     held_disk.make_files()
-    assert store.fitness is Fitness.FIT
+    assert store.health is StoreHealth.FIT
     assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
     assert read_bodies(store) == [*bodies, body]
 
@@ -220,7 +220,7 @@ def test_a_file_that_could_not_be_made_is_tried_again(
         store.tick(NOW_MS + passed_ms)
         held_disk.drain()
     held_disk.make_files()
-    assert store.fitness is Fitness.FIT, "without a message that asks for it"
+    assert store.health is StoreHealth.FIT, "without a message that asks for it"
     assert store.append(NewMessage("T", 0, bytes(1000)), NOW_MS).status is PutStatus.PUT_OK
 
 
@@ -234,7 +234,7 @@ def test_a_log_file_that_is_lost_while_the_store_runs_stops_writes(
         put(store, body=bytes(1000))
     store.tick(NOW_MS)
     paths = [store._log.segments.path(start) for start in store._log.segments.starts()]
-    assert len(paths) > 2 and store.fitness is Fitness.FIT
+    assert len(paths) > 2 and store.health is StoreHealth.FIT
     lost = Path(paths[number])
     if removed:
         lost.unlink()
@@ -271,7 +271,7 @@ def test_the_look_at_the_files_is_a_disk_threads(
     Path(store._log.segments.path(0)).rename(tmp_path / "gone")
     held_disk.drain()
     assert looks == [store.config.log_folder]
-    assert store.fitness is Fitness.FAILED
+    assert store.health is StoreHealth.FAILED
 
 
 def test_a_look_from_before_a_cut_says_nothing(stores: Any, held_disk: Any, put: Any) -> None:
@@ -285,4 +285,4 @@ def test_a_look_from_before_a_cut_says_nothing(stores: Any, held_disk: Any, put:
     store.truncate(LogOffset(0), NOW_MS)
     job._work = dict  # the query found no file, because they were being made again
     job.finish()
-    assert store.fitness is Fitness.FIT
+    assert store.health is StoreHealth.FIT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.waiting import delete_expired, record_epochs
 
-from turbopump.engine.log import incoming
+from turbopump.engine.log import replica_append
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
@@ -94,12 +94,12 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
     assert again.max_queue_offset("T", 0) == 31
 
 
-@pytest.mark.parametrize("held_max", [incoming.HELD_MAX, 0])
+@pytest.mark.parametrize("held_max", [replica_append.HELD_MAX, 0])
 def test_torn_tail_is_cut_by_the_next_master(
     master: Any, replica: Any, put: Any, held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The torn record is held in memory, or in the log if it is too large."""
-    monkeypatch.setattr(incoming, "HELD_MAX", held_max)
+    monkeypatch.setattr(replica_append, "HELD_MAX", held_max)
     _store, leader = master
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
@@ -110,7 +110,7 @@ def test_torn_tail_is_cut_by_the_next_master(
     start = follower.to_master(7, NOW_MS)
     assert follower.confirm < start < leader.end - 5
     assert start == follower.end >= follower.flushed
-    assert follower.epochs == Epochs.of([(3, 0), (7, start)])
+    assert follower.epochs == Epochs.from_pairs([(3, 0), (7, start)])
     offsets = {put(follower_store, queue_id=number).queue_offset for number in range(3)}
     assert offsets == {20, 19}
 

@@ -20,7 +20,7 @@ from tests.waiting import record_epochs
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.flush import InlineDisk
-from turbopump.engine.log import incoming
+from turbopump.engine.log import replica_append
 from turbopump.engine.log.epoch_file import WHOLE_MARK_FILE
 from turbopump.engine.log.epochs import Epochs, consistent_point
 from turbopump.engine.replicated import Replicated
@@ -250,7 +250,7 @@ def play(scenario: Scenario, trouble: str, operation: int, sync: bool) -> tuple[
 def test_a_crash_at_each_operation(
     scenario: Scenario, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "WRITE_MIN", 0)
+    monkeypatch.setattr(replica_append, "WRITE_MIN", 0)
     for operation in range(OPERATIONS_MAX):
         if not is_crash_tried(operation, len(trouble)):
             continue
@@ -267,7 +267,7 @@ def test_a_crash_at_each_operation(
                 disk.restart()
         store = open_store(disk, sync)
         log = store.replicated(NOW_MS)
-        led = Epochs.of([*((e.epoch, e.start) for e in OLD.epochs), (9, log.end)])
+        led = Epochs.from_pairs([*((e.epoch, e.start) for e in OLD.epochs), (9, log.end)])
         known = [OLD, NEW, OTHER] if scenario is not lead else [OLD, replace(OLD, epochs=led)]
         check(store, log, known)
         master = OLD if scenario is only_append else OTHER if scenario is begin_anew else NEW
@@ -296,14 +296,14 @@ def killed(disk: SimDisk, plain: bool) -> Replicated:
     return open_store(disk).replicated(NOW_MS, plain=plain)
 
 
-@pytest.mark.parametrize("held_max", [incoming.HELD_MAX, 0])
+@pytest.mark.parametrize("held_max", [replica_append.HELD_MAX, 0])
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_killed_replica_does_not_take_half_a_record_for_whole(
     plain: bool, held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record without the last bytes of its properties has valid lengths, a whole body, and zeros
     at its end."""
-    monkeypatch.setattr(incoming, "HELD_MAX", held_max)
+    monkeypatch.setattr(replica_append, "HELD_MAX", held_max)
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     log = start_copy(disk, plain)
     *_, before, end = [at for at in OLD.boundaries() if at < 4096]
@@ -337,7 +337,7 @@ def test_a_killed_replica_keeps_what_ends_in_zeros(plain: bool, step: int) -> No
     assert killed(disk, plain).end == len(data)
 
 
-@pytest.mark.parametrize("held_max", [incoming.HELD_MAX, 0])
+@pytest.mark.parametrize("held_max", [replica_append.HELD_MAX, 0])
 def test_a_store_of_an_older_life_is_looked_at_for_zeros(
     held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +350,7 @@ def test_a_store_of_an_older_life_is_looked_at_for_zeros(
     if held_max:
         disk.remove(f"{ROOT}/{WHOLE_MARK_FILE}")
     else:
-        monkeypatch.setattr(incoming, "HELD_MAX", 0)
+        monkeypatch.setattr(replica_append, "HELD_MAX", 0)
     log.append(LogOffset(50), data[50:-1], NOW_MS)
     log.append(LogOffset(len(data) - 1), data[-1:], NOW_MS)
     assert log.end == len(data)
@@ -381,7 +381,7 @@ def test_a_kill_amid_a_write_leaves_no_record(size: int) -> None:
     mapped = Mapped()
     data = bytes(range(1, 251)) * (size // 250 + 1)
     pieces = [memoryview(data[:3]), memoryview(data[3:60]), memoryview(data[60:size])]
-    incoming.write(cast(MappedFile, mapped), 0, pieces, size)
+    replica_append.write(cast(MappedFile, mapped), 0, pieces, size)
     assert mapped.memory[:size] == data[:size]
     assert len(seen) > 1
     assert set(seen) == {bytes(8)}

@@ -10,7 +10,7 @@ from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk
 from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, put
 
-from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.disk.serial_tasks import SerialTasks
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
@@ -73,7 +73,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert (counted.count, log.is_master) == (before, True)
     log.to_replica(NOW_MS)
     ready = log.get_ready()
-    recorded = log.record(Epochs.of([(1, start), (2, start)]))
+    recorded = log.record(Epochs.from_pairs([(1, start), (2, start)]))
     assert counted.count == before
     work.close()
     assert (ready.value, recorded.value, log.epochs.last_epoch) == (None, None, 2)
@@ -93,13 +93,13 @@ def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch
     assert isinstance(told.value, int)
     assert len(syncs) == 1
     log.get_ready()
-    recorded = log.record(Epochs.of([(5, told.value), (6, told.value)]))
+    recorded = log.record(Epochs.from_pairs([(5, told.value), (6, told.value)]))
     work.close()
     assert (recorded.done, recorded.value, len(syncs)) == (True, None, 2)
     path = f"{CONFIG.root}/epochFileCheckpoint"
     assert not disk.exists(path) or disk.read(path) != log.epochs.encode()
     log.tick(NOW_MS)
-    again = log.record(Epochs.of([(6, told.value), (7, told.value)]))
+    again = log.record(Epochs.from_pairs([(6, told.value), (7, told.value)]))
     for _ in range(100):
         work.step()
     assert (again.value, log.epochs.last_epoch) == (None, 7)
@@ -251,7 +251,7 @@ def test_a_power_cut_at_each_operation_of_counts() -> None:
 
 def test_steps_are_done_in_turn() -> None:
     work = QueuedDisk(random.Random(1))
-    steps, seen = InTurn(work), list[str]()
+    steps, seen = SerialTasks(work), list[str]()
 
     def submit(name: str) -> None:
         def begin() -> Callable[[], None]:
@@ -271,7 +271,7 @@ def test_steps_are_done_in_turn() -> None:
 
 def test_a_step_that_fails_is_told_and_the_next_one_begins() -> None:
     work = QueuedDisk(random.Random(1))
-    steps, seen = InTurn(work), list[bool]()
+    steps, seen = SerialTasks(work), list[bool]()
 
     def fails() -> None:
         raise OSError(5, "input/output error")

@@ -7,7 +7,7 @@ import pytest
 from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.disk import checkpoint
-from turbopump.engine.log import incoming
+from turbopump.engine.log import replica_append
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import FlushMode, LogOffset, NewMessage, PutStatus, StoreError
 
@@ -112,11 +112,11 @@ def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> No
     """Also below confirmOffset, as after an unclean election: different bytes will follow there."""
     data, _epochs = records()
     size = int.from_bytes(data[:4])
-    store, log = open_copy(stores, data, Epochs.of([(2, 0), (3, size), (4, 9000)]))
+    store, log = open_copy(stores, data, Epochs.from_pairs([(2, 0), (3, size), (4, 9000)]))
     log.confirm_to(log.end, NOW_MS)
     store.tick(NOW_MS + 60_000)
     log.truncate(LogOffset(size), NOW_MS)
-    assert log.epochs == Epochs.of([(2, 0)])
+    assert log.epochs == Epochs.from_pairs([(2, 0)])
     assert log.confirm == size
     assert checkpoint.load(stores.files, str(stores.root)).confirm_offset == size
     log.append(LogOffset(size), data[size:], NOW_MS)
@@ -135,7 +135,7 @@ def test_a_store_that_never_had_epochs_may_lead(stores: Any, put: Any) -> None:
     end = log.end
     assert (log.confirm, log.may_lead, len(log.epochs)) == (end, True, 0)
     assert log.to_master(1, NOW_MS) == end
-    assert log.epochs == Epochs.of([(1, end)])
+    assert log.epochs == Epochs.from_pairs([(1, end)])
     assert put(store).queue_offset == 5
 
 
@@ -178,14 +178,14 @@ def test_a_full_disk_stops_the_copy_where_it_is(
 def test_a_sync_that_fails_is_an_error(
     stores: Any, records: Any, troubled: Any, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "HELD_MAX", 0)  # a part of a record is in the log
+    monkeypatch.setattr(replica_append, "HELD_MAX", 0)  # a part of a record is in the log
     data, epochs = records()
     store, log = open_copy(stores, data[:-5], epochs)
     calls = {
         "truncate": lambda: log.truncate(ZERO, NOW_MS),
         "restart": lambda: log.restart(NOW_MS),
         "to_master": lambda: log.to_master(9, NOW_MS),
-        "record_epochs": lambda: record_epochs(log, Epochs.of([(2, 0), (3, 900)])),
+        "record_epochs": lambda: record_epochs(log, Epochs.from_pairs([(2, 0), (3, 900)])),
     }
     troubled.fail_sync = True
     with pytest.raises((StoreError, OSError)):

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.net.grpc.conftest import Bench, Wire, hear
 from tests.wire.h2_frames import BEGIN, call
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.opening import GrpcOpening
 from turbopump.net.transport.options import TlsSettings
@@ -27,7 +27,7 @@ class Openings:
     def __init__(self, made: Bench) -> None:
         self.made = made
         self.tls = ServerTls(TlsSettings(), ["h2"])
-        self.context: ssl.SSLContext | Later[ssl.SSLContext | TlsError] = server_context(
+        self.context: ssl.SSLContext | Deferred[ssl.SSLContext | TlsError] = server_context(
             TlsSettings()
         )
         self.tls.context = lambda hello: self.context if hello else None  # type: ignore[method-assign]
@@ -99,7 +99,7 @@ def test_a_peer_becomes_a_connection_behind_its_handshake(openings: Openings) ->
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_is_read_until_there_is_a_certificate(openings: Openings, fails: bool) -> None:
-    given, openings.context = openings.context, Later()
+    given, openings.context = openings.context, Deferred()
     one, wire = openings.connect()
     gone, other = openings.connect()
     for each in (one, gone):

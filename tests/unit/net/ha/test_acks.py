@@ -3,7 +3,7 @@ and 3."""
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.acks import ALL, AckRules, Copies, Mode, needed, safe_end
 from turbopump.net.ha.sync_state import SyncOptions, SyncState
@@ -57,8 +57,8 @@ class Sends:
     def __len__(self) -> int:
         return self.pending.count
 
-    def add(self, log_end: LogOffset, need: int) -> Later[PutStatus]:
-        later: Later[PutStatus] = Later()
+    def add(self, log_end: LogOffset, need: int) -> Deferred[PutStatus]:
+        later: Deferred[PutStatus] = Deferred()
         self.pending.wait(log_end, need, later.resolve)
         return later
 
@@ -67,7 +67,7 @@ class Sends:
             self.pending.replicated_to(need, safe_end(self._copies, need, self._least))
 
 
-def status(later: Later[PutStatus]) -> PutStatus | None:
+def status(later: Deferred[PutStatus]) -> PutStatus | None:
     return later.value if later.done else None
 
 

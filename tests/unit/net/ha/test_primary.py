@@ -14,7 +14,7 @@ from turbopump.net.ha.replica import State
 
 def log_of(end: int, pairs: dict[int, int] | None = None, *, begin: int = 0) -> MemoryLog:
     data = bytearray(number % 251 for number in range(begin, end))
-    return MemoryLog(data, Epochs.of((pairs or {1: 0}).items()), LogOffset(begin))
+    return MemoryLog(data, Epochs.from_pairs((pairs or {1: 0}).items()), LogOffset(begin))
 
 
 def connection_of(log: MemoryLog, **options: int) -> PrimaryConnection:

@@ -33,7 +33,7 @@ from turbopump.net.ha.replica import (
 
 
 def epochs(pairs: dict[int, int]) -> Epochs:
-    return Epochs.of(pairs.items())
+    return Epochs.from_pairs(pairs.items())
 
 
 def shell_of(

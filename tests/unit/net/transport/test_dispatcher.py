@@ -2,7 +2,7 @@
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import QUIET_MS, REMARK_MAX, Dispatcher
 from turbopump.net.wire.command import new_request, response
 from turbopump.net.wire.header import read_header
@@ -76,7 +76,7 @@ def test_a_full_disk_is_one_line_for_many_requests(peer, caplog) -> None:
 
 def test_late_answers_pass_through(peer) -> None:
     table = Dispatcher()
-    later: Later = Later()
+    later: Deferred = Deferred()
     table.add(11, lambda *_: later)
     assert table.dispatch(new_request(11), peer, 0) is later
 

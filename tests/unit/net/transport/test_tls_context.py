@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.transport.tls import TlsError, _make_self_signed, client_context, server_context
 from turbopump.net.transport.tls_context import TlsContext
@@ -138,7 +138,7 @@ def test_the_first_one_is_made_by_a_thread_for_all_who_ask() -> None:
     async def main() -> None:
         got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         first = context.made()
-        assert isinstance(first, Later) and not first.done
+        assert isinstance(first, Deferred) and not first.done
         assert context.made() is first
         first.then(got.set_result)
         assert await got is context.made() is context.load()
@@ -163,7 +163,7 @@ def test_where_none_can_be_made_it_is_tried_again(error: Exception) -> None:
     async def ask() -> object:
         got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         made = context.made()
-        assert isinstance(made, Later)
+        assert isinstance(made, Deferred)
         made.then(got.set_result)
         return await got
 

@@ -26,7 +26,7 @@ def replica(
         LogFile(f"/data/{name}/commitlog/{base:020d}", base, FILE)
         for base in range(start - start % FILE, max(end, start + 1), FILE)
     )
-    labels = Labels() if epochs is None else Labels(Epochs.of(epochs), True)
+    labels = Labels() if epochs is None else Labels(Epochs.from_pairs(epochs), True)
     fields = {"replicated": True, "is_stopped": True, "deleted": {}, "batch_topics": frozenset()}
     return AuditedReplica(
         name,

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine.log.epochs import EpochEntry, Epochs
 from turbopump.engine.types import Epoch, LogOffset
-from turbopump.spark.audit.claims import SOUGHT_MAX, Court, Fact, Judged, Known, judge
+from turbopump.spark.audit.claims import SOUGHT_MAX, AuditedStores, Fact, Judged, Known, judge
 from turbopump.spark.audit.ledger import Claim, digest_of
 
 DIGEST = digest_of(b"body")
@@ -24,7 +24,7 @@ def judged(
     facts: Sequence[Fact], claim: Claim = CLAIM, leader: Known = LEADER, replica: Known = REPLICA
 ) -> Judged:
     found = Judged()
-    judge(claim, facts, Court((leader, replica), 0), found)
+    judge(claim, facts, AuditedStores((leader, replica), 0), found)
     return found
 
 

@@ -14,7 +14,7 @@ from turbopump.spark.audit.digests import (
     first_difference,
     tasks_of,
 )
-from turbopump.spark.audit.hands import LocalHands
+from turbopump.spark.audit.executors import LocalTaskRunner
 from turbopump.spark.audit.replicas import AuditedReplica, Labels, LogFile
 from turbopump.spark.audit.verdicts import Finding, Tally
 
@@ -89,10 +89,10 @@ def test_the_first_byte_that_differs(tmp_path: Path, at: int) -> None:
 
 
 def test_work_of_this_process_keeps_its_order_and_raises_as_it_is() -> None:
-    assert list(LocalHands().each(str, [3, 1, 2])) == ["3", "1", "2"]
-    assert list(LocalHands(8).each(str, [5])) == ["5"], "no process for one piece of work"
+    assert list(LocalTaskRunner().each(str, [3, 1, 2])) == ["3", "1", "2"]
+    assert list(LocalTaskRunner(8).each(str, [5])) == ["5"], "no process for one piece of work"
     with pytest.raises(ZeroDivisionError):
-        list(LocalHands().each(lambda number: 1 // number, [1, 0]))
+        list(LocalTaskRunner().each(lambda number: 1 // number, [1, 0]))
 
 
 def test_tallies_add_up_in_any_order() -> None:

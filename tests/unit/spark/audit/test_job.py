@@ -102,6 +102,6 @@ def test_claims_are_judged_in_rounds(group: Group, monkeypatch: pytest.MonkeyPat
         "facts_of",
         lambda task, wanted=None: rounds.append(len(wanted or ())) or real(task, wanted),
     )
-    monkeypatch.setattr("turbopump.spark.audit.hands.judge_in_rounds", small)
+    monkeypatch.setattr("turbopump.spark.audit.executors.judge_in_rounds", small)
     assert group.audit().members() == expected.members()
     assert max(rounds) <= 10

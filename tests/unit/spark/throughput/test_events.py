@@ -12,7 +12,7 @@ from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BA
 from turbopump.spark.throughput.local import events
 from turbopump.spark.throughput.local.cells import merged
 from turbopump.spark.throughput.local.figures import Row, figures, in_order, peaks
-from turbopump.spark.throughput.local.job import told
+from turbopump.spark.throughput.local.job import throughput_of
 
 BEGIN_MS = 1_700_000_000_000
 YEAR = timedelta(days=365)
@@ -198,7 +198,7 @@ def test_everything_about_a_store_with_one_of_each() -> None:
         *({"ms": ms, "queue_offset": offset} for ms, offset in ((0, 0), (10, 1), (5, 1), (20, 4))),
         {"ms": 9_000, "topic": "u"},
     )
-    found = told(table, ("s",), 3)
+    found = throughput_of(table, ("s",), 3)
     totals = found.totals
     assert (totals["messages"], totals["queues"], totals["topics"], totals["hosts"]) == (5, 2, 2, 1)
     assert (totals["gaps"], totals["missing_offsets"], totals["duplicate_offsets"]) == (1, 2, 1)
@@ -206,4 +206,4 @@ def test_everything_about_a_store_with_one_of_each() -> None:
     assert (totals["clock_steps"], totals["back_ms_max"]) == (1, 5)
     assert [row["topic"] for row in found.topics.rows] == ["t", "u"]
     assert [row["messages"] for row in found.over_time] == [4, 1]
-    assert told(cells(), ("s",), 3).totals["messages"] == 0
+    assert throughput_of(cells(), ("s",), 3).totals["messages"] == 0

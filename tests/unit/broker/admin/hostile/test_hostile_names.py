@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.names import validate_group_name, validate_topic_name
@@ -188,9 +188,9 @@ def tree(root: Path) -> set[str]:
     return {path for path in paths if "/config/" not in path}
 
 
-def answered(answer: Command | Later[Command | None] | None) -> int | None:
+def answered(answer: Command | Deferred[Command | None] | None) -> int | None:
     """The response code; None while the response is pending."""
-    if isinstance(answer, Later):
+    if isinstance(answer, Deferred):
         answer = answer.value if answer.done else None
     return None if answer is None else answer.code
 

@@ -10,7 +10,7 @@ from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.tables import offsets
 from turbopump.engine import fastjson
-from turbopump.engine.disk.kept_table import PIECE_ROWS
+from turbopump.engine.disk.json_table import PIECE_ROWS
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import WRITTEN_TEXTS
 from turbopump.net.wire.command import Command, new_request

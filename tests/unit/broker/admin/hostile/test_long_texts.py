@@ -12,7 +12,7 @@ from turbopump.broker.tables import consumers, locks, producers, pull_holds
 from turbopump.broker.tables.consumers import ConsumerTable, TooManyGroups
 from turbopump.broker.tables.locks import LEASE_MS, QueueLocks
 from turbopump.broker.tables.producers import ProducerTable, TooManyProducerGroups
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, decode, encode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG
 from turbopump.net.wire.names import MAX_NAME_LENGTH
@@ -109,7 +109,7 @@ def test_held_pulls_keep_little_and_are_counted(
     admin.create_topic("T")
     holds, peer = admin.broker.holds, admin.connect()
     expression = "||".join(f"tag{number}" for number in range(2_000))
-    assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Later)
+    assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Deferred)
     assert holds.size < pull_holds.HOLD_SIZE + 500
     monkeypatch.setattr(pull_holds, "MAX_SIZE", 1 << 18)
     answers: list[Any] = []
@@ -121,7 +121,7 @@ def test_held_pulls_keep_little_and_are_counted(
         )
 
     size = kept(attack)
-    held = sum(isinstance(answer, Later) for answer in answers)
+    held = sum(isinstance(answer, Deferred) for answer in answers)
     assert 5 <= held < 20, "those beyond the bound are answered at once"
     assert size < 1 << 19
     assert holds.size <= 1 << 18

@@ -9,7 +9,7 @@ from tests.unit.broker.ha.test_acting import MASTER, NAMES, OTHER, SLAVE, Alone,
 
 from turbopump.broker.ha.acting.pre_online import ELECTED_TIMEOUT_MS
 from turbopump.broker.ha.acting.seat import COMING_MS, NAMED_MS, NO_MASTER_MS
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -186,7 +186,7 @@ def test_an_elected_master_takes_progress_only_of_what_escaped(
 def test_who_is_deposed_meanwhile_serves_nothing(make: Callable[..., Elector]) -> None:
     elected = make(OTHER, 3)
     elected.say(_2=SLAVE, _3=OTHER)
-    elected.group._call = lambda address, request, timeout_ms: Later()
+    elected.group._call = lambda address, request, timeout_ms: Deferred()
     assert elected.group.elected(Alone())
     assert (elected.online, elected.group.waits) == (0, True)
     elected.group.deposed()

@@ -8,7 +8,7 @@ from tests.unit.broker.ha import test_acting
 from tests.unit.broker.ha.test_acting import ACTING, AS_SLAVE, MASTER, OTHER, SLAVE, Bench
 
 from turbopump.broker.ha.acting.lock_quorum import ANSWER_MAX, YOUNG, YOUNG_MS
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 
@@ -21,7 +21,7 @@ def ask(bench: Bench, client_id: str, code: int = RequestCode.LOCK_BATCH_MQ) -> 
     queues = [{"topic": "T", "brokerName": "b", "queueId": each} for each in range(2)]
     body = {"consumerGroup": "G", "clientId": client_id, "mqSet": queues}
     later = bench.world.dispatch(new_request(code, None, json.dumps(body).encode()))
-    answer = later.value if isinstance(later, Later) else later
+    answer = later.value if isinstance(later, Deferred) else later
     assert isinstance(answer, Command)
     return answer
 

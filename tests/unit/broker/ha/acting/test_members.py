@@ -5,7 +5,7 @@ import json
 import pytest
 
 from turbopump.broker.ha.acting.members import GroupMembers
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 
@@ -35,11 +35,11 @@ class NameServer:
             self.now_ms += 100
             self.members.tick([AT], PERIOD_MS)
 
-    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         self.asked.append(request.code)
         if request.code == RequestCode.GET_BROKER_MEMBER_GROUP:
             self.waited_ms.append(timeout_ms)
-        later: Later[Command | str] = Later()
+        later: Deferred[Command | str] = Deferred()
         later.resolve(self._answer(request) if self.is_up else "refused")
         return later
 

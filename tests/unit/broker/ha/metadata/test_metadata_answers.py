@@ -14,7 +14,7 @@ from turbopump.broker.ha.metadata import answers as metadata_answers
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.tables.kept_shares import KeptShare
 from turbopump.engine import fastjson
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, decode, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -214,7 +214,7 @@ def test_many_offsets_are_written_by_another_thread(group: Group) -> None:
         group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(1), 5)
     group.master.config_disk.hold()
     answer = group.master.dispatch(new_request(43))
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Deferred)
     assert not answer.done
     group.commit(9)
     group.master.config_disk.release()

@@ -8,7 +8,7 @@ from tests.unit.broker.ha.pairs import MASTER, Group
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.tables import adoption
-from turbopump.engine.later import Later
+from turbopump.engine.deferred import Deferred
 
 GROUPS = ("a", "b", "c")
 
@@ -17,10 +17,10 @@ class Pauses:
     """Turns of the loop that end when the test calls `end`."""
 
     def __init__(self) -> None:
-        self.asked: list[Later[None]] = []
+        self.asked: list[Deferred[None]] = []
 
-    def __call__(self) -> Later[None]:
-        later: Later[None] = Later()
+    def __call__(self) -> Deferred[None]:
+        later: Deferred[None] = Deferred()
         self.asked.append(later)
         return later
 

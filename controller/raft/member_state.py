@@ -1,0 +1,210 @@
+"""State that the parts of a member share: term, vote, role, log, and pending actions.
+
+Owns the order of actions, and the committed index. It must never decide on the leader.
+"""
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turbopump.controller.raft.actions import (
+    Action,
+    AppendEntries,
+    Apply,
+    Call,
+    LoadSnapshot,
+    SaveSnapshot,
+    SaveTerm,
+    TakeSnapshot,
+    TruncateFrom,
+)
+from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
+from turbopump.controller.raft.messages import RaftMessage
+from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
+from turbopump.engine.types import LONG_AGO_MS
+
+SOMEONE: Final = ""
+"""Id of an unknown leader: the term had one before a restart, which forgot the id."""
+
+
+class RaftRole(Enum):
+    """Role of a member (MemberState.Role)."""
+
+    CANDIDATE = "CANDIDATE"
+    LEADER = "LEADER"
+    FOLLOWER = "FOLLOWER"
+
+
+@dataclass(slots=True)
+class Restored:
+    """Durable state of a member from its previous process."""
+
+    term: int = 0
+    vote: str | None = None
+    log: Log | None = None
+    snapshot: Snapshot | None = None
+    is_new: bool = True
+    """Whether the folder never had any state; otherwise the member may have made a promise, even if
+    it wrote nothing then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An unanswered call."""
+
+    peer_id: str
+    message: RaftMessage
+    sent_ms: int
+
+
+class MemberState:
+    """The shared state of a member; see the module."""
+
+    def __init__(self, options: RaftOptions, restored: Restored, rng: random.Random) -> None:
+        self.options = options
+        self.rng = rng
+        self.role = RaftRole.CANDIDATE
+        self.term = restored.term
+        self.vote = restored.vote
+        self.leader_id: str | None = None
+        self.log = restored.log if restored.log is not None else Log()
+        self.led_by = SOMEONE if self.log.end_term == self.term else None
+        """The member that it followed in this term, dead or not."""
+        self.snapshot = restored.snapshot
+        self.committed = -1
+        """Index of the last entry that is committed and, once the actions are done, applied. It is
+        not stored: a leader determines it again."""
+        self.matched = -1
+        """Index up to which a follower's log equals its leader's, as compared in this term."""
+        self.aligned = False
+        """Whether that leader has removed the entries that it lacks."""
+        self.heard_ms = LONG_AGO_MS
+        """Time of the last message from a follower's leader."""
+        self.sync_ms = 0
+        """Duration of a sync here, as the driver measured."""
+        self.actions: list[Action] = []
+        self._calls: dict[int, Waiting] = {}
+        self._next_call = 0
+        self._snapshot_asked = -1
+        if self.snapshot is not None:
+            self.committed = self._snapshot_asked = self.snapshot.base.index
+            self.actions.append(LoadSnapshot(self.committed, self.snapshot.data))
+
+    @property
+    def id(self) -> str:
+        """Id of this member."""
+        return self.options.self_id
+
+    @property
+    def given(self) -> str | None:
+        """The member that has the vote of this term, or None.
+
+        A term with a leader has no vote left: a member that voted for that leader may have lost its
+        disk since.
+        """
+        return self.led_by if self.vote is None else self.vote
+
+    @property
+    def patience_ms(self) -> int:
+        """Extra time for answers: requests wait for writes here, and answers for writes there."""
+        return 4 * self.sync_ms
+
+    def save_term(self, term: int, vote: str | None) -> None:
+        """Save a new term, or a vote in it; votes of the old term are void."""
+        assert term > self.term or (term == self.term and self.vote in (None, vote)), "a term back"
+        if term > self.term:
+            self.led_by = None
+        if (term, vote) != (self.term, self.vote):
+            self.term, self.vote = term, vote
+            if self.actions and isinstance(self.actions[-1], SaveTerm):
+                self.actions.pop()  # no peer has learned of that vote
+            self.actions.append(SaveTerm(term, vote))
+
+    def append(self, entries: tuple[Entry, ...]) -> None:
+        """Append entries to the log."""
+        self.log.extend(entries)
+        last = self.actions[-1] if self.actions else None
+        if isinstance(last, AppendEntries):
+            self.actions[-1] = AppendEntries(last.entries + entries)
+        else:
+            self.actions.append(AppendEntries(entries))
+
+    def truncate_from(self, index: int) -> None:
+        """Remove entries; never committed ones, and never as a leader."""
+        assert index > self.committed, f"committed entries are cut from {index} on"
+        assert self.role is not RaftRole.LEADER, "a leader cuts its log"
+        self.log.truncate_from(index)
+        self.actions.append(TruncateFrom(index))
+
+    def commit(self, index: int) -> None:
+        """Commit all entries up to `index`; never decreases."""
+        if index <= self.committed:
+            return
+        entries = self.log.upto(index, self.committed)
+        assert entries and entries[-1].index == index, "an unknown entry is committed"
+        self.committed = index
+        self.actions.append(Apply(entries))
+
+    def ask_for_snapshot(self) -> None:
+        """Request a snapshot if it is due. Call it when all applied entries have been reported."""
+        if self.committed - self._snapshot_asked >= self.options.snapshot_threshold:
+            self._snapshot_asked = self.committed
+            self.actions.append(TakeSnapshot(self.committed))
+
+    def took_snapshot(self, index: int, data: bytes) -> bool:
+        """Keep the state of all entries up to `index`, and drop older entries except for a few.
+
+        False if the state is too large to be sent, or a newer snapshot exists.
+        """
+        known = self.snapshot.base.index if self.snapshot is not None else -1
+        if len(data) > SNAPSHOT_MAX or index <= known or index < self.log.base.index:
+            return False
+        assert index <= self.committed, "a snapshot of uncommitted entries"
+        snapshot = Snapshot(self.log.base_at(index), data)
+        self.log.compact(max(self.log.base.index, index - self.options.snapshot_keep))
+        self._keep(snapshot)
+        return True
+
+    def install(self, base: Base, data: bytes) -> None:
+        """Install a leader's snapshot that is ahead of the committed index."""
+        assert base.index > self.committed, "an older snapshot is installed"
+        if self.log.term_at(base.index) == base.term:
+            self.log.compact(base.index)
+        else:
+            self.log.reset(base)
+        self._keep(Snapshot(base, data))
+        self.committed = self._snapshot_asked = base.index
+        self.actions.append(LoadSnapshot(base.index, data))
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.actions.append(SaveSnapshot(snapshot, self.log.base, self.log.entries()))
+
+    # Calls
+
+    def call(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
+        """Send a request to a peer; return the call's number."""
+        call = self._next_call
+        self._next_call += 1
+        self._calls[call] = Waiting(peer_id, message, now_ms)
+        self.actions.append(Call(peer_id, call, message))
+        return call
+
+    def answered(self, peer_id: str, call: int) -> Waiting | None:
+        """Return the call that was answered; None if it was forgotten."""
+        waiting = self._calls.get(call)
+        if waiting is None or waiting.peer_id != peer_id:
+            return None
+        del self._calls[call]
+        return waiting
+
+    def forget(self, call: int) -> None:
+        """Forget a call, so that its answer is ignored."""
+        self._calls.pop(call, None)
+
+    def forget_old(self, now_ms: int) -> None:
+        """Forget old calls, so that a driver that loses an answer costs no memory."""
+        limit = now_ms - 2 * self.options.rpc_timeout_ms - self.patience_ms
+        for call in [call for call, one in self._calls.items() if one.sent_ms < limit]:
+            del self._calls[call]

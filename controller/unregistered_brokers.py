@@ -1,0 +1,68 @@
+"""Running brokers that are not registered, because the controllers lost their data.
+
+Owns the reports in their heartbeats: which brokers of a group are about to come back, and their
+logs. It must never be replicated nor read a clock. Every controller has one, also a follower.
+
+A broker is known here by its address: its former id may belong to another broker by now. Made-up
+names cannot fill the memory: brokers over the bounds are not added, and silent ones are dropped.
+"""
+
+from typing import Generic, Protocol, TypeVar
+
+from turbopump.net.wire.names import kept_size
+
+
+class Timed(Protocol):
+    """The report of a broker."""
+
+    heard_ms: int
+
+
+T = TypeVar("T", bound=Timed)
+Name = tuple[str, str]
+"""Cluster and broker name."""
+
+
+class UnregisteredBrokers(Generic[T]):
+    """Reports of unregistered brokers: at most `count_max`, with names of `size_max` bytes."""
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self._count_max, self._size_max = count_max, size_max
+        self._groups: dict[Name, dict[str, T]] = {}
+        self._count = self._size = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, name: Name, address: str, heard: T) -> None:
+        """Record the report of the broker at that address."""
+        if address in self._groups.get(name, ()):
+            self._groups[name][address] = heard
+            return
+        size = kept_size(*name, address)
+        if self._count < self._count_max and self._size + size <= self._size_max:
+            self._groups.setdefault(name, {})[address] = heard
+            self._count, self._size = self._count + 1, self._size + size
+
+    def discard(self, name: Name, address: str) -> None:
+        """Remove a broker that is registered, or was silent for too long."""
+        group = self._groups.get(name, {})
+        if group.pop(address, None) is not None:
+            self._count, self._size = self._count - 1, self._size - kept_size(*name, address)
+            if not group:
+                del self._groups[name]
+
+    def reports_of(self, name: Name, since_ms: int) -> list[T]:
+        """Return the reports of a group's brokers since that time."""
+        return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
+
+    def expire(self, before_ms: int) -> None:
+        """Remove reports from before that time."""
+        old = [
+            (name, address)
+            for name, group in self._groups.items()
+            for address, one in group.items()
+            if one.heard_ms < before_ms
+        ]
+        for name, address in old:
+            self.discard(name, address)

@@ -1,0 +1,89 @@
+"""Durable steps of a store, run one after the other on a disk thread.
+
+Owns their order: a step begins when the step before it has reported, and sees its results. It must
+never know the content of a step, nor run two steps at once. The epoch list and the mark files are
+written this way, so that a role changes while the loop runs; and removals of files, with cuts of
+the log between them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.engine.disk.disk_steps import Steps
+from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.types import StoreError
+
+Work = Callable[[], None]
+Done = Callable[[OSError | None], None]
+
+
+class SerialTasks:
+    """A queue of steps. Loop thread only; disk threads do the work."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._lane = DiskLane(disk)
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._inside = False
+        """Whether steps of several pieces are under way."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way or waits."""
+        return self._lane.busy or self._inside or bool(self._waiting)
+
+    def submit(self, begin: Callable[[], Work], done: Done) -> None:
+        """Queue a step: `begin` returns its work on the loop when its turn comes, a disk thread
+        runs it, and `done` receives the error or None on the loop."""
+        self._waiting.append(lambda: self._lane.submit(begin(), partial(self._ended, done)))
+        self._next()
+
+    def run(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
+        """Queue steps of several pieces, with no other step between them; `done` receives the error
+        that the steps raised, or None, on the loop."""
+
+        def begin() -> None:
+            self._inside = True
+            self._piece(steps, done, None)
+
+        self._waiting.append(begin)
+        self._next()
+
+    def finish(self) -> None:
+        """Block until every queued step has reported, before the same files are changed
+        elsewhere."""
+        while self.busy:
+            self._lane.finish()
+            self._next()
+
+    def _next(self) -> None:
+        while self._waiting and not self._lane.busy and not self._inside:
+            self._waiting.popleft()()
+
+    def _piece(
+        self,
+        steps: Steps,
+        done: Callable[[OSError | StoreError | None], None],
+        result: object,
+    ) -> None:
+        """Run the next piece, or report the end. An exception that is not the disk's ends the
+        steps, too."""
+        found: OSError | StoreError | None = None
+        work = None
+        try:
+            work = steps.throw(result) if isinstance(result, OSError) else next(steps)
+        except StopIteration:
+            pass
+        except (OSError, StoreError) as error:
+            found = error
+        finally:
+            self._inside = work is not None
+        if work is not None:
+            self._lane.submit(work, partial(self._piece, steps, done))
+            return
+        done(found)
+        self._next()
+
+    def _ended(self, done: Done, result: OSError | None) -> None:
+        done(result)
+        self._next()

@@ -1,0 +1,356 @@
+"""Making queues and index durable, then writing the checkpoint that records it.
+
+Owns when a round of syncs is due and the content of the checkpoint; rounds.py knows the dirty
+files. It must never write a checkpoint before the data that it covers is synced, and never sync on
+the loop thread while the store runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
+from turbopump.engine.disk.disk_steps import Steps, Work, at_once
+from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.disk.sync_watch import SyncWatch
+from turbopump.engine.log.commit_log import CHECKPOINT_FAILED
+from turbopump.engine.queues.dispatcher import LogDispatcher
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.engine.lifecycle.flush_plan import DirtyFiles, FlushPlan
+
+logger = logging.getLogger(__name__)
+
+# After a crash at most this part of the log is dispatched again, beyond the bytes of a thorough
+# interval: a fraction of a second.
+ROUND_BYTES = 256 << 20
+
+Done = Callable[[OSError | None], None]
+
+
+class Checkpointer:
+    """Writes the checkpoint of a store; at most one round is under way."""
+
+    def __init__(self, parts: QueueParts, disk: Disk, dispatcher: LogDispatcher) -> None:
+        self.checkpoint = Checkpoint()
+        """The checkpoint on the disk, or on its way there."""
+        self.durable_end = LogOffset(0)
+        """Log offset before which queue units are durable, according to the checkpoint on the
+        disk."""
+        self.durable_log_min = LogOffset(0)
+        """Beginning of the log in the checkpoint on the disk, which relies on no byte before it."""
+        self.failed: OSError | None = None
+        self.confirm: LogOffset | None = None
+        """confirmOffset to be written, if the store is replicated."""
+        self.dirty = DirtyFiles(parts, dispatcher)
+        """Queues with new units, and the number of units of all queues."""
+        self._files, self._config = parts.files, parts.config
+        self._log, self._index = parts.log, parts.index
+        self._dispatcher = dispatcher
+        self._waiting: DurableMarks | None = None
+        self._lane = DiskLane(disk)
+        self._watch = SyncWatch("queues or checkpoint", parts.config)
+        self._ticked_ms = LONG_AGO_MS
+        self._last_ms = LONG_AGO_MS
+        self._last_thorough_ms = LONG_AGO_MS
+        self._requested = False
+        self._held = 0
+        self._reserved = False
+        self._ready: list[Callable[[], None]] = []
+
+    def load(self, saved: Checkpoint) -> None:
+        """Continue from the checkpoint with which the store is opened."""
+        self.checkpoint = saved
+        if saved.marks is not None:
+            self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
+
+    def start(self, steady_ms: int) -> None:
+        """Open the store: the first thorough round is due one interval from now."""
+        self._last_thorough_ms = steady_ms
+
+    def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
+        """Each second save the log's position and full index files; save queues in the thorough
+        interval, or earlier if a recovery would have much to dispatch."""
+        passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
+        if self._lane.busy and self.failed is None:
+            late = self._watch.passed(passed_ms)
+            if late is not None:
+                self._fail(late)
+        interval_ms = self._config.flush_interval_consume_queue_ms
+        if steady_ms - self._last_ms < interval_ms and not self._requested:
+            return
+        self._last_ms = steady_ms
+        if self._lane.busy or self.failed is not None or self._held or self._reserved:
+            return
+        thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
+        index_waits = self._index is not None and bool(self._index.rolled)
+        # A round is noted before the next one begins: until then its reasons still hold.
+        if self._waiting is None and (
+            steady_ms - self._last_thorough_ms >= thorough_ms
+            or self._requested
+            or index_waits
+            or self._dispatcher.position - self.durable_end >= ROUND_BYTES
+        ):
+            self._last_thorough_ms = steady_ms
+            self._requested = False
+            self._lane.submit(*self._begin())
+        elif self._is_news():
+            self._lane.submit(*self._save(log_timestamp_ms))
+
+    def request(self) -> None:
+        """Let the next tick begin a thorough round."""
+        self._requested = True
+
+    def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
+        """Make all data durable now and save the checkpoint; the log must be flushed already. With
+        `last` the current index file counts as finished. Raises OSError."""
+        self._lane.finish()
+        at_once(self.finishing(log_timestamp_ms, last=last))
+
+    def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
+        """Steps of `finish`; no round may be under way or begin."""
+        assert not self._lane.busy, "a round is under way"
+        if last and self._index is not None:
+            self._index.finish()
+        for begin in (partial(self._begin, last=last), partial(self._save, log_timestamp_ms)):
+            if self.failed is not None:
+                raise self.failed
+            work, done = begin()
+            result: OSError | None = None
+            try:
+                yield work
+            except OSError as error:
+                result = error
+            done(result)
+        if self.failed is not None:
+            raise self.failed
+
+    def lower(self, index_files: int, cuts_queues: bool) -> None:
+        """Lower the checkpoint before the first byte is changed: the last kept index file will be
+        written again and no longer counts as durable; nor do, in RocketMQ's numbers, queues whose
+        units are to be cut and written again. Raises OSError."""
+        changed = old = self.checkpoint
+        if self._index is not None:
+            closed = max(0, index_files - 1)
+            index_end, index_ms = self._index.end_of(closed)
+            marks = old.marks
+            if marks is not None:
+                entries = self._index.entry_count(closed, marks.log_min)
+                marks = marks._replace(index=index_end, entry_count=entries)
+            index_ms = min(index_ms, old.index_timestamp_ms)
+            changed = changed._replace(index_timestamp_ms=index_ms, marks=marks)
+        if cuts_queues:
+            changed = changed._replace(queue_timestamp_ms=0, queue_log_offset=0)
+        if changed != old:
+            self.checkpoint = changed
+            checkpoints.save(self._files, self._config.root, changed)
+
+    def hold(self, ready: Callable[[], None]) -> None:
+        """Begin no round before `release`, which must follow each call. `ready` is called when no
+        round is under way and the store is not reserved."""
+        self._held += 1
+        if self._lane.busy or self._reserved:
+            self._ready.append(ready)
+        else:
+            ready()
+
+    def release(self) -> None:
+        """End a `hold` after queues were deleted, and count queues in a new round."""
+        self._held -= 1
+        self._requested = True
+
+    @property
+    def held(self) -> bool:
+        """Whether a holder has begun its work."""
+        return self._held > (len(self._ready) if self._reserved else 0)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a cut that reserved the checkpointer may begin."""
+        return not self._lane.busy and not self.held
+
+    def reserve(self, reserved: bool) -> None:
+        """Begin no round for a cut of the log, and call no `ready` of `hold`, until
+        `reserve(False)`."""
+        self._reserved = reserved
+        if not reserved and not self._lane.busy:
+            self._ended()
+
+    def uncount(self) -> None:
+        """Record before queues are deleted that their number is unknown: a recovery must not miss
+        them. Raises OSError."""
+        self._lane.finish()
+        self.uncounting()()
+
+    def uncounting(self, queues_end: LogOffset | None = None) -> Callable[[], None]:
+        """Work of `uncount`, for any thread; no round may be under way. With `queues_end` a
+        recovery dispatches all records from there, so that their units are made again."""
+
+        def lowered(marks: DurableMarks) -> DurableMarks:
+            queues = marks.queues if queues_end is None else min(marks.queues, queues_end)
+            return marks._replace(queue_count=-1, queues=queues)
+
+        if self._waiting is not None:
+            self._waiting = lowered(self._waiting)
+        marks = self.checkpoint.marks
+        if marks is None:
+            return lambda: None
+        new = self.checkpoint = self.checkpoint._replace(marks=lowered(marks))
+        return lambda: checkpoints.save(self._files, self._config.root, new)
+
+    def doubt_queues(self, start: LogOffset) -> None:
+        """Before queues are compared with the log from `start` on: do not count later units as
+        durable, because an interrupted recovery leaves units that are not. Raises OSError."""
+        marks = self.checkpoint.marks
+        if marks is not None and marks.queues > start:
+            marks = marks._replace(queues=start, queue_count=-1)
+            self.checkpoint = self.checkpoint._replace(
+                queue_timestamp_ms=0, queue_log_offset=0, marks=marks
+            )
+            self.durable_end = LogOffset(min(self.durable_end, start))
+            checkpoints.save(self._files, self._config.root, self.checkpoint)
+
+    def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
+        """Before the log is cut at `log_end`: lower the checkpoint to the cut, in RocketMQ's
+        numbers, too; the returned work writes it. All dispatched units must be durable (see
+        `finish`)."""
+        self._waiting = None
+        if self.confirm is not None:
+            self.confirm = min(self.confirm, log_end)
+        old = self.checkpoint
+        marks = old.marks
+        index_end, index_ms, entries = LogOffset(0), 0, 0
+        if self._index is not None:
+            closed = self._index.closed(log_end)
+            index_end, index_ms = self._index.end_of(closed)
+            entries = self._index.entry_count(closed, 0 if marks is None else marks.log_min)
+        if marks is not None:
+            counts = marks.queue_count, marks.unit_count
+            if marks.queues > log_end:
+                counts = self.dirty.count_units_before(log_end)
+            if marks.index <= index_end:
+                index_end, entries = marks.index, marks.entry_count
+            marks = DurableMarks(
+                min(marks.log, log_end),
+                min(marks.queues, log_end),
+                index_end,
+                *counts,
+                entries,
+                marks.log_min,
+                marks.first_units,
+            )
+        self.checkpoint = Checkpoint(
+            min(old.log_timestamp_ms, log_timestamp_ms),
+            min(old.queue_timestamp_ms, log_timestamp_ms),
+            min(old.index_timestamp_ms, index_ms),
+            min(old.master_flushed_offset, log_end),
+            min(old.confirm_offset, log_end),
+            min(old.queue_log_offset, log_end),
+            marks,
+            old.damaged,
+        )
+        self.durable_end = LogOffset(min(self.durable_end, log_end))
+        return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
+
+    def restart(self) -> None:
+        """Forget checkpoint and dirty queues, because all files are removed, the checkpoint too."""
+        self._lane.finish()
+        self._waiting = None
+        self.dirty.clear()
+        self.checkpoint = Checkpoint()
+        self.durable_end = self.durable_log_min = LogOffset(0)
+        if self.confirm is not None:
+            self.confirm = LogOffset(0)
+
+    def wait(self) -> None:
+        """Block until no round is under way."""
+        self._lane.finish()
+
+    def _is_news(self) -> bool:
+        """Whether a new checkpoint would cover more than the checkpoint on the disk."""
+        if self._waiting is not None and self._waiting.queues <= self._log.flushed:
+            return True
+        if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:
+            return True
+        marks = self.checkpoint.marks
+        return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
+
+    def _begin(self, last: bool = False) -> tuple[Work, Done]:
+        """Begin a round: (work that makes it durable, callback for the result)."""
+        plan = self.dirty.plan(last)
+        files = self._files
+
+        def work() -> None:
+            # Files that expire or belong to a topic deleted meanwhile are skipped.
+            files.sync_all(plan.paths, list(plan.folders), self._watch.returned)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+            elif self.failed is None:  # else the round took too long, and its result is ignored
+                self._note(plan)
+            self._ended()
+
+        self._watch.begin(plan.size)
+        return work, done
+
+    def _note(self, plan: FlushPlan) -> None:
+        """Remember how far the finished round is durable, for the checkpoint that follows."""
+        for queue, offset in plan.reached:
+            queue.flushed_offset = offset
+        for batch, end in plan.batches_reached:
+            batch.flushed_end = end
+        self._waiting = plan.marks
+        old = self.checkpoint
+        self.checkpoint = old._replace(
+            queue_timestamp_ms=plan.timestamp_ms or old.queue_timestamp_ms,
+            index_timestamp_ms=plan.index_ms,
+            queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
+        )
+
+    def _save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
+        """Write the checkpoint, as `_begin`: queues and log are durable up to its offsets."""
+        waiting, old = self._waiting, self.checkpoint
+        if waiting is None or waiting.queues > self._log.flushed:
+            waiting = old.marks
+        else:
+            self._waiting = None
+        assert waiting is not None and waiting.queues <= self._log.flushed
+        durable = max(self._log.mark(self._dispatcher.position), waiting.queues)
+        marks = waiting._replace(log=durable)
+        new = self.checkpoint = old._replace(
+            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
+            confirm_offset=old.confirm_offset if self.confirm is None else self.confirm,
+            marks=marks,
+        )
+
+        def work() -> None:
+            checkpoints.save(self._files, self._config.root, new)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+            elif self.failed is None:
+                self.durable_end = marks.queues
+                self.durable_log_min = marks.log_min
+            self._ended()
+
+        self._watch.begin(checkpoints.SIZE)
+        return work, done
+
+    def _ended(self) -> None:
+        if self._reserved:
+            return
+        ready, self._ready = self._ready, []
+        for callback in ready:
+            callback()
+
+    def _fail(self, error: OSError) -> None:
+        if self.failed is not None:
+            return
+        logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)
+        self.failed = error
+        self._log.tail.refuse(CHECKPOINT_FAILED, True)

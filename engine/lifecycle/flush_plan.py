@@ -1,0 +1,147 @@
+"""Derived files that are not durable yet, and the plan of a pass that syncs them.
+
+Owns the dirty queues. It must never sync, nor write a checkpoint: it returns a plan with the marks
+that hold after the sync. Loop thread only.
+"""
+
+from dataclasses import dataclass, field
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.disk.checkpoint import DurableMarks
+from turbopump.engine.queues.batch_queue import BatchQueue
+from turbopump.engine.queues.dispatcher import LogDispatcher
+from turbopump.engine.queues.index import IndexPart
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_files import ConsumeQueue
+from turbopump.engine.types import LogOffset, QueueOffset
+
+PAGE_SIZE = 4096
+
+
+@dataclass(slots=True)
+class FlushPlan:
+    """A pass over the dirty files: planned on the loop, synced on a disk thread, noted on the
+    loop."""
+
+    marks: DurableMarks
+    """Marks for the checkpoint once the pass is done."""
+    index_ms: int
+    timestamp_ms: int
+    paths: list[str] = field(default_factory=list)
+    folders: dict[str, None] = field(default_factory=dict)
+    reached: list[tuple[ConsumeQueue, QueueOffset]] = field(default_factory=list)
+    batches_reached: list[tuple[BatchQueue, int]] = field(default_factory=list)
+    rolled: list[IndexPart] = field(default_factory=list)
+    last_unit_log_offset: int = 0
+    size: int = 0
+    """Approximate number of bytes to sync."""
+
+
+class DirtyFiles:
+    """The dirty queues of a store."""
+
+    def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
+        self._parts = parts
+        self._dispatcher = dispatcher
+        self._queues: set[int] = set()
+        self._batches: set[tuple[str, int]] = set()
+
+    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
+        """Add queues that got units."""
+        self._queues.update(slots)
+        self._batches.update(batches)
+
+    def forget(self, slot: int) -> None:
+        """Drop a queue that was deleted."""
+        self._queues.discard(slot)
+
+    def clear(self) -> None:
+        """Clear the dirty queues, because they are on their way to the disk, or removed."""
+        self._queues.clear()
+        self._batches.clear()
+
+    def count_units(self) -> tuple[int, int]:
+        """(number of queues with units, number of units they had in all)."""
+        queues = self._parts.queues
+        counts = [queues.max_offset(queue) for queue in queues]
+        counts += [batch.max_offset for batch in self._parts.batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
+        """Result of `count_units` after the queues are cut at `log_end`."""
+        queues, batches = self._parts.queues, self._parts.batches
+        counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
+        counts += [batches.max_offset_before(batch, log_end) for batch in batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def plan(self, last: bool) -> FlushPlan:
+        """Plan the sync of all dirty files, and clear the dirty queues. With `last` the current
+        index file counts as finished."""
+        index = self._parts.index
+        rolled: list[IndexPart] = []
+        if index is not None:
+            rolled, index.rolled = index.rolled, []
+        marks, index_ms = self._marks(last)
+        plan = FlushPlan(marks, index_ms, self._dispatcher.last_store_timestamp_ms, rolled=rolled)
+        self._plan_queues(plan)
+        self._plan_batches(plan)
+        if self._parts.extensions is not None:
+            paths, folders = self._parts.extensions.dirty_paths()
+            plan.paths += paths
+            plan.folders.update(dict.fromkeys(folders))
+        if index is not None and rolled:
+            plan.paths += [part.path for part in rolled]
+            plan.size += len(rolled) * self._parts.config.index_file_size
+            plan.folders[index.folder] = None
+        self.clear()
+        return plan
+
+    def _plan_queues(self, plan: FlushPlan) -> None:
+        queues = self._parts.queues
+        for slot in self._queues:
+            queue = queues.by_slot(slot)
+            paths, folders, offset = queues.dirty_paths(queue)
+            # Set now, not after the round: a file made meanwhile belongs to the next round.
+            queue.names_synced = True
+            plan.paths += paths
+            plan.folders.update(dict.fromkeys(folders))
+            plan.reached.append((queue, offset))
+            plan.size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
+            for unit in queues.units(queue, offset - 1, 1):
+                plan.last_unit_log_offset = max(plan.last_unit_log_offset, unit.log_offset)
+
+    def _plan_batches(self, plan: FlushPlan) -> None:
+        batches = self._parts.batches
+        for name in self._batches:
+            batch = batches.find(*name)
+            if batch is not None:
+                paths, folders, end = batches.dirty_paths(batch)
+                batch.names_synced = True
+                plan.paths += paths
+                plan.folders.update(dict.fromkeys(folders))
+                plan.batches_reached.append((batch, end))
+
+    def _marks(self, last: bool) -> tuple[DurableMarks, int]:
+        """(marks that hold once the round is durable, the index's time in RocketMQ's numbers)."""
+        log, index = self._parts.log, self._parts.index
+        index_end, index_ms, entries = LogOffset(0), 0, 0
+        dispatched = self._dispatcher.position
+        # A recovery has to find again that a topic began anew, until its deletion is on record.
+        position = self._dispatcher.new_lives.first_seen(dispatched)
+        if self._dispatcher.stalled is None and position == dispatched:
+            count, units = self.count_units()
+        else:
+            # The record that dispatch waits for may have its unit: a recovery cuts that unit before
+            # it counts.
+            count, units = self.count_units_before(position)
+        if index is not None:
+            closed = len(index.parts) if last else index.closed()
+            index_end, index_ms = index.end_of(closed)
+            entries = index.entry_count(closed, log.min)
+            if last:
+                index_end = dispatched
+        first_units = self._parts.queues.first_units()
+        marks = DurableMarks(
+            log.flushed, position, index_end, count, units, entries, log.min, first_units
+        )
+        return marks, index_ms

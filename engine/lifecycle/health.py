@@ -1,0 +1,44 @@
+"""A store's verdict whether it takes messages.
+
+Owns the verdict and its sentence, from the findings of the parts; metrics use it, and the broker
+part that may let another broker lead. It must never change a part, nor ask the disk, because it
+runs several times a second.
+
+After a failed sync a store stays failed until it is opened again: the fate of its bytes is unknown
+(group_commit.py). After damage it stays failed until the damaged records are repaired or given up
+by an operator. A full store takes messages again once there is room. A store with a slow disk
+takes messages all the time, so its senders get no sentence.
+
+    fit <--> full        fit, full --failed sync, damage--> failed
+"""
+
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.types import StoreHealth
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import FULL_TEXT, Retention
+
+
+def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
+    """The error of a failed sync, of the log or of derived files; None if no sync failed."""
+    return commit.failed or parts.checkpointer.failed
+
+
+def health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> StoreHealth:
+    """Whether the store can take messages or lead."""
+    if failure(parts, commit) is not None or parts.damage.first is not None:
+        return StoreHealth.FAILED
+    if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:
+        return StoreHealth.FULL
+    return StoreHealth.SLOW if commit.slow else StoreHealth.FIT
+
+
+def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
+    """Reason why the store takes no messages, one sentence for the sender and the operator; "" if
+    the store takes messages."""
+    if parts.damage.first is not None:
+        return str(parts.damage.first)
+    error = failure(parts, commit) or parts.dispatcher.stalled
+    if error is not None:
+        return str(error)
+    is_full = health(parts, commit, retention) is StoreHealth.FULL
+    return (retention.why_full or FULL_TEXT) if is_full else ""

@@ -1,0 +1,47 @@
+"""Callbacks for queues that have grown.
+
+Owns the list of callbacks. It must never report units that readers may not see yet: it takes them
+from the dispatcher.
+"""
+
+from collections.abc import Callable
+
+from turbopump.engine.statistics import StoreStatistics
+from turbopump.engine.types import QueueOffset
+from turbopump.engine.lifecycle.parts import StoreParts
+
+QueueListener = Callable[[str, int, QueueOffset], None]
+
+
+class QueueListeners:
+    """Reports queues with new units to the registered callbacks."""
+
+    def __init__(self, parts: StoreParts, statistics: StoreStatistics) -> None:
+        self._parts = parts
+        self._statistics = statistics
+        self._callbacks: list[QueueListener] = []
+
+    def add(self, callback: QueueListener) -> None:
+        """Register a callback, which receives (topic, queue id, new max queue offset)."""
+        self._callbacks.append(callback)
+
+    def notify(self) -> None:
+        """Report the queues that dispatch has grown since the last call."""
+        parts, queues = self._parts, self._parts.queues
+        if self._statistics.lane is not None:
+            self._statistics.lane.arrivals_taken()
+        slots, batches = parts.dispatcher.take_arrivals()
+        if not slots and not batches:
+            return
+        parts.checkpointer.dirty.arrived(slots, batches)
+        if not self._callbacks:
+            return
+        arrived = [
+            (queue.topic, queue.queue_id, queues.max_offset(queue))
+            for queue in map(queues.by_slot, slots)
+        ]
+        for topic, queue_id in batches:
+            arrived.append((topic, queue_id, parts.batches.get(topic, queue_id).max_offset))
+        for callback in self._callbacks:
+            for topic, queue_id, maximum in arrived:
+                callback(topic, queue_id, maximum)

@@ -1,0 +1,170 @@
+"""State of a replicated store: the end of its log, its confirmOffset, whether it may lead.
+
+Owns those answers, for the drivers and machines of replication (net.ha.primary.MasterLog). It must
+never change the log: engine/replicated.py does.
+"""
+
+from turbopump.engine.log.record_boundary import whole_before
+from turbopump.engine.log.commit_log import CLOSED
+from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.epoch_keeping import EpochKeeping
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.log.replica_append import ReceivedBytes
+from turbopump.engine.types import StoreHealth, LogOffset, StoreError
+from turbopump.engine.lifecycle.truncate_async import AsyncTruncation
+from turbopump.engine.lifecycle.health import failure, health, why_unfit
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.pyx import record as kernel
+from turbopump.pyx.tail import UNLIMITED
+
+
+class ReplicaLog:
+    """The state of a store."""
+
+    def __init__(
+        self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
+    ) -> None:
+        self.plain = plain
+        """Default HA: without epochs and confirmOffset."""
+        self._parts, self._log = parts, parts.log
+        self._commit = commit
+        self._retention = retention
+        self._received = ReceivedBytes()
+        self._kept: EpochKeeping
+        self._truncation: AsyncTruncation
+
+    @property
+    def min(self) -> LogOffset:
+        """Log offset of the first byte that retention has not removed."""
+        return self._log.min
+
+    @property
+    def end(self) -> LogOffset:
+        """Log offset after the last byte of the log."""
+        return self._log.end
+
+    @property
+    def flushed(self) -> LogOffset:
+        """Log offset before which all bytes are durable."""
+        return self._log.flushed
+
+    @property
+    def confirm(self) -> LogOffset:
+        """Log offset before which records may be read, a record boundary."""
+        limit = self._log.tail.limit
+        return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
+
+    @property
+    def file_size(self) -> int:
+        """Size of a log file in bytes."""
+        return self._log.file_size
+
+    @property
+    def epochs(self) -> Epochs:
+        """The epoch list: which master wrote which bytes."""
+        return self._kept.epochs
+
+    @property
+    def believed_end(self) -> LogOffset:
+        """End of the part of the log that `epochs` covers reliably; less than the log's end after
+        damage or loss of the epoch file."""
+        return self._kept.file.believed_end(self._log.end)
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether this store may become a master's: neither log nor epochs are damaged."""
+        return (self.plain or self._kept.file.may_lead) and self.damage is None
+
+    @property
+    def health(self) -> StoreHealth:
+        """Whether this store could take messages as a master."""
+        if not self.may_lead:
+            return StoreHealth.FAILED
+        return health(self._parts, self._commit, self._retention)
+
+    @property
+    def slow(self) -> bool | None:
+        """Whether syncs of the log take too long for sends; None: unknown."""
+        return self._commit.slow
+
+    @property
+    def why_unfit(self) -> str:
+        """Reason why the store takes no messages, one sentence; "" if it takes them."""
+        if not (self.plain or self._kept.file.may_lead):
+            return self._kept.file.reason
+        return why_unfit(self._parts, self._commit, self._retention)
+
+    @property
+    def failed(self) -> OSError | None:
+        """The error of a failed sync; the store takes no changes until it is opened again."""
+        return failure(self._parts, self._commit)
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first damaged place of the log."""
+        return self._parts.damage.first
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the disk lags too far for the store to take further bytes now."""
+        return self.is_blocked or self._commit.is_slow()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether bytes wait for a log file: no later step may be done before `go_on`."""
+        return self._received.blocked
+
+    @property
+    def is_truncating(self) -> bool:
+        """Whether the log is being cut or restarted: no bytes are appended, and the log's end is
+        not durable yet."""
+        return self._truncation.busy
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not self._kept.file.may_lead:
+            raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
+        if epoch <= self.epochs.last_epoch:
+            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
+
+    # The master's side
+
+    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
+        """The bytes of [log_offset, log_offset + size), one piece per file. The pieces stay valid
+        when retention removes the file. Raises StoreError if the log lacks some of the bytes."""
+        log, end = self._log, LogOffset(log_offset + size)
+        if not log.min <= log_offset <= end <= log.end:
+            raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")
+        pieces = []
+        at = log_offset
+        while at < end:
+            base, region, position, stop = log.piece(at, end)
+            pieces.append(region.view(position, stop - position))
+            at = LogOffset(base + stop)
+        return pieces
+
+    # Inside
+
+    def _check_usable(self) -> None:
+        if self._log.tail.refusals & CLOSED:
+            raise StoreError("the store is closed")
+        if self.failed is not None:
+            raise StoreError(f"the store takes no changes: {self.failed}")
+
+    def _whole_end(self) -> LogOffset:
+        """End of the last whole record. Raises StoreError where no record begins."""
+        self._received.forget(sure=self._received.sure)
+        end, why = whole_before(self._log, self.confirm, self._log.end)
+        if why == kernel.BAD_RECORD:
+            raise StoreError(f"no record begins at log offset {end}")
+        return end
+
+    def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
+        """Result of `whole_before`, but bytes that are not a record are noted as damage and passed
+        over, as dispatch does."""
+        at, why = whole_before(self._log, start, until)
+        while why == kernel.BAD_RECORD and at < until:
+            behind = self._parts.damage.skip(at, until)
+            at, why = whole_before(self._log, behind, until)
+        return at

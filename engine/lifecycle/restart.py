@@ -1,0 +1,112 @@
+"""Removing all of a store but its configuration, for a replica whose log is not its master's.
+
+Owns the mark file of a removal under way. It must never leave a part: a start that finds the mark
+removes the rest before it examines any file.
+
+The mark is durable before the first file is removed, and is removed when all removals are durable.
+So a crash leaves the old store or, after the next start, an empty one. RocketMQ ignores the mark:
+after such a crash it finds a store with files missing.
+"""
+
+import logging
+from functools import partial
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk import atomic_replace
+from turbopump.engine.disk.disk_steps import Steps, Work
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.segments import is_file_name
+from turbopump.engine.log import epoch_lines
+from turbopump.engine.log.epoch_file import BACKUP
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.pyx.tail import UNLIMITED
+
+logger = logging.getLogger(__name__)
+
+MARK_FILE = "restart"
+_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
+
+
+def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Steps:
+    """Remove a running store's log and all files derived from it; no other thread may work on it.
+    The store counts as empty as soon as the mark is written. Raises OSError, StoreError."""
+    files, config = parts.files, parts.config
+    withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
+    try:
+        if commit.failed is not None:
+            raise StoreError(f"the log cannot be restarted: {commit.failed}")
+        yield partial(_mark, files, config)
+        clamp = _forget(parts)
+        retention.forget()
+        yield clamp
+        yield partial(finish, files, config)
+        yield from parts.checkpointer.finishing()
+        logger.info("the log was restarted: it is empty")
+        commit.resume(0)
+    finally:
+        commit.pending.answer(withdrawn)
+
+
+def _mark(files: Files, config: StoreConfig) -> None:
+    path = f"{config.root}/{MARK_FILE}"
+    files.write(path, b"")
+    files.sync(path)
+    files.sync_folder(config.root)
+
+
+def finish(files: Files, config: StoreConfig) -> None:
+    """Remove the remaining files, durably, then the mark. Raises OSError."""
+    root = config.root
+    for name in files.list_folder(config.log_folder):
+        if is_file_name(name):
+            files.remove(f"{config.log_folder}/{name}")
+    if files.exists(config.log_folder):
+        files.sync_folder(config.log_folder)
+    for folder in _FOLDERS:
+        files.remove_folder(f"{root}/{folder}")
+    epochs = config.epoch_path
+    lists = (epochs, epochs + BACKUP, epochs + epoch_lines.SUFFIX)
+    for path in (f"{root}/{checkpoints.FILE_NAME}", *lists):
+        if files.exists(path):
+            files.remove(files.resolve(path))
+    for path in (epochs, f"{root}/{MARK_FILE}"):
+        if files.exists(path.rpartition("/")[0] or "."):
+            atomic_replace.sync_names(files, path)
+    files.remove(f"{root}/{MARK_FILE}")
+    files.sync_folder(root)
+
+
+def finish_pending(files: Files, config: StoreConfig) -> None:
+    """Finish an interrupted restart when the store is opened. Raises OSError."""
+    if files.exists(f"{config.root}/{MARK_FILE}"):
+        logger.warning("the store was being emptied: the rest is removed")
+        finish(files, config)
+
+
+def _forget(parts: StoreParts) -> Work:
+    """Forget all files that are about to be removed. The returned work makes the remaining table
+    durable. Raises StoreError."""
+    log, queues = parts.log, parts.queues
+    queues.table.set_index(None)
+    queues.table.take_arrivals()
+    queues.forget_all()
+    for topic in parts.batches.topics():
+        parts.batches.forget_topic(topic)
+    if parts.extensions is not None:
+        for topic in {name for name, _queue_id in parts.extensions.names()}:
+            parts.extensions.forget_topic(topic)
+    if parts.index is not None:
+        parts.index.forget_all()
+    log.forget_all()
+    parts.dispatcher.new_lives.cut(LogOffset(0))
+    parts.dispatcher.start(log.end, log.end)
+    parts.dispatcher.last_store_timestamp_ms = 0
+    parts.damage.forget_from(0)
+    parts.checkpointer.restart()
+    if log.tail.limit != UNLIMITED:
+        log.tail.limit = 0
+    return queues.deleted.clamping(log.end)

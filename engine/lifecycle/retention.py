@@ -1,0 +1,404 @@
+"""Removal of old files, and the check whether there is room for new ones.
+
+Owns the decision (by age, by the disk's usage, by hand) and the order log, queues, index. It must
+never remove the last file of a row; removals and questions run on a disk thread.
+
+A tick decides by the last answer of the disk (disk_use.py). A disk that has not answered for a
+minute counts as full.
+"""
+
+import errno
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.disk.disk_steps import Work
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.serial_tasks import SerialTasks
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_files import ConsumeQueue
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.lifecycle.checkpointer import Checkpointer
+from turbopump.engine.lifecycle.disk_use import DiskUse, Room, ages_of, room_of
+from turbopump.pyx import queue as queue_kernel
+
+logger = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+# Time until a disk whose last answer was an error is asked again.
+ASK_AGAIN_MS = 1_000
+# Number of queues that follow in one tick: some 20 ms even if none of their files is mapped.
+FOLLOW_MAX = 1000
+KEPT_FILES_MAX = 1000
+"""Maximum number of files kept for waiting messages: the disk is asked for the age of each."""
+FULL_TEXT = "the disk is too full"
+SILENT_TEXT = "the disk does not say how full it is"
+# RocketMQ limits both ratios, so that a mistake cannot switch either off (store.md 20).
+WARNING_RANGE = (35, 90)
+FORCE_RANGE = (30, 85)
+
+
+class Retention:
+    """Removes expired files. While `disk_full` the store refuses writes."""
+
+    def __init__(
+        self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: Room
+    ) -> None:
+        """`room` is the last answer of the disk."""
+        self.disk_full = False
+        self.held: dict[object, LogOffset] = {}
+        """Log offsets from which readers still continue: removal by age spares them, a full disk
+        does not."""
+        self.waiting_from: LogOffset | None = None
+        """Log offset of the first message that waits for its delivery time; None: no broker reports
+        it."""
+        self.kept_bytes = 0
+        """Bytes of log files that are older than fileReservedTime and kept for such messages."""
+        self._files, self._config = parts.files, parts.config
+        self._log = parts.log
+        self._queues, self._batches = parts.queues, parts.batches
+        self._extensions, self._index = parts.extensions, parts.index
+        self._checkpointer = checkpointer
+        self._use = DiskUse(parts.files, parts.config, disk, room)
+        self._asked_ms = self._ticked_ms = 0
+        self._left: list[str] = []
+        self._following: deque[ConsumeQueue] = deque()
+        self._stuck = False
+        self.turn = SerialTasks(disk)
+        """Removals, one after the other, including removals of topics."""
+
+    @property
+    def room(self) -> Room:
+        """The last answer of the disk."""
+        return self._use.room
+
+    @property
+    def why_full(self) -> str:
+        """Reason why writes are refused, "" while they are not."""
+        if not self.disk_full:
+            return ""
+        return SILENT_TEXT if self._use.silent else FULL_TEXT
+
+    def start(self, steady_ms: int) -> None:
+        """Start the clock: the first check comes one interval after the start."""
+        self._asked_ms = self._ticked_ms = steady_ms
+
+    def tick(self, now_ms: int, steady_ms: int) -> None:
+        """Every cleanResourceInterval: check the disk's usage and the clock."""
+        if self._following and not self.turn.busy:
+            self._follow()
+            self._remove()
+        was_silent = self._use.silent
+        self._use.passed(steady_ms - self._ticked_ms)
+        self._ticked_ms = steady_ms
+        self._ask(steady_ms)
+        room = self._use.take()
+        if room is not None or was_silent is not self._use.silent:
+            self._refuse_if_full()
+        if room is None or self.turn.busy or self._log.rests:
+            return
+        config, used = self._config, room.used_percent
+        force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
+        at_once = used > force and config.clean_file_forcibly_enable
+        is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
+        if at_once or used > config.disk_max_used_space_ratio or is_hour:
+            self._clean(now_ms, room.modified_ms, at_once=at_once)
+        else:
+            self._remove()
+
+    def _ask(self, steady_ms: int) -> None:
+        """Ask the disk if it is time; not while the log is being cut."""
+        interval_ms = self._config.clean_resource_interval_ms
+        if self._use.failed:
+            interval_ms = min(interval_ms, ASK_AGAIN_MS)
+        if steady_ms - self._asked_ms >= interval_ms and not self._log.rests:
+            self._asked_ms = steady_ms
+            self._use.ask(self._oldest())
+
+    def _oldest(self) -> list[str]:
+        """Paths of the log files that may be removed next, without the last one. If files are kept
+        for waiting messages, all files that count for their limit."""
+        count = self._config.delete_file_batch_max
+        if self.kept_bytes:
+            count = max(count, min(self._kept_files_max() + 1, KEPT_FILES_MAX))
+        starts = self._log.segments.starts()[:-1][:count]
+        return [self._log.segments.path(start) for start in starts]
+
+    def _refuse_if_full(self) -> None:
+        """Refuse writes if the disk is full or silent, and allow them otherwise."""
+        used = self._use.room.used_percent
+        was_full, self.disk_full = (
+            self.disk_full,
+            self._use.silent or used > full_percent(self._config),
+        )
+        self._log.tail.refuse(DISK_FULL, self.disk_full)
+        if self.disk_full != was_full:
+            logger.warning(
+                "%s (it was used to %d %%): writes %s",
+                self.why_full or "the disk has room",
+                used,
+                "are refused" if self.disk_full else "go on",
+            )
+
+    def cleaning(self, now_ms: int) -> Deferred[int | OSError]:
+        """Remove expired log files, and queue and index files that only refer to them. Returns the
+        number of removed log files, or the error. A disk thread asks for their ages and unlinks
+        them."""
+        result: Deferred[int | OSError] = Deferred()
+        ages: dict[str, int | None] = {}
+
+        def begin() -> Work:
+            paths = self._oldest()
+            return lambda: ages.update(ages_of(self._files, paths))
+
+        def asked(error: OSError | None) -> None:
+            try:
+                result.resolve(error or self._clean(now_ms, ages, at_once=False))
+            except OSError as failed:  # error of a queue's file, which is read for the removal
+                result.resolve(failed)
+
+        self.turn.submit(begin, asked)
+        return result
+
+    def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
+        """Work of `cleaning`, with the ages that a disk thread found; with `at_once` young files
+        go, too."""
+        paths = self._expired_log_files(now_ms, ages, at_once)
+        self._count_kept(now_ms, ages)
+        if paths:
+            self._report_taken()
+            logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
+            self._left += paths
+            self._following = deque(self._queues)
+            self._queues.table.changed()
+            self._follow()
+        self._remove()
+        return len(paths)
+
+    def forget(self) -> None:
+        """Forget all files, because they are removed. No removal may be under way."""
+        self._left, self._following = [], deque()
+        self.held.clear()
+        self._keep_all()
+
+    def void_ages(self) -> None:
+        """Forget file ages, because the log is about to be cut and will make files of the same
+        names again."""
+        self._use.void_ages()
+        self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Keep all files for waiting messages until the next report: the last report is about a
+        longer log."""
+        if self.waiting_from is not None:
+            self.waiting_from = LogOffset(0)
+
+    def pass_over(self, folders: Collection[str]) -> None:
+        """Skip files below these folders, which are removed as a whole."""
+        self._left = [path for path in self._left if not path.startswith(tuple(folders))]
+
+    def wait(self) -> None:
+        """Block until the removals under way are done, including removals of topics: their names
+        may be used again."""
+        while self.turn.busy or self._checkpointer.held:
+            self._checkpointer.wait()
+            self.turn.finish()
+
+    def _expired_log_files(
+        self, now_ms: int, ages: Mapping[str, int | None], at_once: bool
+    ) -> list[str]:
+        """Take expired log files, oldest first, up to the first that must stay. The last file
+        stays, and so do files whose queue units are not durable: a queue must not forget how far it
+        had counted."""
+        log = self._log
+        reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
+        paths: list[str] = []
+        while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
+            oldest = log.segments.path(log.segments.first)
+            if not at_once and oldest not in ages:
+                break  # the file became one of the oldest after the question
+            age = ages.get(oldest)
+            # A file that is already removed is expired: the log only has to forget it.
+            expired = age is None or age + reserved_ms <= now_ms
+            if not expired and not at_once:
+                break
+            file_end = log.segments.first + log.file_size
+            if not at_once and any(held < file_end for held in self.held.values()):
+                break
+            if not at_once and self._is_kept(file_end, age, now_ms, ages):
+                break
+            if file_end > self._checkpointer.durable_end:
+                self._checkpointer.request()
+                break
+            paths.append(log.forget_oldest())
+        return paths
+
+    def _is_kept(
+        self, file_end: int, age: int | None, now_ms: int, ages: Mapping[str, int | None]
+    ) -> bool:
+        """Whether the oldest file, which is expired, is kept for waiting messages in it."""
+        config = self._config
+        if age is None or not config.keep_waiting_messages or not self._waits_before(file_end):
+            return False
+        hours = config.file_reserved_time_hours + config.keep_waiting_hours_max
+        return age + hours * HOUR_MS > now_ms and (
+            self._expired_files(now_ms, ages) <= self._kept_files_max()
+        )
+
+    def _waits_before(self, log_offset: int) -> bool:
+        return self.waiting_from is not None and self.waiting_from < log_offset
+
+    def _kept_files_max(self) -> int:
+        return (self._config.keep_waiting_mbytes_max << 20) // self._log.file_size
+
+    def _expired_files(self, now_ms: int, ages: Mapping[str, int | None]) -> int:
+        """Number of the oldest files that are older than fileReservedTime."""
+        segments, count = self._log.segments, 0
+        reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
+        for start in segments.starts()[:-1]:
+            age = ages.get(segments.path(start))
+            if age is None or age + reserved_ms > now_ms:
+                break
+            count += 1
+        return count
+
+    def _count_kept(self, now_ms: int, ages: Mapping[str, int | None]) -> None:
+        """Log a warning when files begin to be kept for waiting messages, and one line when that
+        ends."""
+        log, before = self._log, self.kept_bytes
+        keeps = self._config.keep_waiting_messages
+        keeps = keeps and self._waits_before(log.segments.first + log.file_size)
+        self.kept_bytes = self._expired_files(now_ms, ages) * log.file_size if keeps else 0
+        if self.kept_bytes and not before:
+            logger.warning(
+                "log files from %d on are older than fileReservedTime (%d h) and kept, messages"
+                " wait in them: the first one at %d",
+                log.min,
+                self._config.file_reserved_time_hours,
+                self.waiting_from,
+            )
+        elif before and not self.kept_bytes:
+            logger.info("no log file is kept for waiting messages")
+
+    def _report_taken(self) -> None:
+        """Log that files with waiting messages were removed, by a full disk, a limit or the
+        configuration. The broker reports the number of lost messages when they are due."""
+        if self._waits_before(self._log.min):
+            logger.error(
+                "log files before %d are removed, messages waited in them from %d on",
+                self._log.min,
+                self.waiting_from,
+            )
+
+    def _follow(self) -> None:
+        """Remove units and entries that pointed into removed files, some queues per call. A reader
+        of a queue that has not followed yet learns that its message is being removed."""
+        minimum, paths = self._log.min, self._left
+        for _ in range(min(FOLLOW_MAX, len(self._following))):
+            queue = self._following.popleft()
+            if self._queues.find(queue.topic, queue.queue_id) is queue:
+                self._follow_queue(queue)
+        if self._following:
+            return
+        for batch in self._batches:
+            paths += self._batches.delete_expired(batch, minimum)
+            self._batches.correct_min(batch, minimum)
+
+    def _follow_queue(self, queue: ConsumeQueue) -> None:
+        minimum, paths = self._log.min, self._left
+        paths += self._queues.delete_expired(queue, minimum, self._checkpointer.durable_end)
+        self._queues.correct_min(queue, minimum)
+        if self._extensions is None or queue.segments.count == 0:
+            return
+        at = max(queue.min_offset * QUEUE_UNIT_SIZE, queue.segments.first)
+        if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
+            start = queue.segments.start_of(at)
+            region = self._queues.region(queue, start)
+            address = queue_kernel.get_unit(region, at - start)[2]
+            paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
+
+    def _remove(self) -> None:
+        """Unlink the taken files, in order: a log file that cannot be removed keeps all later ones,
+        because a hole in the log would prevent the next start. Index files are removed once the
+        checkpoint does not count them, or a start would miss them."""
+        if self._index is not None:
+            self._left += self._index.expired(self._checkpointer.durable_log_min)
+        if not self._left or self.turn.busy:
+            return
+        todo, self._left = deque(self._left), []
+        if self._stuck:
+            todo = deque(path for path in todo if not self._is_log(path))
+
+        def work() -> None:
+            while todo:
+                path = todo[0]
+                try:
+                    self._files.remove(path)
+                except FileNotFoundError:
+                    pass  # removed by an earlier attempt or another process
+                if self._is_log(path):
+                    self._sync_removal()
+                todo.popleft()
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                logger.warning("an expired file could not be removed: %s", result)
+                # The other files may be in use again meanwhile; the next start removes them.
+                self._left = [*filter(self._is_log, todo), *self._left]
+            elif self._left and not self._following:
+                self._remove()  # more files were taken meanwhile
+
+        self.turn.submit(lambda: work, done)
+
+    def _is_log(self, path: str) -> bool:
+        return path.startswith(f"{self._config.log_folder}/")
+
+    def _sync_removal(self) -> None:
+        """Sync the folder after each log file: a power cut must not leave a hole in the log."""
+        try:
+            self._files.sync_folder(self._config.log_folder)
+        except OSError:
+            # A second attempt would report success even if the first one failed.
+            self._stuck = True
+            raise
+
+
+def full_percent(config: StoreConfig) -> int:
+    """Disk usage in percent above which writes are refused (diskSpaceWarningLevelRatio)."""
+    return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
+
+
+def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
+    """Make a file for the next message; returns the disk's room. A store with messages is served
+    even without such a file; an empty store on a full disk is refused. Must run after recovery,
+    which needs the room more. Raises StoreError."""
+    is_empty = log.segments.count == 0
+    try:
+        log.make_first()
+    except OSError as error:
+        why = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+        raise StoreError(
+            f"{config.log_folder} has no room for a first log file of {log.file_size} bytes: {why}"
+        ) from error
+    room, full = room_of(files, config), full_percent(config)
+    used = room.used_percent
+    if used <= full:
+        return room
+    if is_empty:
+        log.close()
+        raise StoreError(
+            f"with a first log file of {log.file_size} bytes the disk of {config.log_folder} would "
+            f"be used to {used:.0f} %: above {full} % (diskSpaceWarningLevelRatio) messages are "
+            "refused"
+        )
+    logger.warning("the disk is used to %d %%: until there is room writes are refused", used)
+    return room
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)

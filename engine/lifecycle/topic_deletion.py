@@ -1,0 +1,249 @@
+"""Removing a topic's queues; its records stay in the log (store.md 20).
+
+Owns the order of a deletion, and the way a replica repeats an earlier deletion of its master. It
+must never decide that a topic is deleted.
+
+A disk thread does the durable steps, in turn with the removals of retention:
+
+1. The checkpoint stops counting the topic's queues, and the deletion is recorded. After a crash
+from this step on, recovery removes the remaining files.
+
+2. Some queues are forgotten on the loop, then their files are removed; this repeats until no queue
+is left.
+
+    waiting --turn--> recording --recorded--> removing, step by step --> done, or failed
+
+Meanwhile a put to the topic is refused, so the log gets no record of it. A broker that becomes a
+replica meanwhile may receive such records from its master; their dispatch waits until the last file
+is removed.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from turbopump.engine.disk.store_paths import topic_folder
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.log.record_boundary import whole_before
+from turbopump.engine.log.commit_log import NOT_MASTER
+from turbopump.engine.queues.new_lives import NewLife
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+
+QUEUES_OF_STEP: Final = 100
+"""Number of queues forgotten in one step: each takes some 30 us, more if its files are mapped."""
+_ALL: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A requested deletion. Records of the topic at `log_end` or later are not affected."""
+
+    topic: str
+    now_ms: int
+    log_end: LogOffset
+    is_past: bool
+    """Whether it was requested as of an earlier end of the log."""
+    deleted_ms: int = 0
+    """Time of the topic's first deletion, in epoch ms: on a replica, of the master's deletion."""
+    kept: dict[str, int] | None = None
+    result: Deferred[StoreError | None] = field(default_factory=Deferred)
+
+
+class TopicDeletions:
+    """The deletions of a store, one after the other. Loop thread only; a disk thread does the
+    work."""
+
+    def __init__(self, parts: StoreParts, retention: Retention) -> None:
+        self._parts = parts
+        self._retention = retention
+        self._waiting: deque[_Deletion] = deque()
+        self._current: _Deletion | None = None
+        self.going: set[str] = set()
+        """Topics that are being deleted, or whose deletion failed: no message is appended to
+        them."""
+
+    def ends(self) -> dict[str, int]:
+        """Topic to the end of the log at its last deletion, the latest deletion last."""
+        return self._parts.queues.deleted.ends()
+
+    def times(self) -> dict[str, int]:
+        """Topic to the time of its last deletion in epoch ms, 0 if unknown."""
+        return self._parts.queues.deleted.times()
+
+    def latest_ms(self) -> int:
+        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        return self._parts.queues.deleted.latest_ms
+
+    def deleted_ms(self, topic: str) -> int:
+        """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
+        handle of an earlier pop names queue offsets of an earlier life."""
+        return self._parts.queues.deleted.deleted_ms(topic)
+
+    def is_proven(self, topic: str) -> bool:
+        """Whether only the log proves the topic's last deletion: the time of the deletion is the
+        latest possible one then."""
+        return self._parts.queues.deleted.is_proven(topic)
+
+    def delete(
+        self,
+        topic: str,
+        now_ms: int,
+        at: int | None = None,
+        deleted_ms: int | None = None,
+        *,
+        is_proven: bool = False,
+    ) -> Deferred[StoreError | None]:
+        """Remove a topic's queues. Resolves with None when that is durable, or with the error: then
+        call it again, because the topic takes no message. Raises StoreError for a name that no
+        folder can have.
+
+        `at`: delete the queues as of this end of the log, which was dispatched; None: now. Later
+        records belong to the topic's next life. Their queue units, which were skipped because the
+        earlier queue was in their way, are made again. If the log is cut before `at`, nothing is
+        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now. `is_proven`: only
+        the log proves the deletion, and `deleted_ms` is its latest possible time.
+        """
+        parts = self._parts
+        topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
+        log = parts.log
+        log_end = log.end if at is None else LogOffset(max(at, log.min))
+        proven = parts.dispatcher.new_lives.all().get(topic) if at is not None else None
+        if log_end < parts.dispatcher.position and (proven is None or proven.at != log_end):
+            start = LogOffset(max(log.min, log.segments.start_of(log_end)))
+            if whole_before(log, start, log_end)[0] != log_end:
+                raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
+        for one in (*self._waiting, *([self._current] if self._current else [])):
+            if at is not None and one.is_past and (one.topic, one.log_end) == (topic, log_end):
+                return one.result  # each answer of a replica's master repeats the deletion
+        time_ms = now_ms if deleted_ms is None else deleted_ms
+        one = _Deletion(topic, now_ms, log_end, at is not None, -time_ms if is_proven else time_ms)
+        self.going.add(topic)
+        self._waiting.append(one)
+        self._next()
+        return one.result
+
+    def unheard(self) -> dict[str, NewLife]:
+        """Topics with records that prove a deletion, which waits to be applied: `delete` is to be
+        called with `at`."""
+        return self._parts.dispatcher.new_lives.all()
+
+    def is_asked(self, topic: str) -> bool:
+        """Whether a deletion of the topic waits or is under way."""
+        current = self._current
+        return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
+
+    def hold_back(self, topic: str) -> None:
+        """A deletion is going to be asked for: the topic takes no message until it ends."""
+        self.going.add(topic)
+
+    def let_go(self, topic: str) -> None:
+        """Undo `hold_back`, unless a deletion is asked for."""
+        if not self.is_asked(topic):
+            self.going.discard(topic)
+
+    def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
+        """Delete a topic as `delete` does, and wait for the disk: for tools. Raises StoreError."""
+        result = self.delete(topic, now_ms, at)
+        self._retention.wait()
+        if result.value is not None:
+            raise result.value
+
+    def _next(self) -> None:
+        if self._current is None and self._waiting:
+            self._current = one = self._waiting.popleft()
+            self._parts.checkpointer.hold(partial(self._record, one))
+
+    def _record(self, one: _Deletion) -> None:
+        parts = self._parts
+        log, deleted = parts.log, parts.queues.deleted
+        # Cut away, or followed by another deletion since.
+        if one.is_past and (one.log_end > log.end or one.log_end < deleted.end(one.topic)):
+            self._end(one, None, is_whole=True)
+            return
+        if not one.is_past:
+            one.log_end = log.end
+        log_min = log.min
+        uncount = parts.checkpointer.uncounting(one.log_end if one.is_past else None)
+
+        def work() -> None:
+            uncount()
+            one.kept = deleted.write(one.topic, one.log_end, log_min, one.deleted_ms)
+
+        self._retention.turn.submit(lambda: work, partial(self._recorded, one))
+
+    def _recorded(self, one: _Deletion, error: OSError | None) -> None:
+        queues = self._parts.queues
+        if error is not None:
+            self._end(one, error, is_whole=True)
+            return
+        queues.deleted.note(one.topic, one.log_end, one.kept, one.deleted_ms)
+        queues.removing.add(one.topic)
+        self._step(one)
+
+    def _step(self, one: _Deletion) -> None:
+        parts, topic = self._parts, one.topic
+        queues, files = parts.queues, parts.files
+        forgotten = queues.forget_topic(topic, QUEUES_OF_STEP)
+        for queue in forgotten:
+            parts.checkpointer.dirty.forget(queue.slot)
+        folders = [queue.segments.folder for queue in forgotten]
+        is_last = not queues.of_topic(topic)
+        if is_last:
+            folders = _forget_rest(parts, topic)
+            self._retention.pass_over([f"{folder}/" for folder in folders])
+
+        def work() -> None:
+            for folder in folders:
+                files.remove_folder(folder)
+            if is_last:
+                # If the log is cut, its new records have the offsets of the earlier life's records.
+                files.sync_all([], [queues.folder])
+
+        self._retention.turn.submit(lambda: work, partial(self._stepped, one, is_last))
+
+    def _stepped(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+        if error is None and not is_last:
+            self._step(one)
+            return
+        self._parts.queues.removing.discard(one.topic)
+        if error is None:
+            self._parts.queues.forget_topic(one.topic, _ALL)
+            self._parts.dispatcher.new_lives.forget(one.topic)
+            _dispatch_from(self._parts, one.log_end, one.now_ms)
+        self._end(one, error, is_whole=error is None)
+
+    def _end(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
+        self._current = None
+        if is_whole and all(other.topic != one.topic for other in self._waiting):
+            self.going.discard(one.topic)
+        self._parts.checkpointer.release()
+        self._next()
+        one.result.resolve(None if error is None else _failed(one.topic, error))
+
+
+def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
+    """Forget the topic's batch queues and extensions; returns all folders of its files."""
+    folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
+    if parts.extensions is not None:
+        folders.append(parts.extensions.forget_topic(topic))
+    return folders
+
+
+def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
+    """Make the units of records of the topic's next life, which begins at `log_end`."""
+    dispatcher = parts.dispatcher
+    position = dispatcher.position
+    if log_end < position:
+        # A record is never dispatched twice: other queues and the index have all their units.
+        dispatcher.start(log_end, position)
+        dispatcher.run(position, now_ms)
+    if not parts.log.tail.refusals & NOT_MASTER:
+        # The next appends count on behind its records that cannot be dispatched yet.
+        dispatcher.count_on(parts.log.end)
+
+
+def _failed(topic: str, error: OSError) -> StoreError:
+    return StoreError(f"the queues of {topic} cannot be removed: {error}")

@@ -1,0 +1,205 @@
+"""Cutting or restarting a replica's log while its loop runs, in steps on disk threads.
+
+Owns when such steps begin, which other work rests meanwhile, when a step counts as failed, and the
+work after the log's own steps (truncation.py, restart.py): epochs and queue counts. It must never
+take bytes. Other durable steps of `replicated` wait until the steps end.
+
+No other work may touch the files meanwhile: no sync of the log, no round of the checkpointer, no
+removal, no next file, no change of the epoch list. Work under way is waited for, and no new work
+begins until the steps end; a begun deletion of a topic is finished first.
+
+    idle --cut, restart, begin--> waiting --other work ended--> running --last step--> idle
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from turbopump.engine.disk.disk_steps import Steps
+from turbopump.engine.disk.sync_watch import SyncWatch
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.log.epoch_keeping import EpochKeeping
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.queues.queue_counts import QueueCounts
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.lifecycle import truncation
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.restart import steps_of_restart
+from turbopump.engine.lifecycle.retention import Retention
+
+T = TypeVar("T")
+Ended = OSError | StoreError | None
+"""Result of the steps: None, or the error."""
+
+
+class AsyncTruncation:
+    """The cuts of a store, one at a time. Loop thread only."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        commit: GroupCommit,
+        retention: Retention,
+        kept: EpochKeeping,
+        counts: QueueCounts,
+    ) -> None:
+        self._parts, self._commit, self._retention = parts, commit, retention
+        self._kept, self._counts = kept, counts
+        self._result: Deferred[Ended] | None = None
+        self._steps: Steps | None = None
+        """Steps that have not begun yet."""
+        self._size = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether steps are under way or waiting."""
+        return self._result is not None
+
+    def cut(self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]) -> Deferred[Ended]:
+        """Cut the log at the start of a record, then its epochs; then call `was_cut`."""
+
+        def steps() -> Steps:
+            yield from truncation.truncation_steps(self._parts, self._commit, log_end, now_ms)
+            yield from self._kept.cutting(log_end)
+            was_cut()
+
+        return self._run(steps(), self._parts.log.end - log_end)
+
+    def restart(self, emptied: Callable[[], None]) -> Deferred[Ended]:
+        """Remove the log and all files derived from it; then call `emptied`."""
+        return self._run(self._restarting(emptied), self._parts.log.end - self._parts.log.min)
+
+    def begin(
+        self, log_offset: LogOffset, emptied: Callable[[], None], began: Callable[[], None]
+    ) -> Deferred[Ended]:
+        """Let an empty log begin at `log_offset`. Its epochs are already recorded, and label the
+        bytes to come. Calls `emptied` if the log had a file, then `began`."""
+        parts, log, kept = self._parts, self._parts.log, self._kept
+
+        def steps() -> Steps:
+            if log_offset % log.file_size:
+                text = f"{log_offset} is not where a file of {log.file_size} bytes begins"
+                raise StoreError(text)
+            if log.segments.count:
+                epochs = kept.epochs
+                yield from self._restarting(emptied)
+                if epochs.entries:
+                    yield from kept.adopting(epochs)
+            yield from self._counts.forgetting(wanted=True)
+            yield log.leave_unused()  # a hole would follow the unused file
+            log.begin(log_offset)
+            parts.dispatcher.start(log_offset, log_offset)
+            began()
+            # Recovery must know where queues begin, or it would not notice a missing first file.
+            yield from parts.checkpointer.finishing()
+
+        return self._run(steps(), log.file_size)
+
+    def _restarting(self, emptied: Callable[[], None]) -> Steps:
+        self._kept.forget()
+        try:
+            yield from steps_of_restart(self._parts, self._commit, self._retention)
+            yield from self._kept.reopening()
+            yield from self._counts.forgetting(wanted=False)
+        except OSError as error:
+            self._commit.fail(error)
+            raise StoreError(f"the log cannot be restarted: {error}") from error
+        emptied()
+
+    def _run(self, steps: Steps, size: int) -> Deferred[Ended]:
+        """Run the steps; each step writes at most `size` bytes."""
+        assert self._result is None, "two cuts at once"
+        result = self._result = Deferred()
+        self._steps, self._size = steps, size
+        self._rest(True)
+        self._retention.void_ages()
+        self.tick()
+        return result
+
+    def after(self, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
+        """Call `begin` after the steps under way, and pass on its result."""
+        assert self._result is not None, "nothing is under way"
+        result: Deferred[T] = Deferred()
+        self._result.then(lambda _ended: begin().then(result.resolve))
+        return result
+
+    def tick(self) -> None:
+        """Every 100 ms: begin waiting steps once no other work is under way."""
+        log, checkpointer = self._parts.log, self._parts.checkpointer
+        if (
+            self._steps is not None
+            and not self._kept.busy
+            and self._commit.is_idle
+            and checkpointer.is_free
+            and log.is_idle
+            and not self._retention.turn.busy
+        ):
+            self._start(self._steps)
+
+    def finish(self) -> None:
+        """Block until the steps end."""
+        if self._steps is not None:
+            self._kept.finish()
+            self._commit.let_go()
+            self._retention.wait()
+            self._parts.checkpointer.wait()
+            self._start(self._steps)
+        if self.busy:
+            self._retention.turn.finish()
+
+    def _start(self, steps: Steps) -> None:
+        self._steps = None
+        self._retention.turn.run(self._watched(steps), self._ended)
+
+    def _ended(self, ended: Ended) -> None:
+        result, self._result = self._result, None
+        assert result is not None, "nothing was under way"
+        self._rest(False)
+        result.resolve(ended)
+
+    def _rest(self, rests: bool) -> None:
+        self._commit.rests = self._parts.log.rests = rests
+        self._parts.checkpointer.reserve(rests)
+
+    def _watched(self, steps: Steps) -> Steps:
+        """Run the steps with a time limit. A step that does not return fails the store, and the
+        result of later steps is ignored."""
+        commit, failed = self._commit, None
+        watch = _Watch(self._parts)
+        commit.cut_watch = watch.passed
+        try:
+            while True:
+                try:
+                    work = next(steps) if failed is None else steps.throw(failed)
+                except StopIteration:
+                    return
+                failed = None
+                watch.begin(self._size)
+                try:
+                    yield work
+                except OSError as error:
+                    failed = error
+                if commit.failed is not None:
+                    raise StoreError(f"the log cannot be cut: {commit.failed}")
+        finally:
+            commit.cut_watch = None
+            steps.close()
+
+
+class _Watch:
+    """The time limit of a step, which may consist of several syncs: each sync has the full
+    limit."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._files = parts.files
+        self._watch = SyncWatch("a cut of the log", parts.config)
+        self._returned = self._files.syncs_returned()
+
+    def begin(self, size: int) -> None:
+        self._watch.begin(size)
+
+    def passed(self, passed_ms: int) -> OSError | None:
+        returned = self._files.syncs_returned()
+        if returned != self._returned:
+            self._returned = returned
+            self._watch.returned()
+        return self._watch.passed(passed_ms)

@@ -1,0 +1,50 @@
+"""A check whether the log's files still exist with their sizes.
+
+Owns the comparison of names and sizes alone. It must never open a file, change anything, or look on
+the loop's thread.
+
+A file that was removed from outside stays mapped: stores into it and syncs of it succeed, and all
+of that is gone with the process. A file that was cut short ends the process (SIGBUS) as soon as a
+page after its end is touched, which nothing here can prevent; the next start names the file.
+"""
+
+import errno
+
+from turbopump.engine.disk.segments import file_name
+from turbopump.engine.log.commit_log import CommitLog
+
+WATCH_MS = 1_000
+
+
+Found = dict[str, int]
+"""File sizes by name."""
+
+
+class LogFileAudit:
+    """A check of the log's files. The log may roll and lose its oldest files meanwhile, but must
+    not be cut."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._starts = set(log.segments.starts())
+        self._folder = log.segments.folder
+
+    def find(self) -> Found:
+        """List the log's files, on a disk thread. Raises OSError, and then the state is unknown."""
+        return dict(self._log.files.list_files(self._folder))
+
+    def fault_in(self, found: Found) -> OSError | None:
+        """The error of the first file that is missing or has a wrong size; None if all files are
+        whole."""
+        segments, size_wanted = self._log.segments, self._log.file_size
+        for start in segments.starts():
+            if start not in self._starts:
+                continue
+            size = found.get(file_name(start))
+            if size is None:
+                text = "the log file was removed while the store was open"
+                return OSError(errno.ENOENT, text, segments.path(start))
+            if size != size_wanted:
+                text = f"the log file was cut to {size} of {size_wanted} bytes while it was open"
+                return OSError(errno.EIO, text, segments.path(start))
+        return None

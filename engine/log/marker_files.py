@@ -1,0 +1,67 @@
+"""The empty mark files beside a replicated store's log, which describe its bytes.
+
+Owns which of MARK_FILE, PLAIN_MARK_FILE and WHOLE_MARK_FILE are known to exist, durably. It must
+never decide when to make a mark: `replicated` does, and calls this on a disk thread, or on its own
+thread while no step is under way.
+"""
+
+from turbopump.engine.disk.files import Files
+from turbopump.engine.log.epoch_file import MARK_FILE, PLAIN_MARK_FILE, WHOLE_MARK_FILE
+
+
+class MarkerFiles:
+    """The mark files of a store. All methods may raise OSError."""
+
+    def __init__(self, files: Files, root: str, plain: bool) -> None:
+        self.whole: bool | None = None
+        """Whether WHOLE_MARK_FILE exists, durably; None: not checked yet."""
+        self._marked = False
+        self._files = files
+        self._root = root
+        self._plain = plain
+
+    def begin(self, *, listed: bool) -> None:
+        """Set the marks of a store opened with epochs, so that a change of role writes none. The
+        log ends at a record's end, so all records to come are whole. `listed`: an epoch list
+        exists, and MARK_FILE records that."""
+        names = [WHOLE_MARK_FILE, MARK_FILE] if listed else [WHOLE_MARK_FILE]
+        self._make(*names)
+        self.whole = True
+        self._marked = self._marked or listed
+
+    def mark_as_copy(self) -> None:
+        """Mark the store as a copy. Call after writing the first epoch list, whose absence is a
+        loss afterwards; in default HA before the first bytes of another log."""
+        if not self._marked:
+            self._make(PLAIN_MARK_FILE if self._plain else MARK_FILE)
+            self._marked = True
+
+    def mark_as_master(self) -> None:
+        """Mark a master's own records as whole, as is done for a copy's records."""
+        if not self._plain or self._files.exists(f"{self._root}/{PLAIN_MARK_FILE}"):
+            self.mark_writes(whole=True)
+
+    def mark_writes(self, *, whole: bool) -> None:
+        """Record, before anything is written in a new role, whether its bytes will be whole
+        records."""
+        if self.whole is whole:
+            return
+        files, root = self._files, self._root
+        if self._plain:
+            self.mark_as_copy()
+        self.whole = None
+        if whole:
+            self._make(WHOLE_MARK_FILE)
+        elif files.exists(f"{root}/{WHOLE_MARK_FILE}"):
+            files.remove(f"{root}/{WHOLE_MARK_FILE}")
+            files.sync_folder(root)
+        self.whole = whole
+
+    def _make(self, *names: str) -> None:
+        """Create empty files, durably."""
+        files, root = self._files, self._root
+        for path in (f"{root}/{name}" for name in names):
+            if not files.exists(path):
+                files.write(path, b"")
+                files.sync(path)
+        files.sync_folder(root)

@@ -1,0 +1,99 @@
+"""Bytes of another log on their way into this one.
+
+Owns the received part of an incomplete record, and the way bytes get into a file so that a killed
+process leaves no part of a record that looks whole. It must never decide where a log is cut, nor
+keep more than one record.
+
+A transfer ends anywhere. If an incomplete record were written, zeros would follow it, and no CRC
+distinguishes that from a text that ends in zeros. So an incomplete record waits here, in memory.
+After a restart the sender sends it again.
+"""
+
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.types import Buffer
+from turbopump.pyx import record as kernel
+from turbopump.pyx.walk import whole_size
+
+# Twice the largest message that RocketMQ takes by default. The received part of a larger record is
+# written, and recovery then checks its texts for zeros. The limit is less than the bytes a master
+# sends unacknowledged (32 MiB), because under SYNC_FLUSH the bytes that wait here are not
+# acknowledged.
+HELD_MAX = 8 << 20
+# Writes of at least this size go to the file, not through its mapping: a page that is overwritten
+# whole needs no zeroing first, which is most of the cost of a store into a new page.
+WRITE_MIN = 16 << 10
+# Bytes of total size and magic: without them no record begins. One store instruction of the
+# processor.
+HEAD_SIZE = 8
+
+
+class ReceivedBytes:
+    """Received bytes that are not written yet."""
+
+    def __init__(self) -> None:
+        self.sure = True
+        """Whether the log consists of whole records; if not, all bytes are written as they
+        come."""
+        self.blocked = False
+        """Whether the waiting bytes wait for the next file."""
+        self._held = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait for the rest of their record, or for a file."""
+        return len(self._held)
+
+    def forget(self, *, sure: bool) -> None:
+        """Drop the waiting bytes: the sender repeats them, or never will. `sure`: the log ends at
+        the end of a record."""
+        self._held, self.blocked = b"", False
+        self.sure = sure
+
+    def put_back(self, pieces: list[memoryview]) -> None:
+        """Keep the pieces taken last, for which there is no file yet, before the bytes already
+        waiting."""
+        self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)
+
+    def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
+        """Pieces that can be written now, of the waiting bytes followed by `pieces`: whole records,
+        or all bytes once not `sure`. A file of `file_size` has `room` bytes left."""
+        if self._held:
+            pieces = [self._held, *pieces]
+            self._held = b""
+        views = [view for piece in pieces if (view := memoryview(piece))]
+        if not self.sure:
+            return views
+        status, size = whole_size(views, room, file_size)
+        if status == kernel.OK:
+            return views
+        whole, rest = split_at(views, size)
+        if status != kernel.SHORT or sum(map(len, rest)) > HELD_MAX:
+            self.sure = False
+            return views
+        self._held = b"".join(rest)
+        return whole
+
+
+def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int) -> None:
+    """Write records, or any bytes, over zeros. The first bytes are written last, in one store: a
+    process killed before leaves zeros there, where no record begins and each walk ends."""
+    head, rest = split_at(pieces, min(HEAD_SIZE, size))
+    at = position + HEAD_SIZE
+    if size >= WRITE_MIN:
+        mapped.write(at, rest)
+    else:
+        for piece in rest:
+            mapped.region.write(at, piece)
+            at += len(piece)
+    mapped.region.write(position, b"".join(head))
+
+
+def split_at(pieces: list[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
+    """The first `size` bytes of pieces that follow each other, and the rest."""
+    for number, piece in enumerate(pieces):
+        if size < len(piece):
+            head = [piece[:size]] if size else []
+            return [*pieces[:number], *head], [piece[size:], *pieces[number + 1 :]]
+        size -= len(piece)
+    assert size == 0, "not as many bytes"
+    return pieces, []

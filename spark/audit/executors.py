@@ -1,0 +1,110 @@
+"""Executors of an audit's tasks: this process, a few processes, or a Spark cluster.
+
+Owns how tasks are distributed and how claims are joined with facts. All executors give the same
+verdicts. It must never judge, nor import Spark unless it is given a session.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judged, judge
+from turbopump.spark.audit.facts import FactTask, judge_in_rounds
+from turbopump.spark.audit.ledger import Claim, LedgerError, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class TaskRunner(Protocol):
+    """Runs the tasks of an audit."""
+
+    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+        """Run `work` on each task and return the results in order. Both must be picklable."""
+
+    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+        """Judge all claims of the ledgers."""
+
+
+class LocalTaskRunner:
+    """Runs tasks on this machine without a JVM; with several workers, in processes of their own."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = workers
+
+    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+        if self._workers == 1 or len(tasks) < 2:
+            return map(work, tasks)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(self._workers, len(tasks)), context) as pool:
+            return list(pool.map(work, tasks))
+
+    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+        return judge_in_rounds(parts, tasks, audited)
+
+
+class SparkTaskRunner:
+    """Runs tasks in a Spark session; all executors need stores and ledgers at the same paths."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+        given = self._spark.sparkContext.parallelize(list(tasks), max(len(tasks), 1))
+        return [_or_raise(result) for result in given.map(partial(_done, work)).collect()]
+
+    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+        from pyspark.sql import functions as f
+
+        from turbopump.spark.audit.sources import PLACE, Claims, Facts, packed
+
+        read = self._spark.read
+        for table in (Claims, Facts):
+            self._spark.dataSource.register(table)
+        claims = read.format(Claims.name()).option("tasks", packed(parts)).load()
+        facts = read.format(Facts.name()).option("tasks", packed(tasks)).load()
+        there = facts.groupBy(*PLACE).agg(
+            f.collect_list(f.struct("store", "at", "found_key", "found_digest")).alias("facts")
+        )
+        joined = claims.join(there, PLACE, "left")
+        total = Judged()
+        for judged in joined.rdd.mapPartitions(partial(_judged, audited)).collect():
+            total.add(judged)
+        return total
+
+
+def _done(work: Callable[[Any], Any], task: Any) -> Any:
+    try:
+        return work(task)
+    except (LedgerError, OSError) as error:
+        return error  # returned, because Spark's own error would lack our message
+
+
+def _or_raise(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judged]:
+    judged = Judged()
+    for row in rows:
+        claim = Claim(
+            row.read,
+            row.topic,
+            row.queue,
+            row.offset,
+            row.digest,
+            row.key,
+            row.log,
+            row.broker,
+            row.epoch,
+        )
+        facts = [Fact(*one) for one in row.facts or ()]
+        judge(claim, facts, audited, judged)
+    yield judged

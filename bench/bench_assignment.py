@@ -22,10 +22,10 @@ from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.shares import sharing_of
 from turbopump.net.allocation.strategies import STICKY, allocate
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -37,12 +37,12 @@ from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
-from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back

@@ -64,10 +64,10 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.broker.traffic.role import Role
 from turbopump.broker.unheard_deletions import UnheardDeletions
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import PutStatus, QueueOffset

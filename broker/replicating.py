@@ -30,9 +30,9 @@ from turbopump.broker.ha.service import HaService, Shell
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.registration.registration import Registration
 from turbopump.broker.traffic.role import MASTER_ID
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
@@ -49,7 +49,9 @@ LOOK_AGAIN_MS = 5_000
 class Asking(Protocol):
     """Requests to other nodes (net/transport/calls.py)."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]: ...
+    def __call__(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Deferred[Command | str]: ...
     def pause(self) -> Deferred[None]: ...
     async def stop(self) -> None: ...
 

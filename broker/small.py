@@ -1,4 +1,4 @@
-"""Helpers of node.py: awaiting a Later, and timers that must not stop each other.
+"""Helpers of node.py: awaiting a Deferred, and timers that must not stop each other.
 
 Owns no state. It must never know the work.
 """
@@ -23,7 +23,7 @@ def settle(future: asyncio.Future[T], value: T) -> None:
 
 
 async def awaited(later: Deferred[T]) -> T:
-    """Wait for a Later; returns its value."""
+    """Wait for a Deferred; returns its value."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     later.then(partial(settle, future))
     return await future

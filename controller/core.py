@@ -12,21 +12,22 @@ simulation make the same calls:
     on_leader    begins or ends the lead
 
 How soon a master is replaced: at once if its connection closes and its port refuses a new one
-(kill -9); suspects.py knows the other cases. Its lease may still be valid then, and that is safe:
-an acknowledgement needs every member of the SyncStateSet, the new master is a member, and it cuts
-every earlier connection when its reign begins. If the master is silent, it is replaced after its
-whole heartbeat timeout, counted from the ARRIVAL of its last heartbeat here or from the start of
-this lead. Its lease is 0.8 of that, counted from when the heartbeat was SENT, and a leader that may
-be deposed grants none. So the master has stopped by itself before another can be elected (R27). The
-first lease of a reign is granted after an entry that records it (`BeginReign`): until then nothing
-is acknowledged in the reign, and the former members are candidates.
+(kill -9); death_probe.py knows the other cases. Its lease may still be valid then, and that is
+safe: an acknowledgement needs every member of the SyncStateSet, the new master is a member, and it
+cuts every earlier connection when its reign begins. If the master is silent, it is replaced after
+its whole heartbeat timeout, counted from the ARRIVAL of its last heartbeat here or from the start
+of this lead. Its lease is 0.8 of that, counted from when the heartbeat was SENT, and a leader that
+may be deposed grants none. So the master has stopped by itself before another can be elected (R27).
+The first lease of a reign is granted after an entry that records it (`BeginReign`): until then
+nothing is acknowledged in the reign, and the former members are candidates.
 """
 
 import logging
 from collections.abc import Callable
 
-from turbopump.controller import elections, events, dledger_append_rules, registration
+from turbopump.controller import dledger_append_rules, elections, events, registration
 from turbopump.controller.config import ControllerConfig
+from turbopump.controller.death_probe import DeathProbes, Probed, refused
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, LivenessAt, key_of
@@ -35,7 +36,6 @@ from turbopump.controller.quorum import Quorum, QuorumEntry
 from turbopump.controller.replicas_info import Reply
 from turbopump.controller.requests import NO_TERM, ControllerRequests
 from turbopump.controller.state import Group, GroupTables
-from turbopump.controller.death_probe import Probed, DeathProbes, refused
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.command import Command
@@ -199,7 +199,10 @@ class ControllerCore:
 
     def _care(self, name: str, decision: Decision) -> ProposalJob:
         return ProposalJob(
-            lambda: decision, lambda outcome: self._altered(name, outcome), self.now_ms, must_commit=True
+            lambda: decision,
+            lambda outcome: self._altered(name, outcome),
+            self.now_ms,
+            must_commit=True,
         )
 
     def _clock(self, now_ms: int) -> None:
@@ -260,7 +263,10 @@ class ControllerCore:
             return True
         if broker_name in self._attention:
             unclean, liveness = self.config.enable_elect_unclean_master, self.liveness()
-            if elections.look_after(self.tables, broker_name, liveness, unclean=unclean) is not None:
+            if (
+                elections.look_after(self.tables, broker_name, liveness, unclean=unclean)
+                is not None
+            ):
                 return True
         return any(
             isinstance(event, ElectMaster) and event.broker_name == broker_name

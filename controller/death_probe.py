@@ -71,8 +71,8 @@ class Suspect:
 class DeathProbes:
     """Brokers to be probed; see the module.
 
-    `is_disconnected` returns whether a broker sent no heartbeat since its connection closed; `on_dead` is
-    called for each dead one.
+    `is_disconnected` returns whether a broker sent no heartbeat since its connection closed;
+    `on_dead` is called for each dead one.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Owns the write in progress, the duration of syncs, and DLedger's frames. It must
 a socket or a clock (`now_ms` is given), nor the meaning of an entry: the machine knows it. The
 simulator replaces sockets, clock and disk.
 
-Persist, then send (raft/order.py). When the disk is free, all durable actions of the queue are
+Persist, then send (raft/disk_order.py). When the disk is free, all durable actions of the queue are
 written together. The duration of a sync, complete or in progress, is reported to Raft: timeouts
 that depend on other members' disks must not expire before these can have answered. A disk that
 fails ends the driver: the durable state of term, vote and log is unknown afterwards, so this member
@@ -30,6 +30,7 @@ from turbopump.controller.raft.actions import (
     TakeSnapshot,
 )
 from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import (
     IN_STEPS,
@@ -46,10 +47,9 @@ from turbopump.controller.raft.messages import (
 )
 from turbopump.controller.raft.messages import RaftResponseCode as LedgerCode
 from turbopump.controller.raft.options import BODY_MAX
-from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.storage import Durable, RaftStorage
-from turbopump.engine.disk.flush import Disk
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.flush import Disk
 from turbopump.net.transport.dispatcher import Answer as Reply
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import ResponseCode
@@ -81,7 +81,9 @@ all sockets of a killed process."""
 class PeerCalls(Protocol):
     """Sends requests to peers."""
 
-    def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Deferred[Command | str]:
+    def __call__(
+        self, address: str, request: Command, timeout_ms: int, /
+    ) -> Deferred[Command | str]:
         """Send a request; the result is the response, or a text with the reason of a failure."""
 
 

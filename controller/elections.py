@@ -17,8 +17,8 @@ Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is skipped:
                                                live; never one with a damaged log, which takes no
                                                writes
 
-A broker also reports with each heartbeat whether its store takes messages (`StoreHealth`): that counts
-while it is reported, and is in no log.
+A broker also reports with each heartbeat whether its store takes messages (`StoreHealth`): that
+counts while it is reported, and is in no log.
 
     a master that takes none                   is replaced at once by a broker that does
     a master that is about to stop             likewise, while it still serves; it stays if there
@@ -279,7 +279,9 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
     the latest that any broker reported, even if that broker is silent or dead now: an older master
     must not overtake it.
     """
-    reports = {one: liveness.newest(group, one) for one in group.replicas if liveness.fresh(group, one)}
+    reports = {
+        one: liveness.newest(group, one) for one in group.replicas if liveness.fresh(group, one)
+    }
     able = {
         one: heard
         for one, heard in reports.items()
@@ -300,7 +302,9 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
 def _latest_epoch(group: Group, liveness: Liveness) -> int:
     heard = [liveness.newest(group, one) for one in group.replicas]
     epochs = [one.epoch for one in heard if one is not None]
-    return max([*epochs, *(liveness.last_epochs(group, one)[0] for one in group.replicas)], default=-1)
+    return max(
+        [*epochs, *(liveness.last_epochs(group, one)[0] for one in group.replicas)], default=-1
+    )
 
 
 def _is_outside(report: Heard | None) -> bool:
@@ -352,7 +356,11 @@ def _faster(group: Group, fit: list[int], liveness: Liveness) -> int | None:
     A member must have reported a fast disk. An unknown disk may be as slow: in a group on the same
     disk array the role of master would move from broker to broker.
     """
-    able = [o for o in fit if liveness.health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)]
+    able = [
+        o
+        for o in fit
+        if liveness.health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)
+    ]
     return _best(group, able, liveness) if able and liveness.is_settled(group) else None
 
 
@@ -369,8 +377,12 @@ def _failed(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
 
 def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: bool) -> bool:
     """Whether an administrator may choose this broker; any, if all members were removed."""
-    allowed = wanted in group.candidates or unclean or not group.members or is_behind(group, liveness)
-    present = liveness.heard(group, wanted) or (wanted == group.master_id and liveness.alive(group, wanted))
+    allowed = (
+        wanted in group.candidates or unclean or not group.members or is_behind(group, liveness)
+    )
+    present = liveness.heard(group, wanted) or (
+        wanted == group.master_id and liveness.alive(group, wanted)
+    )
     return allowed and present and not _failed(group, [wanted], liveness)
 
 
@@ -432,7 +444,8 @@ def look_after(
 def _may_come(group: Group, liveness: Liveness) -> bool:
     """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
-        liveness.alive(group, member) and not liveness.fresh(group, member) for member in group.candidates
+        liveness.alive(group, member) and not liveness.fresh(group, member)
+        for member in group.candidates
     )
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import LEDGER_CODES, Driver, bytes_of
-from turbopump.controller.requests import CODES
 from turbopump.controller.pause_detector import PauseDetector
+from turbopump.controller.requests import CODES
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import audit, keys_of_update, no_state

@@ -4,7 +4,7 @@ Owns the table of heartbeats. It must never be replicated nor read a clock: brok
 to every controller, so that a new leader's table is warm, and times are arguments.
 
 A broker is dead if it was silent longer than its own timeout, or if its connection closed because
-its process ended (suspects.py probes that). The questions:
+its process ended (death_probe.py probes that). The questions:
 
     fresh   a heartbeat came within a part of the timeout: may become master
     heard   a heartbeat came within the timeout: may be in the SyncStateSet
@@ -18,7 +18,8 @@ this leader has waited for: that broker is dead until its next heartbeat.
 
 Controllers that were restored from an older copy learn the missing facts from heartbeats. So the
 table also has the last epochs of each registered broker, dead or not, and the reports of running
-brokers that are not registered, or whose id now belongs to another broker (strangers.py).
+brokers that are not registered, or whose id now belongs to another broker
+(unregistered_brokers.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ class Heard:
     standing: int | None = None
     """The broker's role in `epoch`: REIGNS, MEMBER or OUTSIDE; None: not reported."""
     health: StoreHealth = StoreHealth.FIT
-    """The store's fitness as reported; a Java broker reports none and counts as fit."""
+    """The store's health as reported; a Java broker reports none and counts as fit."""
     reports_fast: bool = False
     """Whether the broker reported a measured disk that is fast enough for sends."""
 
@@ -215,7 +216,7 @@ class Heartbeats:
 
         The newest report counts, so a broker that truncated its log does not keep the old length
         (RocketMQ: the greatest counts). It changes an election if the broker was not electable
-        before, or if its fitness changed.
+        before, or if its health changed.
         """
         assert header.broker_id is not None
         if max(len(header.cluster_name), len(header.broker_name)) > NAME_MAX:
@@ -240,7 +241,9 @@ class Heartbeats:
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = Heard(NO_CONNECTION, now_ms, self.timeout_ms)
             _note(one, header)
-            self.unregistered.add((header.cluster_name, header.broker_name), header.broker_addr, one)
+            self.unregistered.add(
+                (header.cluster_name, header.broker_name), header.broker_addr, one
+            )
 
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
         """Record a request of a broker as a sign of life without a report on its log.
@@ -406,7 +409,7 @@ class Heartbeats:
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
     def health(self, key: Key) -> StoreHealth:
-        """Return the store's fitness as the broker reported it."""
+        """Return the store's health as the broker reported it."""
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
@@ -481,7 +484,7 @@ class LivenessAt:
         return self.heartbeats.newest(key_of(group, broker_id))
 
     def health(self, group: Group, broker_id: int) -> StoreHealth:
-        """Return the store's fitness as the broker reported it."""
+        """Return the store's health as the broker reported it."""
         return self.heartbeats.health(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
@@ -504,7 +507,9 @@ class LivenessAt:
     def unregistered(self, group: Group) -> list[Heard]:
         """Return recent reports of the group's running brokers that are not registered."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
-        return self.heartbeats.unregistered.reports_of((group.cluster_name, group.broker_name), since_ms)
+        return self.heartbeats.unregistered.reports_of(
+            (group.cluster_name, group.broker_name), since_ms
+        )
 
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
         """Whether the state of the broker's log in that life is already in the tables."""
@@ -535,7 +540,7 @@ def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
 
 
 def _health_of(text: str | None) -> StoreHealth:
-    """Parse a fitness; an unknown text is from a later version, and counts as a failure."""
+    """Parse a store's health; an unknown text is from a later version, and counts as a failure."""
     try:
         return StoreHealth(text or "")
     except ValueError:

@@ -16,16 +16,16 @@ from pathlib import Path
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
+from turbopump.controller.death_probe import Probed
 from turbopump.controller.driver import Driver, DriverParts
 from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
-from turbopump.controller.death_probe import Probed
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls

@@ -203,7 +203,9 @@ def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
     )
 
 
-def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, liveness: Liveness) -> Decision:
+def clean(
+    tables: GroupTables, header: headers.CleanBrokerDataRequest, liveness: Liveness
+) -> Decision:
     """Remove brokers that an administrator declares lost (1011)."""
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)

@@ -152,7 +152,11 @@ class ControllerRequests:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
             reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
-            if reigns and not elections.may_have_lost_data(group, liveness) and not self._core.is_moving(name):
+            if (
+                reigns
+                and not elections.may_have_lost_data(group, liveness)
+                and not self._core.is_moving(name)
+            ):
                 timeout_ms = self._core.heartbeats.timeout_of(key_of(group, header.broker_id or 0))
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
         return response(request, ResponseCode.SUCCESS, header=reply)
@@ -178,7 +182,8 @@ class ControllerRequests:
         wanted = SyncStateSet.decode(_body(request))
         self._core.touch(header.broker_name, header.master_broker_id, connection)
         return self._propose(
-            request, lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness())
+            request,
+            lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness()),
         )
 
     def _elect(self, connection: int, request: Command) -> Deferred[Command]:
@@ -189,7 +194,9 @@ class ControllerRequests:
         unclean = self._core.config.enable_elect_unclean_master
         return self._propose(
             request,
-            lambda: elections.elect(self._core.tables, header, self._core.liveness(), unclean=unclean),
+            lambda: elections.elect(
+                self._core.tables, header, self._core.liveness(), unclean=unclean
+            ),
         )
 
     def _register(self, connection: int, request: Command) -> Deferred[Command]:

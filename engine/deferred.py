@@ -52,7 +52,7 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> "Deferred[U]":
-        """A Later whose value is computed from this one's."""
+        """A Deferred whose value is computed from this one's."""
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped

@@ -1,12 +1,12 @@
 """A store whose log is one of several copies.
 
 Owns the changes that replication makes to a store: bytes of the master are appended unchanged, the
-log is cut or restarted, epochs are recorded, readers stop at confirmOffset. upkeep/standing.py
-reports the state. It must never know a connection, nor decide which broker is the master or which
-bytes are confirmed: its driver does. One thread.
+log is cut or restarted, epochs are recorded, readers stop at confirmOffset.
+lifecycle/replica_log.py reports the state. It must never know a connection, nor decide which broker
+is the master or which bytes are confirmed: its driver does. One thread.
 
-A transfer ends anywhere, but only its whole records are written (incoming.py). confirmOffset and
-all offsets in the checkpoint are record boundaries, too. (Bytes that are not records, which a
+A transfer ends anywhere, but only its whole records are written (replica_append.py). confirmOffset
+and all offsets in the checkpoint are record boundaries, too. (Bytes that are not records, which a
 damaged log sends, are written as they come.) A crash leaves:
 
 1. Bytes that were appended and not synced: any part of them, as of a master's own. Recovery walks
@@ -46,23 +46,23 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.disk_steps import nothing
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.serial_tasks import SerialTasks
-from turbopump.engine.deferred import Deferred
-from turbopump.engine.log.record_boundary import whole_before
+from turbopump.engine.lifecycle import truncation
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.replica_log import ReplicaLog
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.lifecycle.truncate_async import AsyncTruncation, Ended
 from turbopump.engine.log.commit_log import NOT_MASTER
 from turbopump.engine.log.epoch_keeping import EpochKeeping
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.log.marker_files import MarkerFiles
+from turbopump.engine.log.record_boundary import whole_before
 from turbopump.engine.queues.queue_counts import Counts, QueueCounts
 from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
-from turbopump.engine.lifecycle import truncation
-from turbopump.engine.lifecycle.truncate_async import AsyncTruncation, Ended
-from turbopump.engine.lifecycle.parts import StoreParts
-from turbopump.engine.lifecycle.retention import Retention
-from turbopump.engine.lifecycle.replica_log import ReplicaLog
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,18 @@ import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.disk.store_paths import is_folder_name
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.lifecycle import recovery, truncation
+from turbopump.engine.lifecycle.health import health, why_unfit
+from turbopump.engine.lifecycle.parts import OpenedParts, build_parts, lock_folder
+from turbopump.engine.lifecycle.queue_listeners import QueueListener, QueueListeners
+from turbopump.engine.lifecycle.retention import Retention, make_room
+from turbopump.engine.lifecycle.topic_deletion import TopicDeletions
+from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
@@ -26,7 +33,6 @@ from turbopump.engine.replicated import Replicated
 from turbopump.engine.statistics import StoreStatistics
 from turbopump.engine.types import (
     Appended,
-    StoreHealth,
     FlushMode,
     LogOffset,
     NewMessage,
@@ -34,14 +40,8 @@ from turbopump.engine.types import (
     PutStatus,
     QueueOffset,
     StoreError,
+    StoreHealth,
 )
-from turbopump.engine.lifecycle import recovery, truncation
-from turbopump.engine.lifecycle.queue_listeners import QueueListener, QueueListeners
-from turbopump.engine.lifecycle.health import health, why_unfit
-from turbopump.engine.lifecycle.parts import OpenedParts, build_parts, lock_folder
-from turbopump.engine.lifecycle.retention import Retention, make_room
-from turbopump.engine.lifecycle.topic_deletion import TopicDeletions
-from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.tail import UNLIMITED

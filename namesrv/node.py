@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer

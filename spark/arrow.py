@@ -23,8 +23,8 @@ from turbopump.engine.snapshot.log_table import (
 from turbopump.engine.snapshot.ranges import INT64_MAX
 from turbopump.engine.types import StoreError
 from turbopump.pyx.columns import KINDS, Batch
-from turbopump.spark.store_location import StoreFolder, locate
 from turbopump.spark.schema import arrow_schema
+from turbopump.spark.store_location import StoreFolder, locate
 
 STORE_COLUMN = "store"
 OnDamage = Callable[[Deviation], None]

@@ -191,7 +191,9 @@ class Assignments:
 
     # The path of a query
 
-    def _routed(self, query: AssignmentQuery, route: KnownRoute | None) -> Deferred[AssignmentAnswer]:
+    def _routed(
+        self, query: AssignmentQuery, route: KnownRoute | None
+    ) -> Deferred[AssignmentAnswer]:
         mode = self._modes.get(query.topic, query.group)
         if route is None:
             return _now(_nothing(f"topic {query.topic} has no route"))

@@ -270,7 +270,9 @@ class CoordinatedTopics:
     def _is_mine(self, entry: CoordinatedTopic) -> bool:
         return self._groups.get(entry.group, {}).get(entry.topic) is entry
 
-    def _exclusively(self, entry: CoordinatedTopic, work: Callable[[], T], weight: int) -> Deferred[T]:
+    def _exclusively(
+        self, entry: CoordinatedTopic, work: Callable[[], T], weight: int
+    ) -> Deferred[T]:
         """Run work on `settling`; other work on it waits."""
         assert entry.busy is None, "another thread works on the entry"
         entry.busy = busy = Deferred[None]()

@@ -38,10 +38,10 @@ from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.node import BrokerNode
 from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
 from turbopump.broker.small import settle
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.dispatcher import Dispatcher, one_line

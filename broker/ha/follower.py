@@ -29,8 +29,8 @@ from functools import partial
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
 from turbopump.broker.replication import ByteRate
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.types import Buffer, LogOffset, StoreError
 from turbopump.engine.lifecycle.truncate_async import Ended
+from turbopump.engine.types import Buffer, LogOffset, StoreError
 from turbopump.net.ha.actions import (
     Action,
     Append,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.lifecycle.truncate_async import Ended
 from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, LogOffset
-from turbopump.engine.lifecycle.truncate_async import Ended
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.pyx.pending import PendingSends
 

@@ -32,9 +32,9 @@ from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, StoreError
 from turbopump.net.ha.plain import PlainReplica
 from turbopump.net.ha.replica import Replica, State

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import MAX_BODY
-from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer

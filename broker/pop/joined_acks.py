@@ -65,7 +65,9 @@ class JoinedAcks:
                 if not joined.written.done:
                     joined.written.resolve(PutStatus.UNKNOWN_ERROR)
 
-    def _write(self, key: CheckPointKey, revive_queue_id: int, joined: _Joined) -> Deferred[PutStatus]:
+    def _write(
+        self, key: CheckPointKey, revive_queue_id: int, joined: _Joined
+    ) -> Deferred[PutStatus]:
         offsets = tuple(joined.offsets)
         ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
         return self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, self._now_ms())

@@ -31,8 +31,8 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset

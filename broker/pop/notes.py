@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine import fastjson
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
 from turbopump.net.wire.java_properties import ConfigError
@@ -108,7 +108,7 @@ class PopNote:
         return value
 
     def row(self) -> bytes:
-        """Return the note as a row of a kept table (see kept_table.Row)."""
+        """Return the note as a row of a JSON table (see json_table.Row)."""
         return fastjson.row(self.name, self.to_json(), 2)
 
     @classmethod

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.json_table import Content
-from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -19,8 +19,8 @@ contain the next term in which the voter's vote is free, so that no vote is spen
 On the wire such a request is a vote request of term -1 with `preVote`, which DLedger ignores: it
 compares the logs, answers that the term is expired, changes nothing, and counts as willing.
 
-`MemberState.sync_ms` is the duration of a sync here: rounds and pauses are longer by it, because a vote
-needs two syncs, the candidate's and the voter's.
+`MemberState.sync_ms` is the duration of a sync here: rounds and pauses are longer by it, because a
+vote needs two syncs, the candidate's and the voter's.
 """
 
 from collections.abc import Callable

@@ -13,10 +13,10 @@ content of an entry.
 Differences to DLedger that make this safe:
 
 * Term, vote and entries are on the disk before a peer learns of them; DLedger syncs neither.
-* Entries of older terms are committed only by an entry of the leader's own term (replication.py); a
+* Entries of older terms are committed only by an entry of the leader's own term (leader.py); a
   leader reports its lead (`is_leader`, BecameLeader) once that entry has been applied.
 * A push of an old term or another leader has no effect, and no committed entry is truncated
-  (following.py).
+  (follower.py).
 * A follower that received its leader's heartbeat within the promise votes for no other member, nor
   does a leader whose followers answer. A member that starts again votes for none while an earlier
   promise may last. So `has_quorum` proves that no other member can lead. It ends with a transfer of
@@ -41,6 +41,7 @@ from turbopump.controller.raft.actions import (
 )
 from turbopump.controller.raft.candidate import Candidate
 from turbopump.controller.raft.follower import on_install, on_push
+from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.member_state import MemberState, RaftRole, Restored
 from turbopump.controller.raft.messages import (
@@ -61,7 +62,6 @@ from turbopump.controller.raft.messages import (
     VoteResult,
 )
 from turbopump.controller.raft.options import BODY_MAX, RaftOptions
-from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.votes import ParseResult
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS

@@ -53,7 +53,9 @@ def on_push(member: MemberState, request: PushEntryRequest, now_ms: int) -> Push
     return _answer(member, request, code)
 
 
-def _answer(member: MemberState, request: PushEntryRequest, code: RaftResponseCode) -> PushEntryResponse:
+def _answer(
+    member: MemberState, request: PushEntryRequest, code: RaftResponseCode
+) -> PushEntryResponse:
     entries = request.entries
     index = entries[0].index if entries else request.pre_log_index
     x_term = x_index = None

@@ -53,7 +53,9 @@ def change(
         parts.append(b'"absent":' + _text(absent))
     if names := {table: list(rows) for table, rows in removed.items() if rows}:
         parts.append(b'"gone":' + _text(names))
-    if tables := [b"%s:{%s}" % (_text(table), b",".join(rows)) for table, rows in put.items() if rows]:
+    if tables := [
+        b"%s:{%s}" % (_text(table), b",".join(rows)) for table, rows in put.items() if rows
+    ]:
         parts.append(b'"put":{%s}' % b",".join(tables))
     parts.append(b'"set":' + _text(members))
     return b"{%s}" % b",".join(parts)

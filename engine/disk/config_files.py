@@ -19,9 +19,9 @@ from typing import Any
 
 from turbopump.engine import fastjson
 from turbopump.engine.disk import atomic_replace
+from turbopump.engine.disk.atomic_replace import TEMPORARY
 from turbopump.engine.disk.config_changes import Changes, apply, digest_of
 from turbopump.engine.disk.files import Files, sync_above
-from turbopump.engine.disk.atomic_replace import TEMPORARY
 from turbopump.engine.types import StoreError
 
 logger = logging.getLogger(__name__)

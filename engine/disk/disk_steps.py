@@ -2,7 +2,7 @@
 
 Owns the form of such work: a generator that yields each piece for a disk thread, and continues on
 the loop when the piece is done. A failed piece is raised at its yield. It must never run a piece
-itself, except in `at_once`; `in_turn` runs the pieces.
+itself, except in `at_once`; `serial_tasks` runs the pieces.
 
 Between two pieces the loop serves requests, so the store must be in a valid state there.
 """

@@ -104,7 +104,9 @@ class JsonTable(Generic[R]):
     def snapshot(self, name: str, members: dict[str, Any]) -> Content:
         """The pretty text of an object that has the current table under `name`, and the other
         members (members that are None are left out)."""
-        return partial(text_of, {**members, name: TableSnapshot(list(self._names), dict(self._rows))})
+        return partial(
+            text_of, {**members, name: TableSnapshot(list(self._names), dict(self._rows))}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Making queues and index durable, then writing the checkpoint that records it.
 
-Owns when a round of syncs is due and the content of the checkpoint; rounds.py knows the dirty
+Owns when a round of syncs is due and the content of the checkpoint; flush_plan.py knows the dirty
 files. It must never write a checkpoint before the data that it covers is synced, and never sync on
 the loop thread while the store runs.
 """
@@ -16,11 +16,11 @@ from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
 from turbopump.engine.disk.disk_steps import Steps, Work, at_once
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import SyncWatch
+from turbopump.engine.lifecycle.flush_plan import DirtyFiles, FlushPlan
 from turbopump.engine.log.commit_log import CHECKPOINT_FAILED
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
-from turbopump.engine.lifecycle.flush_plan import DirtyFiles, FlushPlan
 
 logger = logging.getLogger(__name__)
 

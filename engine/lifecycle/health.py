@@ -12,10 +12,10 @@ takes messages all the time, so its senders get no sentence.
     fit <--> full        fit, full --failed sync, damage--> failed
 """
 
-from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.types import StoreHealth
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.lifecycle.retention import FULL_TEXT, Retention
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.types import StoreHealth
 
 
 def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:

@@ -12,6 +12,8 @@ from turbopump.engine.config import LOG_FILE_SIZE, MIN_COMMIT_LOG_FILE, StoreCon
 from turbopump.engine.disk.files import FileLock, Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool, file_size_in
+from turbopump.engine.lifecycle.checkpointer import Checkpointer
+from turbopump.engine.lifecycle.disk_use import Room
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.damage import LogDamage
 from turbopump.engine.queues.batch_queue import BatchQueues
@@ -21,8 +23,6 @@ from turbopump.engine.queues.index import IndexFiles
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import StoreError
-from turbopump.engine.lifecycle.checkpointer import Checkpointer
-from turbopump.engine.lifecycle.disk_use import Room
 
 LOCK_FILE = "lock"
 LOCK_CONTENT = b"lock"

@@ -6,9 +6,9 @@ from the dispatcher.
 
 from collections.abc import Callable
 
+from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.statistics import StoreStatistics
 from turbopump.engine.types import QueueOffset
-from turbopump.engine.lifecycle.parts import StoreParts
 
 QueueListener = Callable[[str, int, QueueOffset], None]
 

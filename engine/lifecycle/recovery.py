@@ -21,9 +21,12 @@ from turbopump.engine.disk.checkpoint import Checkpoint
 from turbopump.engine.disk.disk_steps import at_once
 from turbopump.engine.disk.files import Files, sync_above
 from turbopump.engine.disk.segments import is_file_name
-from turbopump.engine.log.record_boundary import confirmed_end, may_end_inside
+from turbopump.engine.lifecycle import restart
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE, CUTTING, truncate_units
 from turbopump.engine.log.commit_log import NOT_MASTER, CommitLog
 from turbopump.engine.log.damage import NO_RECORD, resume_at
+from turbopump.engine.log.record_boundary import confirmed_end, may_end_inside
 from turbopump.engine.log.scan import (
     STEP_BYTES,
     LogScan,
@@ -36,9 +39,6 @@ from turbopump.engine.queues.dispatcher import QueueGapError
 from turbopump.engine.queues.index import IndexPart
 from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
-from turbopump.engine.lifecycle import restart
-from turbopump.engine.lifecycle.parts import StoreParts
-from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE, CUTTING, truncate_units
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import CUT_BYTES, SECTORS, WHOLE
 

@@ -4,18 +4,18 @@ Owns those answers, for the drivers and machines of replication (net.ha.primary.
 never change the log: engine/replicated.py does.
 """
 
-from turbopump.engine.log.record_boundary import whole_before
+from turbopump.engine.lifecycle.health import failure, health, why_unfit
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.lifecycle.truncate_async import AsyncTruncation
 from turbopump.engine.log.commit_log import CLOSED
 from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epoch_keeping import EpochKeeping
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.log.record_boundary import whole_before
 from turbopump.engine.log.replica_append import ReceivedBytes
-from turbopump.engine.types import StoreHealth, LogOffset, StoreError
-from turbopump.engine.lifecycle.truncate_async import AsyncTruncation
-from turbopump.engine.lifecycle.health import failure, health, why_unfit
-from turbopump.engine.lifecycle.parts import StoreParts
-from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.types import LogOffset, StoreError, StoreHealth
 from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 

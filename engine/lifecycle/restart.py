@@ -12,17 +12,17 @@ import logging
 from functools import partial
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import atomic_replace
+from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.disk_steps import Steps, Work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import is_file_name
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
 from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_file import BACKUP
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import LogOffset, PutStatus, StoreError
-from turbopump.engine.lifecycle.parts import StoreParts
-from turbopump.engine.lifecycle.retention import Retention
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)

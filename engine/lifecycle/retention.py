@@ -14,17 +14,17 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.disk_steps import Work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.serial_tasks import SerialTasks
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.lifecycle.checkpointer import Checkpointer
+from turbopump.engine.lifecycle.disk_use import DiskUse, Room, ages_of, room_of
 from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, StoreError
-from turbopump.engine.lifecycle.checkpointer import Checkpointer
-from turbopump.engine.lifecycle.disk_use import DiskUse, Room, ages_of, room_of
 from turbopump.pyx import queue as queue_kernel
 
 logger = logging.getLogger(__name__)

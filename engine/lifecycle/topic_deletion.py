@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from turbopump.engine.disk.store_paths import topic_folder
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.log.record_boundary import whole_before
-from turbopump.engine.log.commit_log import NOT_MASTER
-from turbopump.engine.queues.new_lives import NewLife
-from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.disk.store_paths import topic_folder
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.log.commit_log import NOT_MASTER
+from turbopump.engine.log.record_boundary import whole_before
+from turbopump.engine.queues.new_lives import NewLife
+from turbopump.engine.types import LogOffset, StoreError
 
 QUEUES_OF_STEP: Final = 100
 """Number of queues forgotten in one step: each takes some 30 us, more if its files are mapped."""

@@ -14,17 +14,17 @@ begins until the steps end; a begun deletion of a topic is finished first.
 from collections.abc import Callable
 from typing import TypeVar
 
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.disk_steps import Steps
 from turbopump.engine.disk.sync_watch import SyncWatch
-from turbopump.engine.deferred import Deferred
-from turbopump.engine.log.epoch_keeping import EpochKeeping
-from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.queues.queue_counts import QueueCounts
-from turbopump.engine.types import LogOffset, StoreError
 from turbopump.engine.lifecycle import truncation
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.lifecycle.restart import steps_of_restart
 from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.log.epoch_keeping import EpochKeeping
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.queues.queue_counts import QueueCounts
+from turbopump.engine.types import LogOffset, StoreError
 
 T = TypeVar("T")
 Ended = OSError | StoreError | None

@@ -12,10 +12,10 @@ from typing import Final
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.disk.disk_steps import Steps, Unsynced, nothing
+from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset
-from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.pyx import queue as queue_kernel
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
     return parts.index is not None and parts.index.reaches(log_end)
 
 
-def truncate_units(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False) -> Steps:
+def truncate_units(
+    parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False
+) -> Steps:
     """Cut units of records from `log_end` on: of `every` queue, or of the queues that end after it.
     At the end the cuts are durable: one sync for all, because syncing 100,000 queues singly takes
     minutes.

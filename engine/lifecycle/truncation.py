@@ -33,14 +33,14 @@ import logging
 from functools import partial
 
 from turbopump.engine.disk.disk_steps import Steps, at_once
+from turbopump.engine.lifecycle import recovery
+from turbopump.engine.lifecycle.parts import StoreParts
+from turbopump.engine.lifecycle.retention import Retention
+from turbopump.engine.lifecycle.truncate_queues import has_units_from, truncate_units
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.damage import LogDamage
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import LogOffset, PutStatus, StoreError
-from turbopump.engine.lifecycle import recovery
-from turbopump.engine.lifecycle.parts import StoreParts
-from turbopump.engine.lifecycle.retention import Retention
-from turbopump.engine.lifecycle.truncate_queues import truncate_units, has_units_from
 from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 from turbopump.pyx.walk import walk
@@ -63,7 +63,9 @@ def cut(
     at_once(truncation_steps(parts, commit, log_end, now_ms))
 
 
-def truncation_steps(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int) -> Steps:
+def truncation_steps(
+    parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int
+) -> Steps:
     """Steps of `cut`; no other thread may work on the store."""
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")

@@ -19,12 +19,12 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.log import replica_append
 from turbopump.engine.log.next_file import NextFile, expect_syncs
+from turbopump.engine.log.page_warmer import PageWarmer
 from turbopump.engine.log.record_parts import (
     refusal,
     without_crc,
 )
 from turbopump.engine.log.record_writing import Write, batch_records, one_record
-from turbopump.engine.log.page_warmer import PageWarmer
 from turbopump.engine.types import (
     SCHEDULE_TOPIC,
     Appended,

@@ -30,7 +30,14 @@ class EpochKeeping:
     """The epoch list of a store; `plain`: default HA, which has no epochs. Loop thread only."""
 
     def __init__(
-        self, files: Files, log: CommitLog, disk: Disk, steps: SerialTasks, marks: MarkerFiles, *, plain: bool
+        self,
+        files: Files,
+        log: CommitLog,
+        disk: Disk,
+        steps: SerialTasks,
+        marks: MarkerFiles,
+        *,
+        plain: bool,
     ) -> None:
         """Open the list. Raises StoreError."""
         self._files, self._log, self._marks, self._plain = files, log, marks, plain

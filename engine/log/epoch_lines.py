@@ -46,7 +46,9 @@ def newest(text: bytes) -> tuple[int, Epochs, int] | None:
             break
         pairs = [ENTRY.fullmatch(one) for one in match[3].split()]
         try:
-            epochs = Epochs.from_pairs((int(one[1]), int(one[2])) for one in pairs if one is not None)
+            epochs = Epochs.from_pairs(
+                (int(one[1]), int(one[2])) for one in pairs if one is not None
+            )
         except EpochsDamaged:
             break
         found = number, epochs, position

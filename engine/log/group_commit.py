@@ -20,11 +20,11 @@ import logging
 from collections.abc import Callable
 
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_pace import SyncPace
 from turbopump.engine.disk.sync_watch import SyncWatch
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import SLOW, SYNC_FAILED, CommitLog
 from turbopump.engine.log.file_audit import WATCH_MS, Found, LogFileAudit
 from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus

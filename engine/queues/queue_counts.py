@@ -102,7 +102,10 @@ class QueueCounts:
                 queues.table.set_next_offset(queue.slot, count)
 
     def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
-        text = {topic: {str(one): n for one, n in by_queue.items()} for topic, by_queue in counts.items()}
+        text = {
+            topic: {str(one): n for one, n in by_queue.items()}
+            for topic, by_queue in counts.items()
+        }
         value = {"counts": text, "logEnd": log_end, "wanted": wanted}
         yield partial(self._files.save, FILE_NAME, value)
         self._counts, self._log_end, self.wanted = counts, log_end, wanted

@@ -54,8 +54,8 @@ from turbopump.engine.snapshot.ranges import (
     LogOpener,
     LogRange,
     MappedLog,
-    SegmentGone,
     ScanQuery,
+    SegmentGone,
     decode,
     open_log,
 )

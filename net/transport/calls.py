@@ -33,7 +33,7 @@ class Calls:
         return later
 
     def pause(self) -> Deferred[None]:
-        """Return a Later that resolves in the loop's next turn, for work in steps."""
+        """Return a Deferred that resolves in the loop's next turn, for work in steps."""
         later: Deferred[None] = Deferred()
         asyncio.get_running_loop().call_soon(later.resolve, None)
         return later

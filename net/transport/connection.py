@@ -469,7 +469,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         else:
             self._answer(request.opaque, answer)
 
-    def _wait_for(self, request: Command, answer: Deferred[Command] | Deferred[Command | None]) -> None:
+    def _wait_for(
+        self, request: Command, answer: Deferred[Command] | Deferred[Command | None]
+    ) -> None:
         if not answer.done:
             self._in_flight += 1
             self._hub.in_flight += 1

@@ -74,8 +74,8 @@ class TlsContext:
         return self._context
 
     def made(self) -> ssl.SSLContext | Deferred[ssl.SSLContext | TlsError]:
-        """Return the context, or a Later of it: the first context is made by a thread, once for all
-        callers. After a failure the next call tries again."""
+        """Return the context, or a Deferred of it: the first context is made by a thread, once for
+        all callers. After a failure the next call tries again."""
         if self._context is not None:
             return self._context
         if self._making is None:

@@ -29,7 +29,7 @@ class Fact(NamedTuple):
     """
 
     store: int
-    """Index of the store in the Court."""
+    """Index of the store in AuditedStores."""
     log_offset: int
     key: str
     digest: str

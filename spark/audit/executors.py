@@ -27,7 +27,9 @@ class TaskRunner(Protocol):
     def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run `work` on each task and return the results in order. Both must be picklable."""
 
-    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+    def judge(
+        self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
+    ) -> Judged:
         """Judge all claims of the ledgers."""
 
 
@@ -44,7 +46,9 @@ class LocalTaskRunner:
         with ProcessPoolExecutor(min(self._workers, len(tasks)), context) as pool:
             return list(pool.map(work, tasks))
 
-    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+    def judge(
+        self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
+    ) -> Judged:
         return judge_in_rounds(parts, tasks, audited)
 
 
@@ -58,7 +62,9 @@ class SparkTaskRunner:
         given = self._spark.sparkContext.parallelize(list(tasks), max(len(tasks), 1))
         return [_or_raise(result) for result in given.map(partial(_done, work)).collect()]
 
-    def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores) -> Judged:
+    def judge(
+        self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
+    ) -> Judged:
         from pyspark.sql import functions as f
 
         from turbopump.spark.audit.sources import PLACE, Claims, Facts, packed

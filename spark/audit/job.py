@@ -17,6 +17,7 @@ from turbopump.spark import session
 from turbopump.spark.audit import compare
 from turbopump.spark.audit.claims import Judged, audited_stores
 from turbopump.spark.audit.digests import BLOCK_BYTES, digest_file, tasks_of
+from turbopump.spark.audit.executors import LocalTaskRunner, SparkTaskRunner, TaskRunner
 from turbopump.spark.audit.facts import (
     ELSEWHERE_MAX,
     FactTask,
@@ -25,7 +26,6 @@ from turbopump.spark.audit.facts import (
     search,
     summarize,
 )
-from turbopump.spark.audit.executors import TaskRunner, LocalTaskRunner, SparkTaskRunner
 from turbopump.spark.audit.ledger import LedgerError, Part, parts_of
 from turbopump.spark.audit.logs import (
     AuditedLog,
@@ -131,7 +131,9 @@ class Tallies:
 
 def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     """Run the audit. Raises Unusable, LedgerError, OSError."""
-    runner: TaskRunner = LocalTaskRunner(options.workers) if spark is None else SparkTaskRunner(spark)
+    runner: TaskRunner = (
+        LocalTaskRunner(options.workers) if spark is None else SparkTaskRunner(spark)
+    )
     parts = parts_of(list(options.ledgers))
     summary = Summary()
     for one in runner.each(summarize, parts):

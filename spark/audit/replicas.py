@@ -20,16 +20,16 @@ from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import is_file_name
+from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.engine.log import epoch_lines, epochs
-from turbopump.engine.log.record_boundary import was_replicated
 from turbopump.engine.log.epoch_file import BACKUP, MARK_FILE
 from turbopump.engine.log.epochs import Epochs, EpochsDamaged
+from turbopump.engine.log.record_boundary import was_replicated
 from turbopump.engine.queues import deleted_topics
 from turbopump.engine.queues.batch_queue import FOLDER as BATCH_FOLDER
 from turbopump.engine.queues.queue_ext import FOLDER as EXTENSION_FOLDER
 from turbopump.engine.queues.queue_files import FOLDER as QUEUE_FOLDER
 from turbopump.engine.types import LogOffset
-from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 

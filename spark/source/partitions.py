@@ -25,8 +25,8 @@ from turbopump.engine.snapshot.opening import Glance
 from turbopump.engine.snapshot.ranges import INT64_MAX, DiskOpener
 from turbopump.spark import arrow
 from turbopump.spark.arrow import OnDamage, open_table, read_range
-from turbopump.spark.store_location import locate
 from turbopump.spark.source.options import SourceOptions
+from turbopump.spark.store_location import locate
 
 logger = logging.getLogger(__name__)
 

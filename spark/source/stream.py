@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from turbopump.engine.snapshot.log_table import LogRange, LogTable, SegmentGone, ScanQuery
+from turbopump.engine.snapshot.log_table import LogRange, LogTable, ScanQuery, SegmentGone
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.spark.source.options import EARLIEST, LATEST, BadOption, SourceOptions
 from turbopump.spark.source.partitions import open_store, read_part

@@ -188,7 +188,9 @@ def _batch(
     columns.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
     return pa.RecordBatch.from_arrays(
         [
-            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(rows, field.type)
             for field in CELL
         ],
         schema=CELL,

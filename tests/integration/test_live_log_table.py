@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.columns_model import rows
 
-from turbopump.engine.snapshot.log_table import LogTable, SegmentGone, ScanQuery, decode
+from turbopump.engine.snapshot.log_table import LogTable, ScanQuery, SegmentGone, decode
 
 pytestmark = pytest.mark.integration
 

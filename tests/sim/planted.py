@@ -11,11 +11,15 @@ from typing import Any
 
 from tests.sim.disk import SimDisk, SimMapped
 from tests.sim.planting import Patch, Plant
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import config_files
 from turbopump.engine.disk.config_changes import Changes
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.lifecycle import recovery, truncation
+from turbopump.engine.lifecycle.checkpointer import Checkpointer
+from turbopump.engine.lifecycle.flush_plan import DirtyFiles
+from turbopump.engine.lifecycle.retention import Retention
 from turbopump.engine.log import commit_log
 from turbopump.engine.log import scan as log_scan
 from turbopump.engine.log.commit_log import CommitLog
@@ -24,10 +28,6 @@ from turbopump.engine.log.next_file import NextFile
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.engine.lifecycle import recovery, truncation
-from turbopump.engine.lifecycle.checkpointer import Checkpointer
-from turbopump.engine.lifecycle.retention import Retention
-from turbopump.engine.lifecycle.flush_plan import DirtyFiles
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
@@ -193,7 +193,7 @@ def index_not_rebuilt(patch: Patch) -> None:
 
 def queues_not_rebuilt(patch: Patch) -> None:
     """Recovery after an unclean stop trusts all units of the queues (R37)."""
-    patch.setattr(recovery, "cut_units", lambda parts, log_end, **how: iter(()))
+    patch.setattr(recovery, "truncate_units", lambda parts, log_end, **how: iter(()))
 
 
 def failed_sync_swallowed(patch: Patch) -> None:

@@ -48,7 +48,10 @@ def test_what_a_master_said(run: str, connection: int) -> None:
     for frame, step in zip(frames, expected, strict=True):
         at = step["at"]
         if isinstance(frame, HandshakeReply):
-            assert (frame.log_end, frame.epochs) == (step["offset"], Epochs.from_pairs(step["entries"]))
+            assert (frame.log_end, frame.epochs) == (
+                step["offset"],
+                Epochs.from_pairs(step["entries"]),
+            )
             encoded = frame.encode()
         else:
             assert isinstance(frame, Transfer)

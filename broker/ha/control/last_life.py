@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import Files, sync_above
-from turbopump.engine.types import FlushMode, LogOffset, StoreError
 from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
+from turbopump.engine.types import FlushMode, LogOffset, StoreError
 
 logger = logging.getLogger(__name__)
 

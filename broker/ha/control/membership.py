@@ -43,7 +43,7 @@ from turbopump.broker.ha.control.standing import Standing
 from turbopump.broker.ha.control.words import BadAnswer, Word
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.replication import Stage
-from turbopump.engine.types import LONG_AGO_MS, StoreHealth, StoreError
+from turbopump.engine.types import LONG_AGO_MS, StoreError, StoreHealth
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
@@ -175,7 +175,7 @@ class Membership:
 
     @property
     def health(self) -> StoreHealth:
-        """The fitness reported to the controllers."""
+        """The health reported to the controllers."""
         if self._abstention.declines:
             return StoreHealth.FAILED
         health = self._log.health
@@ -186,7 +186,9 @@ class Membership:
     def has_heir(self) -> bool:
         """Whether this broker serves as the master while another member may take its place."""
         reign = self._service.reign
-        serves = isinstance(reign, Leader) and self.holds() and self.health is not StoreHealth.FAILED
+        serves = (
+            isinstance(reign, Leader) and self.holds() and self.health is not StoreHealth.FAILED
+        )
         others = isinstance(reign, Leader) and len(reign.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
@@ -427,7 +429,7 @@ class Membership:
         self._beat()
 
     def _watch_fitness(self) -> None:
-        """Report a changed fitness to the controllers at once."""
+        """Report a changed health to the controllers at once."""
         self._abstention.look(self.epoch)
         health, told = self.health, self._reported_fitness
         self._reported_fitness = health

@@ -11,7 +11,7 @@ from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.service import HaService
 from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.types import StoreHealth, LogOffset
+from turbopump.engine.types import LogOffset, StoreHealth
 
 
 class _Log(Protocol):

@@ -23,8 +23,8 @@ from turbopump.broker.tables.topics import (
     QUEUE_COUNTS,
 )
 from turbopump.broker.tables.versions import is_older
-from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.queues.queue_counts import Counts, read_counts
 from turbopump.engine.timer.timer_check import TimerCheckpoint, decode
 from turbopump.engine.types import LogOffset

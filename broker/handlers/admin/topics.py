@@ -38,10 +38,10 @@ from turbopump.broker.tables.topics import (
     MAX_TOPICS,
     QUEUE_COUNTS,
 )
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import Lazy
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset, StoreError
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer

@@ -282,7 +282,9 @@ def _change(
     return _changed(request, change, queue_id)
 
 
-def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Deferred[Command | None]:
+def _changed(
+    request: Command, change: TimeChange, revive_queue_id: int
+) -> Deferred[Command | None]:
     """The answer, sent once the change is safe."""
 
     def answer(status: PutStatus) -> Command:

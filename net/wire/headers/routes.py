@@ -83,8 +83,9 @@ class BrokerHeartbeatRequest:
     leases granted in its term. `standing`: 2 for the master of `epoch`, 1 for a member of its
     SyncStateSet, 0 for a replica outside of it, as far as the broker has learnt since its start.
     `unfit`: the broker accepts no messages now; "full" until there is room, or "failed", when it
-    cannot be master either (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it
-    knows. `slow`: whether the broker's syncs take too long for sends; absent while that is unknown.
+    cannot be master either (engine.types.StoreHealth). `syncStateSetEpoch`: of the newest set that
+    it knows. `slow`: whether the broker's syncs take too long for sends; absent while that is
+    unknown.
     """
 
     cluster_name: str

@@ -25,7 +25,8 @@ def figures(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
         place = tuple(row[key] for key in keys)
         groups.setdefault(place, {}).setdefault(str(row["metric"]), []).append(row)
     return [
-        dict(zip(keys, place, strict=True)) | _totals_of(metrics) for place, metrics in groups.items()
+        dict(zip(keys, place, strict=True)) | _totals_of(metrics)
+        for place, metrics in groups.items()
     ]
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
 from turbopump.cli.collecting import Collecting
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer

@@ -17,7 +17,7 @@ from turbopump.spark.throughput import batches as throughput_batches
 from turbopump.spark.throughput import cells as throughput_cells
 from turbopump.spark.throughput.job import ThroughputOptions, analyse
 from turbopump.spark.throughput.local.cells import merged
-from turbopump.spark.throughput.local.job import told
+from turbopump.spark.throughput.local.job import throughput_of
 from turbopump.spark.throughput.result import Throughput
 
 EXACT = (
@@ -167,7 +167,7 @@ def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:
     cells = throughput_batches.CELL.empty_table()
     for part in record_parts(records):
         cells = merged(cells, throughput_batches.counted(part))
-    local = told(cells, result.stores, 3)
+    local = throughput_of(cells, result.stores, 3)
     for name, ours in asdict(local).items():
         theirs = getattr(result, name)
         if name != "written":

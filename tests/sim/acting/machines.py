@@ -25,8 +25,8 @@ from turbopump.broker.replicating import Replicating, ReplicatingParts, options_
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig

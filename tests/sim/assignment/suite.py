@@ -29,9 +29,9 @@ from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
-from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request, response

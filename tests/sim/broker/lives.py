@@ -20,8 +20,8 @@ from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer

@@ -29,7 +29,7 @@ from turbopump.broker.replicating import Replicating, ReplicatingParts
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
-from turbopump.engine.types import StoreHealth, NewMessage, PutStatus
+from turbopump.engine.types import NewMessage, PutStatus, StoreHealth
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode

@@ -30,8 +30,8 @@ from turbopump.controller.raft.follower import MemberState
 from turbopump.controller.raft.storage import SLOT_SIZE, RaftStorage
 from turbopump.controller.requests import ControllerRequests
 from turbopump.controller.state import Group, GroupTables
-from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.command import Command

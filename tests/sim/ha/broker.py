@@ -26,10 +26,10 @@ from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.lifecycle.restart import MARK_FILE as RESTART
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, StoreError
-from turbopump.engine.lifecycle.restart import MARK_FILE as RESTART
 from turbopump.net.ha.acks import ALL
 from turbopump.net.ha.replica import State
 from turbopump.net.ha.sync_state import Proposal

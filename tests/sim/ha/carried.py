@@ -29,8 +29,8 @@ from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode

@@ -13,13 +13,13 @@ from tests.sim.planting import Patch, Plant
 from turbopump.broker.ha import leader
 from turbopump.broker.ha.leader import Reign
 from turbopump.engine.disk.flush import DiskLane
+from turbopump.engine.lifecycle import recovery
 from turbopump.engine.log import epochs
 from turbopump.engine.log.epoch_file import EpochFile, Trust
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX, Epochs
 from turbopump.engine.log.replica_append import ReceivedBytes
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.engine.lifecycle import recovery
 from turbopump.net.ha import replica as replicas
 from turbopump.net.ha.frames import HandshakeReply, ReplicaFramer
 from turbopump.net.ha.replica import Replica

@@ -14,6 +14,7 @@ from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.raft.checkers import History
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.log import Entry, Log
 from turbopump.controller.raft.member_state import RaftRole
 from turbopump.controller.raft.messages import (
@@ -26,7 +27,6 @@ from turbopump.controller.raft.messages import (
     VoteResult,
 )
 from turbopump.controller.raft.options import RaftOptions
-from turbopump.controller.raft.disk_order import DiskOrder
 from turbopump.controller.raft.storage import Durable, RaftStorage
 
 FOLDER = "/dledger"

@@ -8,9 +8,10 @@ from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.controller.raft import actions as acts
-from turbopump.controller.raft import core, follower, disk_order, leader, votes
+from turbopump.controller.raft import core, disk_order, follower, leader, votes
 from turbopump.controller.raft.candidate import Candidate
 from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member_state import MemberState
 from turbopump.controller.raft.messages import (
@@ -20,7 +21,6 @@ from turbopump.controller.raft.messages import (
     VoteResponse,
 )
 from turbopump.controller.raft.options import RaftOptions
-from turbopump.controller.raft.leader import LeaderTerm
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.raft.votes import Voter, VoteVerdict
 

@@ -15,9 +15,9 @@ from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import finish

@@ -7,10 +7,10 @@ import pytest
 
 from turbopump.broker.tables.saving import WHOLE_AFTER, Saver, Source
 from turbopump.engine import fastjson
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_changes import SIZE_MIN, change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, new_request, response
 
 NAME, OTHER = "topics.json", "subscriptionGroup.json"

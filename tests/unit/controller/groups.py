@@ -7,10 +7,10 @@ from typing import Any
 from turbopump.controller import elections, registration
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
+from turbopump.controller.death_probe import Probed
 from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import NO_EPOCHS, Epochs, Heard
 from turbopump.controller.state import Group, GroupTables
-from turbopump.controller.death_probe import Probed
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.bodies import finish

@@ -1,17 +1,17 @@
-"""Suspects: brokers with a closed connection, and the results of probing their port."""
+"""Death probes: brokers with a closed connection, and the results of probing their port."""
 
 import pytest
 from tests.unit.controller.groups import Ports
 
 from turbopump.controller import death_probe
+from turbopump.controller.death_probe import DeathProbes, Probed
 from turbopump.controller.liveness import Key
-from turbopump.controller.death_probe import Probed, DeathProbes
 
 KEY: Key = ("c", "b", 1)
 
 
 class World:
-    """Suspects, and those found dead."""
+    """Death probes, and the brokers found dead."""
 
     def __init__(self, found: Probed | None) -> None:
         self.ports = Ports(found)

@@ -16,9 +16,9 @@ from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import RaftRequestCode
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
+from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.flush import Job
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -290,7 +290,9 @@ def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
         transfer=True,
     )
     more = member.ask(RaftRequestCode.PUSH, type="COMMIT")
-    assert isinstance(pushed, Deferred) and isinstance(vote, Deferred) and isinstance(more, Deferred)
+    assert (
+        isinstance(pushed, Deferred) and isinstance(vote, Deferred) and isinstance(more, Deferred)
+    )
     member.disk.finish_one()  # the append in progress
     assert not vote.done
     before = member.storage.syncs

@@ -32,8 +32,8 @@ from turbopump.controller.raft.messages import VALUES_MAX
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.state import NAME_MAX
-from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish

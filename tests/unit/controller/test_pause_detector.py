@@ -1,4 +1,4 @@
-"""Stalls: the share of time in which a controller was paused, and its reaction."""
+"""Pauses: the share of time in which a controller was paused, and its reaction."""
 
 from tests.unit.controller.groups import CLUSTER, NAME, Node, running
 

@@ -13,9 +13,9 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import FileLock, Files, MappedFile
 from turbopump.engine.disk.flush import Disk, InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.lifecycle.disk_use import room_of
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, NewMessage, Progress, PutStatus, QueueOffset
-from turbopump.engine.lifecycle.disk_use import room_of
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.engine.disk import sync_watch
 from turbopump.engine.disk.sync_pace import SLOW_MS
-from turbopump.engine.types import StoreHealth, FlushMode, NewMessage, PutStatus
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus, StoreHealth
 
 NOW_MS = 1_700_000_000_000
 

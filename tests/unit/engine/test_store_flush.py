@@ -9,9 +9,16 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import sync_watch
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.log import group_commit
-from turbopump.engine.types import StoreHealth, FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
 from turbopump.engine.lifecycle import checkpointer
+from turbopump.engine.log import group_commit
+from turbopump.engine.types import (
+    FlushMode,
+    NewMessage,
+    PutStatus,
+    ReadStatus,
+    StoreError,
+    StoreHealth,
+)
 
 NOW_MS = 1_700_000_000_000
 

@@ -22,7 +22,7 @@ from tests.spark_stores import (
 from turbopump.engine.snapshot.inspect import Deviation
 from turbopump.engine.snapshot.log_table import DamagedLog
 from turbopump.engine.types import StoreError
-from turbopump.spark import ARROW_SCHEMA, COLUMNS, store_location, read_arrow
+from turbopump.spark import ARROW_SCHEMA, COLUMNS, read_arrow, store_location
 from turbopump.spark.schema import UnknownColumn
 
 COUNT = 150

@@ -8,8 +8,8 @@ import pytest
 from tests.spark_stores import NOW_MS, fill, opened, records
 
 from turbopump.engine.replicated import Replicated
-from turbopump.engine.store import Store
 from turbopump.engine.snapshot.log_table import LogTable
+from turbopump.engine.store import Store
 from turbopump.spark.arrow import open_table
 from turbopump.spark.source.positions import (
     BadPosition,

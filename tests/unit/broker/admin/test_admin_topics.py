@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from turbopump.broker.handlers.puts import Draft, Put, put
-from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire.queues import MessageQueue
 

@@ -11,8 +11,8 @@ from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
 from turbopump.broker.ha.control.words import Name, Word
 from turbopump.broker.ha.leader import Leader
-from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.controller import ElectMasterBody, SyncStateSet

@@ -17,7 +17,7 @@ from tests.unit.broker.ha.network import Group
 from turbopump.broker.ha.heir import HAND_OVER_MS, Heir
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.types import StoreHealth, PutStatus, StoreError
+from turbopump.engine.types import PutStatus, StoreError, StoreHealth
 from turbopump.net.wire.codes import ResponseCode
 
 
@@ -168,7 +168,7 @@ class TestFitness:
     ) -> None:
         member = master(make)
         for health, told in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
-            monkeypatch.setattr(type(member.broker.log), "fitness", health)
+            monkeypatch.setattr(type(member.broker.log), "health", health)
             member.script.beats.clear()
             member.pass_time()
             assert unfit(member) == told

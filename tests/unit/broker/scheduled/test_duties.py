@@ -9,8 +9,8 @@ import pytest
 
 from turbopump.broker.chain import PAUSE_MS, Chain
 from turbopump.broker.duties import Duties, DutyGround
-from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 
 TICK_MS = 100
 

@@ -9,10 +9,10 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.lifecycle import restart
 from turbopump.engine.log.epoch_file import EpochFile
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
-from turbopump.engine.lifecycle import restart
 from turbopump.net.config.config_file import write_back
 from turbopump.net.wire.java_properties import Property
 

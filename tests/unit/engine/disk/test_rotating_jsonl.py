@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from turbopump.engine.disk.rotating_jsonl import FILES, RotatingJsonl
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.disk.rotating_jsonl import FILES, RotatingJsonl
 
 
 def test_the_newest_lines_stay_within_the_bound(tmp_path: Path) -> None:
@@ -12,7 +12,9 @@ def test_the_newest_lines_stay_within_the_bound(tmp_path: Path) -> None:
     kept = RotatingJsonl(RealFiles(), str(folder), "some")
     kept.append(lines[:150], 8 * 70)
     kept.append(lines[150:300], 8 * 70)
-    again = RotatingJsonl(RealFiles(), str(folder), "some")  # a second start appends to the same files
+    again = RotatingJsonl(
+        RealFiles(), str(folder), "some"
+    )  # a second start appends to the same files
     (folder / "some-x.jsonl").write_text("not ours")
     again.append(lines[300:], 8 * 70)
     files = sorted(path for path in folder.iterdir() if path.name != "some-x.jsonl")

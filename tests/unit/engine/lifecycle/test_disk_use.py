@@ -11,10 +11,10 @@ from tests.unit.engine.conftest import HeldDisk, HeldJob
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.queues.consume_queue import ConsumeQueues
-from turbopump.engine.types import StoreHealth, PutStatus
 from turbopump.engine.lifecycle import disk_use
 from turbopump.engine.lifecycle.disk_use import DiskUse, Room
+from turbopump.engine.queues.consume_queue import ConsumeQueues
+from turbopump.engine.types import PutStatus, StoreHealth
 
 NOW_MS = 1_700_000_000_000
 INTERVAL_MS = 10_000

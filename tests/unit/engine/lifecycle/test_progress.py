@@ -7,9 +7,9 @@ import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.lifecycle import recovery
 from turbopump.engine.log import scan as log_scan
 from turbopump.engine.types import OpeningStopped, Progress
-from turbopump.engine.lifecycle import recovery
 
 NOW_MS = 1_700_000_000_000
 FOREVER = 1 << 62

@@ -13,8 +13,8 @@ from tests.waiting import delete_expired
 
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.engine.lifecycle import retention
+from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 
 HOUR_MS = 3_600_000
 # Noon in UTC: in no time zone is it the fourth hour for all of the tests' hours at once, so the

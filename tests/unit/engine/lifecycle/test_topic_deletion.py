@@ -12,9 +12,9 @@ from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS
 from tests.unit.engine.replicated.test_role_steps import Counted
 
 from turbopump.engine.disk import checkpoint
+from turbopump.engine.lifecycle import topic_deletion
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
-from turbopump.engine.lifecycle import topic_deletion
 
 OPERATIONS_MAX = 120
 QUEUES = 5

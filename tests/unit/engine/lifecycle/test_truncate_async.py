@@ -15,7 +15,7 @@ from tests.waiting import record_epochs
 from turbopump.engine.queues import index
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.types import StoreHealth, LogOffset, StoreError
+from turbopump.engine.types import LogOffset, StoreError, StoreHealth
 
 OPERATIONS_MAX = 120
 TICK_MS = 100

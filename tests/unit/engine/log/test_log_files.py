@@ -12,7 +12,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import file_name, file_size_in
 from turbopump.engine.log import next_file
 from turbopump.engine.store import Store
-from turbopump.engine.types import StoreHealth, LogOffset, NewMessage, PutStatus, StoreError
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus, StoreError, StoreHealth
 
 NOW_MS = 1_700_000_000_000
 FILE_SIZE = 1 << 16

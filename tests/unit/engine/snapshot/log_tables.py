@@ -6,13 +6,13 @@ from typing import Any
 from tests.columns_model import rows
 
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.store import Store
 from turbopump.engine.snapshot.log_table import (
     LogRange,
     LogTable,
     ScanQuery,
     decode,
 )
+from turbopump.engine.store import Store
 from turbopump.pyx.region import Region
 
 NOW_MS = 1_700_000_000_000

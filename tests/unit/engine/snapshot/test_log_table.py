@@ -23,12 +23,12 @@ from tests.unit.engine.snapshot.log_tables import (
     snapshot,
 )
 
-from turbopump.engine.store import Store
 from turbopump.engine.snapshot.log_table import (
     LogTable,
     ScanQuery,
     decode,
 )
+from turbopump.engine.store import Store
 from turbopump.engine.types import StoreError
 from turbopump.pyx.columns import COLUMNS
 
@@ -150,7 +150,10 @@ def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) ->
         data = time_ms.to_bytes(8, "big")
         change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE + STORE_TIME_AT, data)
     table = LogTable.open(str(stores.root))
-    early, late = ScanQuery(max_store_ms=NOW_MS - 3_600_000), ScanQuery(min_store_ms=NOW_MS + 8 * 3_600_000)
+    early, late = (
+        ScanQuery(max_store_ms=NOW_MS - 3_600_000),
+        ScanQuery(min_store_ms=NOW_MS + 8 * 3_600_000),
+    )
     assert number_of(rows_of(table.split(2000, early), early)) == [40]
     assert number_of(rows_of(table.split(2000, late), late)) == [41]
     assert table.split(1 << 20, replace(early, prune_by_time=True)) == [], "as it was asked for"
@@ -171,7 +174,9 @@ def test_what_rules_itself_out_is_not_planned(store: Store, stores: Any) -> None
     parts = table.split(2000, query)
     assert all(part.base + part.end > low and part.log_offset < high for part in parts)
     assert number_of(rows_of(parts, query)) == list(range(21, 30))
-    query = ScanQuery(topics=frozenset([b"T1"]), queue_ids=frozenset([1]), columns=("body", "topic"))
+    query = ScanQuery(
+        topics=frozenset([b"T1"]), queue_ids=frozenset([1]), columns=("body", "topic")
+    )
     assert number_of(rows_of(table.split(), query)) == [n for n in range(COUNT) if n % 6 == 1]
     assert rows_of(table.split(), ScanQuery(columns=())) == [{}] * COUNT
 

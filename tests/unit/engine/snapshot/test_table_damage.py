@@ -19,16 +19,16 @@ from tests.unit.engine.snapshot.log_tables import (
     rows_of,
 )
 
-from turbopump.engine.store import Store
 from turbopump.engine.snapshot.inspect import Deviation
 from turbopump.engine.snapshot.log_table import (
     DamagedLog,
     LogTable,
-    SegmentGone,
     ScanQuery,
+    SegmentGone,
     decode,
 )
 from turbopump.engine.snapshot.ranges import DiskOpener
+from turbopump.engine.store import Store
 from turbopump.engine.types import StoreError
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region

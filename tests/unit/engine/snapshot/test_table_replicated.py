@@ -20,12 +20,12 @@ from tests.waiting import record_epochs
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
-from turbopump.engine.store import Store
 from turbopump.engine.snapshot.inspect import Deviation
 from turbopump.engine.snapshot.log_table import (
     DamagedLog,
     LogTable,
 )
+from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset
 
 

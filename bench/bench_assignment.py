@@ -97,15 +97,15 @@ class Asked:
     def ask(self, number: int) -> Command:
         body = {"clientId": f"10.0.0.1@{number:04}", "consumerGroup": "G", "topic": "T"}
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
-        answer: Any = self.table.dispatch(request, self.peers[0] if number else None, 0)  # type: ignore[arg-type]
-        answer = answer.value if isinstance(answer, Deferred) else answer
-        assert answer.code == 0 and b"queueId" in answer.body
-        return answer  # type: ignore[no-any-return]
+        response: Any = self.table.dispatch(request, self.peers[0] if number else None, 0)  # type: ignore[arg-type]
+        response = response.value if isinstance(response, Deferred) else response
+        assert response.code == 0 and b"queueId" in response.body
+        return response  # type: ignore[no-any-return]
 
     def change(self) -> None:
         """Replace a member by another."""
-        gone = self.peers.pop()
-        self.consumers.peer_closed(gone)
+        closed = self.peers.pop()
+        self.consumers.peer_closed(closed)
         self.peers.append(self.join(f"10.0.0.1@{next(self._new)}"))
 
 

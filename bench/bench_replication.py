@@ -62,8 +62,8 @@ def test_alone(benchmark: Any) -> None:
             for name, options in LOADS.items():
                 load = group.load(*options, "--warmup", WARMUP_S, "--duration", str(SECONDS))
                 latency = (load["latency_us"]["p50"], load["latency_us"]["p99"])
-                told = benchmark.extra_info.setdefault("latency_us", {})
-                told[f"no replica, {name}"] = latency
+                latencies = benchmark.extra_info.setdefault("latency_us", {})
+                latencies[f"no replica, {name}"] = latency
                 rates.append(load["messages_per_s"])
         return float(rates[0])
 

@@ -155,8 +155,8 @@ SHAPES = [
 def test_trips(
     measure: Any, broker: Driver, group: str, frame: bytes, drive: Any, operations: int
 ) -> None:
-    answer = broker.exchange(frame, 1)
-    assert b'"code":0' in answer
+    response = broker.exchange(frame, 1)
+    assert b'"code":0' in response
     measure(group, lambda: drive(broker, frame), operations)
 
 

@@ -435,21 +435,21 @@ class BrokerNode:
             return None
         try:
             from turbopump.broker.grpc.front import GrpcFront
-            from turbopump.broker.grpc.ground import GrpcSurroundings
+            from turbopump.broker.grpc.backend import GrpcRuntime
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("google"):
                 raise
             # An older environment lacks the package: the broker serves without gRPC, as before.
             logger.warning("gRPC is off: %s; install protobuf", error)
             return None
-        around = GrpcSurroundings(
+        runtime = GrpcRuntime(
             broker=self.context,
             table=table,
-            soon=self._loop.call_soon,
+            call_soon=self._loop.call_soon,
             call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
             now_ms=self._now_ms,
         )
-        front = GrpcFront(around)
+        front = GrpcFront(runtime)
         if not front.begin():
             return None
         self._grpc = front

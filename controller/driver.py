@@ -51,7 +51,7 @@ from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.flush import Disk
 from turbopump.net.transport.dispatcher import Answer as Reply
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 

@@ -12,7 +12,7 @@ from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import LivenessAt
 from turbopump.controller.state import GroupTables
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import join_replicas_info
 

@@ -1,7 +1,7 @@
 /* AckMessage of gRPC in the fast lane: from the single plain entry of a call to an acknowledgement
  * of remoting, and the answer.
  *
- * The reference is net/messaging/handles.py: an entry that is read here is noted as the same
+ * The reference is net/messaging/receipts.py: an entry that is read here is noted as the same
  * acknowledgement as the reference would make of it; for all others Python serves the call. A
  * receipt handle is pop's (lane_ack.h), followed by the record's log offset.
  *

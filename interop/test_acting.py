@@ -141,7 +141,7 @@ class Play:
         self.client.wait(TIMEOUT_S)
         checks = parse(self.client.out.read_text(), ["standing"])["standing"]
         assert checks.ended and not checks.failed, "\n".join([*checks.failed, self.client.tail()])
-        found = [self.consumed.of(one) for one in self.consumed.files]
+        found = [self.consumed.received(one) for one in self.consumed.files]
         twice = [len(each) - len(set(each)) for each in found]
         self.say(f"came twice, in order and in the cluster: {twice}")
         assert max(twice) <= QUEUES * COUNT, "at most the uncommitted messages"

@@ -55,8 +55,8 @@ class Mixed:
 
     def elect(self, place: int) -> None:
         """Elect a master, as an administrator does."""
-        answer = self.group.elect(self.broker(place))
-        assert answer is not None and answer.code == 0, answer
+        response = self.group.elect(self.broker(place))
+        assert response is not None and response.code == 0, response
         self.wait_master(place)
         self.group.wait_whole()
 

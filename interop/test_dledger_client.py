@@ -141,9 +141,9 @@ def test_entries_are_appended_and_got(group: Controlled, ledger: Ledger) -> None
     assert ledger.get(indexes[-1] + 1_000).code == INDEX_OUT_OF_RANGE
     # The entries were applied, too.
     fields = {"clusterName": "C", "brokerName": "of-a-ledger-client"}
-    answer = group.to_leader(NEXT_BROKER_ID, fields)
-    assert answer is not None
-    assert (answer.code, answer.fields["nextBrokerId"]) == (0, "21")
+    response = group.to_leader(NEXT_BROKER_ID, fields)
+    assert response is not None
+    assert (response.code, response.fields["nextBrokerId"]) == (0, "21")
 
 
 def test_the_leader_is_killed_between_appends(group: Controlled, ledger: Ledger) -> None:

@@ -52,7 +52,7 @@ MASTER = {
 SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
-def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
+def until(what: str, holds: Callable[[], object], *brokers: "Broker") -> None:
     """Return when a condition holds; a refused connection counts as no.
 
     Fail immediately if one of the brokers concerned has ended, with their last output.
@@ -67,10 +67,10 @@ def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
             last = error
         seen = f"last: {last!r}" + "".join(
             f"\n{broker.words()}"
-            for broker in of
+            for broker in brokers
             if not broker.running or time.monotonic() > deadline
         )
-        assert all(broker.running for broker in of), f"{what}: a broker ended; {seen}"
+        assert all(broker.running for broker in brokers), f"{what}: a broker ended; {seen}"
         assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s; {seen}"
         time.sleep(0.1)
 
@@ -134,9 +134,9 @@ class Broker:
 
     def json(self, code: int) -> dict[str, Any]:
         """Parse the body of an answer, after quoting its raw number keys."""
-        answer = self.ask(code)
-        assert answer.code == 0, answer
-        return dict(json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode())))
+        response = self.ask(code)
+        assert response.code == 0, response
+        return dict(json.loads(RAW_KEY.sub(r'\1"\2"\3', response.body.decode())))
 
     def send(self, topic: str, body: bytes, properties: str = "") -> int:
         """Send one message; returns the code of the answer."""
@@ -160,7 +160,7 @@ class Broker:
         """Return all records of a queue as readers receive them."""
         found, at = bytearray(), 0
         while True:
-            answer = self.ask(
+            response = self.ask(
                 PULL_MESSAGE,
                 consumerGroup="move-reader",
                 topic=topic,
@@ -174,10 +174,10 @@ class Broker:
                 subVersion=0,
                 expressionType="TAG",
             )
-            if answer.code != 0:
+            if response.code != 0:
                 return bytes(found)
-            found += answer.body
-            at = int(answer.fields["nextBeginOffset"])
+            found += response.body
+            at = int(response.fields["nextBeginOffset"])
 
     @property
     def in_sync(self) -> int:

@@ -89,6 +89,6 @@ def another_leader(group: Controlled, old: Member) -> Member:
 
 def knows(group: Controlled, one: Member) -> bool:
     """Whether a controller names the leader."""
-    leader, answer = group.leader(), ask(one.port, METADATA_INFO, {})
-    named = answer.fields.get("controllerLeaderId")
-    return answer.code == 0 and leader is not None and named == leader.name
+    leader, response = group.leader(), ask(one.port, METADATA_INFO, {})
+    named = response.fields.get("controllerLeaderId")
+    return response.code == 0 and leader is not None and named == leader.name

@@ -417,8 +417,8 @@ def test_consume_mode(admin: Admin, group: Group, mode: str, shared: int) -> Non
     words = ("-b", broker, "-t", TOPIC, "-g", "popping", "-m", mode, "-q", shared)
     printed = admin.run("setConsumeMode", *words)
     assert f"set consume mode to {broker} success" in printed, printed
-    answer = ask(group.ports.broker, GET_ALL_MESSAGE_REQUEST_MODE, {})
-    kept = json.loads(answer.body)["messageRequestModeMap"][TOPIC]["popping"]
+    response = ask(group.ports.broker, GET_ALL_MESSAGE_REQUEST_MODE, {})
+    kept = json.loads(response.body)["messageRequestModeMap"][TOPIC]["popping"]
     assert (kept["mode"], kept["popShareQueueNum"]) == (mode, shared), kept
     refused = admin.run(
         "setConsumeMode", "-b", broker, "-t", "none-such", "-g", "popping", "-m", mode

@@ -86,9 +86,9 @@ class Quorum:
         """Return the leader's answer to a request, on a new connection or on a broker's own."""
         if by is not None:
             return _request(by.connections[self.leader()], code, fields, body)
-        answer = ask(self.leader(), code, fields, body)
-        assert answer.code == 0, answer
-        return answer.fields
+        response = ask(self.leader(), code, fields, body)
+        assert response.code == 0, response
+        return response.fields
 
     def alter(self, master: Registered, epoch: int, members: list[int], set_epoch: int) -> None:
         """Propose a SyncStateSet as a master, in place of the SyncStateSet of that epoch."""
@@ -209,10 +209,10 @@ def _request(
     connection.sendall(sizes + header + body)
     with connection.makefile("rb") as stream:
         size, header_size = struct.unpack(">II", stream.read(8))
-        answer = json.loads(stream.read(header_size & 0xFFFFFF))
+        response = json.loads(stream.read(header_size & 0xFFFFFF))
         stream.read(size - 4 - (header_size & 0xFFFFFF))
-    assert answer["code"] == 0, answer
-    return answer.get("extFields") or {}
+    assert response["code"] == 0, response
+    return response.get("extFields") or {}
 
 
 @pytest.fixture(scope="module")

@@ -142,8 +142,8 @@ def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
     move = Move(work / f"timers-{direction}-{ending}")
     with move.opened(writer, end):
         due = asyncio.run(send(move.ports.namesrv_address))
-        soon = {body for body in due if body.startswith(b"soon")}
-        asyncio.run(receive(move.ports.namesrv_address, soon))
+        early = {body for body in due if body.startswith(b"soon")}
+        asyncio.run(receive(move.ports.namesrv_address, early))
         time.sleep(2.5)  # a broker flushes to the disk each second
     with move.opened(reader, Group.kill):
         found = asyncio.run(receive(move.ports.namesrv_address, set(due)))
@@ -165,8 +165,8 @@ def test_a_replica_of_the_other_kind_delivers_when_it_leads(
         replica.start({**SLAVE, **recalls})
         until("the replica follows", lambda: master.in_sync == 1, master, replica)
         due = asyncio.run(send(mixed.namesrv_address))
-        soon = {body for body in due if body.startswith(b"soon")}
-        asyncio.run(receive(mixed.namesrv_address, soon))
+        early = {body for body in due if body.startswith(b"soon")}
+        asyncio.run(receive(mixed.namesrv_address, early))
         time.sleep(POLL_S)
         mixed.same_log()
         master.kill()
@@ -208,10 +208,10 @@ def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
             group.wait_whole()
             living.wait_known(group, replica.port, (TOPIC, living.TOPIC))
             due = asyncio.run(send(group.namesrv_address, ELECTED_S))
-            soon = {body for body in due if body.startswith(b"soon")}
-            asyncio.run(receive(group.namesrv_address, soon))
+            early = {body for body in due if body.startswith(b"soon")}
+            asyncio.run(receive(group.namesrv_address, early))
             master.kill()
-            assert time.time_ns() // 1_000_000 < min(due[body] for body in due.keys() - soon)
+            assert time.time_ns() // 1_000_000 < min(due[body] for body in due.keys() - early)
             producer.broker_is_dead()
             group.until("the replica is elected", lambda: group.master is replica)
             producer.broker_is_back()

@@ -90,10 +90,10 @@ def damage(store: Path) -> int:
 
 def check_store(store: Path, folder: Path) -> None:
     """The three jobs that read stores."""
-    told = json.loads(
+    results = json.loads(
         run("analyze", "throughput", str(store), "--output", f"{folder}/throughput", "--json")
     )
-    counts = {row["topic"]: row["messages"] for row in told["topics"]["rows"]}
+    counts = {row["topic"]: row["messages"] for row in results["topics"]["rows"]}
     assert (counts["Load"], counts["Again"]) == (MESSAGES, MESSAGES), counts
     assert (folder / "throughput" / "report.html").stat().st_size > 10_000
     out = run("analyze", "export", str(store), "-t", "Load", "-o", f"{folder}/parquet")
@@ -117,10 +117,10 @@ def check_histories(folder: Path) -> None:
     verdict = json.loads(run("analyze", "rebalance", str(good), "--json"))
     assert (verdict["verdict"], verdict["rebalances"]) == ("ok", 80), verdict
     run("analyze", "rebalance", str(good), "--min-stickiness", "0.99", code=1)
-    said = run("analyze", "rebalance", str(good), code=2, JAVA_HOME=str(folder))
-    assert said == (
+    result = run("analyze", "rebalance", str(good), code=2, JAVA_HOME=str(folder))
+    assert result == (
         "turbopump analyze rebalance: Spark needs Java 17 or newer: install it, or set JAVA_HOME\n"
-    ), said
+    ), result
 
 
 def main() -> int:

@@ -92,13 +92,13 @@ def rows(keys: Iterable[Key]) -> Iterator[str]:
 
 def refused() -> Iterator[str]:
     """The rows of the table of refused keys, by reason."""
-    of: dict[tuple[str, str], list[str]] = defaultdict(list)
+    nodes_of: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node, config in NODES.items():
         for name, one in config.IDLE.items():
             if one.harm:
-                of[name, one.harm].append(node)
+                nodes_of[name, one.harm].append(node)
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for (name, harm), nodes in of.items():
+    for (name, harm), nodes in nodes_of.items():
         by_reason[harm, ", ".join(nodes)].append(f"`{name}`")
     yield "| key | of | why any value but the default is refused |"
     yield "|---|---|---|"

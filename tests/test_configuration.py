@@ -31,10 +31,10 @@ AT_START = {"listenPort"}
 def defaults_of(node: str) -> dict[str, str]:
     """RocketMQ's defaults, by key."""
     lines = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
-    of = {
+    defaults = {
         kind: {key: text for name, key, _, text in lines if name == kind} for kind in CLASSES[node]
     }
-    return {key: text for kind in CLASSES[node] for key, text in of[kind].items()}
+    return {key: text for kind in CLASSES[node] for key, text in defaults[kind].items()}
 
 
 def test_the_page_is_what_the_declarations_say() -> None:
@@ -47,9 +47,9 @@ def test_a_default_is_rocketmqs_or_says_that_it_is_not(node: str) -> None:
     for name, (_, _, key) in declared(NODES[node]).items():
         default = "" if key.default is None else key.kind.show(key.default)
         if name not in AT_START and theirs.get(name) != "null":
-            said = {OURS: None, "": default}.get(key.rocketmq, key.rocketmq)
-            if said != theirs.get(name):
-                wrong.append(f"{name}={default}: {said} is said, {theirs.get(name)} it is")
+            documented = {OURS: None, "": default}.get(key.rocketmq, key.rocketmq)
+            if documented != theirs.get(name):
+                wrong.append(f"{name}={default}: {documented} is said, {theirs.get(name)} it is")
     assert wrong == []
 
 

@@ -66,12 +66,12 @@ def _settings(number: int) -> bytes:
     agent = message_class("UA")(language=1, version="5.2.0", platform="Linux", hostname="host")
     topic = {"name": f"topic-{number % 50}"}
     if number % 2:
-        said = {"client_type": ClientType.PRODUCER, "publishing": {"topics": [topic]}}
+        fields = {"client_type": ClientType.PRODUCER, "publishing": {"topics": [topic]}}
     else:
         entry = {"topic": topic, "expression": {"type": 1, "expression": "*"}}
         subscription = {"group": {"name": f"group-{number % 100}"}, "subscriptions": [entry]}
-        said = {"client_type": ClientType.SIMPLE_CONSUMER, "subscription": subscription}
-    settings = message_class("Settings")(user_agent=agent, **said)
+        fields = {"client_type": ClientType.SIMPLE_CONSUMER, "subscription": subscription}
+    settings = message_class("Settings")(user_agent=agent, **fields)
     settings.request_timeout.seconds = 3
     return framed(message_class("TelemetryCommand")(settings=settings).SerializeToString())
 
@@ -175,9 +175,9 @@ def _anonymous_mb(pid: int) -> float:
 async def _make_topic(port: int) -> None:
     header = CreateTopicRequest(TOPIC, 8, 8, 6, "SINGLE_TAG")
     made = new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    answer = await (await connect(f"127.0.0.1:{port}")).ask(made)
-    if answer.code:
-        raise RuntimeError(f"the topic is refused: {answer.remark}")
+    response = await (await connect(f"127.0.0.1:{port}")).ask(made)
+    if response.code:
+        raise RuntimeError(f"the topic is refused: {response.remark}")
 
 
 async def _send(port: int) -> list[float]:

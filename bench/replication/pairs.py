@@ -88,26 +88,26 @@ class Look:
 def ask(port: int, code: int) -> dict[str, Any] | None:
     """Return the JSON of a broker's answer; None without one."""
     try:
-        answer = groups.ask(port, code, {}, timeout_s=5)
+        response = groups.ask(port, code, {}, timeout_s=5)
     except (OSError, struct.error):
         return None
-    if answer.code:
+    if response.code:
         return None
-    found = json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode()))
+    found = json.loads(RAW_KEY.sub(r'\1"\2"\3', response.body.decode()))
     assert isinstance(found, dict)
     return found
 
 
 def log_end(port: int) -> int:
     """Return the end of a broker's log; 0 if unknown."""
-    answer = ask(port, RUNTIME_INFO)
-    return int(answer["table"].get("commitLogMaxOffset", 0)) if answer else 0
+    response = ask(port, RUNTIME_INFO)
+    return int(response["table"].get("commitLogMaxOffset", 0)) if response else 0
 
 
 def acked(port: int) -> list[int]:
     """Return the log offset that each replica has acknowledged, from the master."""
-    answer = ask(port, HA_STATUS) or {}
-    return [int(replica["slaveAckOffset"]) for replica in answer.get("haConnectionInfo") or []]
+    response = ask(port, HA_STATUS) or {}
+    return [int(replica["slaveAckOffset"]) for replica in response.get("haConnectionInfo") or []]
 
 
 def cpu_s(process: Process) -> float:
@@ -257,8 +257,8 @@ class Pair:
         if self._kind.name == "rocketmq":
             # It accepts this at run time; a restart would cost a minute and the compiled code.
             body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
-            answer = groups.ask(self.ports.broker, UPDATE_CONFIG, {}, body)
-            assert answer.code == 0, answer
+            response = groups.ask(self.ports.broker, UPDATE_CONFIG, {}, body)
+            assert response.code == 0, response
         else:
             self.master.stop()
             self.master = self._start_master(settings)

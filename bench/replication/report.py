@@ -27,22 +27,22 @@ class Results:
     loops: dict[int, list[Copied]] = field(default_factory=dict)
     pairs: dict[tuple[int, str], list[Measured]] = field(default_factory=dict)
 
-    def loop(self, replicas: int, of: Callable[[Copied], float]) -> float | None:
+    def loop(self, replicas: int, figure: Callable[[Copied], float]) -> float | None:
         """Return the median of a figure of the bare loop."""
         found = self.loops.get(replicas)
-        return statistics.median(map(of, found)) if found else None
+        return statistics.median(map(figure, found)) if found else None
 
-    def copied(self, replicas: int, side: str, of: Callable[[Copied], float]) -> float | None:
+    def copied(self, replicas: int, side: str, figure: Callable[[Copied], float]) -> float | None:
         """Return the median of a figure of a catch-up."""
         found = self.pairs.get((replicas, side))
-        return statistics.median(of(one.copied) for one in found) if found else None
+        return statistics.median(figure(one.copied) for one in found) if found else None
 
     def sent(
-        self, replicas: int, side: str, load: str, of: Callable[[Sent], float]
+        self, replicas: int, side: str, load: str, figure: Callable[[Sent], float]
     ) -> float | None:
         """Return the median of a figure of a load."""
         found = self.pairs.get((replicas, side))
-        return statistics.median(of(one.sent[load]) for one in found) if found else None
+        return statistics.median(figure(one.sent[load]) for one in found) if found else None
 
     @property
     def counts(self) -> list[int]:
@@ -85,7 +85,7 @@ def _targets(results: Results) -> list[str]:
 
     for count in results.counts:
         ours, theirs = (
-            [results.copied(count, side, of) for of in (_rate, _per_cpu_s)]
+            [results.copied(count, side, figure) for figure in (_rate, _per_cpu_s)]
             for side in (OURS, THEIRS)
         )
         messages = [
@@ -107,8 +107,8 @@ def _targets(results: Results) -> list[str]:
             to = f"{load} sends to {_replicas(count)}"
             ours, theirs = (
                 [
-                    results.sent(count, side, load, of)
-                    for of in (lambda one: one.messages_per_s, _all_cpu(count))
+                    results.sent(count, side, load, figure)
+                    for figure in (lambda one: one.messages_per_s, _all_cpu(count))
                 ]
                 for side in (OURS, THEIRS)
             )
@@ -154,8 +154,8 @@ def _catch_up(results: Results) -> list[str]:
         for side, name in ((THEIRS, "RocketMQ"), (OURS, "Turbopump")):
             rate = results.copied(count, side, _rate)
             values = [
-                results.copied(count, side, of)
-                for of in (
+                results.copied(count, side, figure)
+                for figure in (
                     lambda one: one.messages_per_s,
                     lambda one: one.master_cpu_s,
                     lambda one: one.replica_cpu_s,
@@ -184,8 +184,8 @@ def _sends(results: Results) -> list[str]:
             rates, latencies, cpus, sums = [], [], [], []
             for side in (THEIRS, OURS):
                 found = [
-                    results.sent(count, side, load, of)
-                    for of in (
+                    results.sent(count, side, load, figure)
+                    for figure in (
                         lambda one: one.messages_per_s,
                         lambda one: one.p50_us,
                         lambda one: one.p99_us,

@@ -78,10 +78,10 @@ async def _fill(address: str, count: int) -> None:
             "versus", TOPIC, "TBW102", 4, number % QUEUES, 0, 1, 0, batch=True
         )
         body = batches[number % len(batches)]
-        answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
-        while answer.code:  # RocketMQ is sometimes busy
+        response = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+        while response.code:  # RocketMQ is sometimes busy
             await asyncio.sleep(0.01)
-            answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+            response = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
 
 
 async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
@@ -91,15 +91,15 @@ async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
         header = PullMessageRequest(
             "versus", TOPIC, queue_id, at, 32, SUBSCRIPTION_FLAG, 0, 0, 0, EXPRESSION, "SQL92"
         )
-        answer = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
-        if answer.code == ResponseCode.PULL_NOT_FOUND and late < LATE_MAX:
+        response = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
+        if response.code == ResponseCode.PULL_NOT_FOUND and late < LATE_MAX:
             late += 1  # RocketMQ fills its queues after it answers senders
             await asyncio.sleep(0.01)
             continue
-        assert answer.code in (0, PULL_RETRY_IMMEDIATELY), answer.remark
-        following = int(answer.fields["nextBeginOffset"])
+        assert response.code in (0, PULL_RETRY_IMMEDIATELY), response.remark
+        following = int(response.fields["nextBeginOffset"])
         assert following > at, f"queue {queue_id} stays at {at}"
-        found += answer.code == 0
+        found += response.code == 0
         at = following
     return at, found
 

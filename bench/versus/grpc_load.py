@@ -189,9 +189,9 @@ def make_group(port: int) -> None:
     async def make() -> None:
         body = SubscriptionGroupConfig(GROUP).encode()
         asked = new_request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        answer = await (await connect(f"127.0.0.1:{port}")).ask(asked)
-        if answer.code:
-            raise RuntimeError(f"the group is refused: {answer.remark}")
+        response = await (await connect(f"127.0.0.1:{port}")).ask(asked)
+        if response.code:
+            raise RuntimeError(f"the group is refused: {response.remark}")
 
     asyncio.run(make())
 

@@ -151,9 +151,9 @@ async def _stored(port: int, topic: str, queues: int) -> int:
     connection, count = await _connect(port), 0
     for queue_id in range(queues):
         fields = {"topic": topic, "queueId": str(queue_id), "committed": "true"}
-        answer = await connection.ask(new_request(RequestCode.GET_MAX_OFFSET, fields=fields))
-        assert answer.code == 0, answer.remark
-        count += int(answer.fields["offset"])
+        response = await connection.ask(new_request(RequestCode.GET_MAX_OFFSET, fields=fields))
+        assert response.code == 0, response.remark
+        count += int(response.fields["offset"])
     return count
 
 
@@ -166,14 +166,14 @@ async def _consume(
         header = PullMessageRequest(
             GROUP, TOPIC, queue_id, at, PULL_SIZE, flags, 0, PULL_MS, 0, "*", "TAG"
         )
-        answer = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
+        response = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
         now_ms = time.time() * 1000
-        if answer.code == _FOUND:
-            assert not isinstance(answer.body, list), "a decoded body is one buffer"
-            late_ms += [now_ms - int(due) for due in _DUE.findall(answer.body)]
+        if response.code == _FOUND:
+            assert not isinstance(response.body, list), "a decoded body is one buffer"
+            late_ms += [now_ms - int(due) for due in _DUE.findall(response.body)]
         else:
-            assert answer.code in _NOTHING, answer.remark
-        at = int(answer.fields["nextBeginOffset"])
+            assert response.code in _NOTHING, response.remark
+        at = int(response.fields["nextBeginOffset"])
 
 
 async def _watch(port: int, until: float, count: int) -> list[float]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import filter_load, grpc_load, grpc_sides, later_load, pop_load, topic_load
+from bench.versus import filter_load, grpc_load, grpc_targets, later_load, pop_load, topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -328,14 +328,14 @@ class Rounds:
         if not self._plan.wants("grpc"):
             return
         program = grpc_load.build(self._folder.parent / "grpc")
-        kind = grpc_sides.kind_of(side)
+        kind = grpc_targets.kind_of(side)
         with running(kind, self._folder, {}) as server:
-            port = grpc_sides.port_of(server)
+            port = grpc_targets.port_of(server)
             pop_load.fill(server.ports.broker, pop_load.BATCH)  # makes the topic
             for name, load in grpc_load.LOADS.items():
                 self._called(server, name, side, partial(grpc_load.send, program, port, *load))
         with running(kind, self._folder, {}) as server:
-            port = grpc_sides.port_of(server)
+            port = grpc_targets.port_of(server)
             pop_load.fill(server.ports.broker, GRPC_FILLED)
             grpc_load.make_group(server.ports.broker)
             receive = partial(grpc_load.receive, program, port)

@@ -123,10 +123,10 @@ class _Maker(asyncio.Protocol):
             size := 4 + int.from_bytes(self._got[:4], "big")
         ):
             header_size = int.from_bytes(self._got[5:8], "big")
-            answer = json.loads(self._got[8 : 8 + header_size])
+            response = json.loads(self._got[8 : 8 + header_size])
             del self._got[:size]
-            if answer["code"] != 0:
-                self._fail(RuntimeError(f"{answer['code']} {answer.get('remark')}"))
+            if response["code"] != 0:
+                self._fail(RuntimeError(f"{response['code']} {response.get('remark')}"))
                 return
             self.took_s.append(time.perf_counter() - self._begun)
             self._ask()

@@ -42,7 +42,7 @@ from turbopump.net.ha.actions import (
     Send,
     Truncate,
 )
-from turbopump.net.ha.plain import PlainReplica
+from turbopump.net.ha.default_ha import DefaultHaReplica
 from turbopump.net.ha.replica import LogState, Replica, State
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Follower:
     def __init__(
         self,
         log: ReplicatedLog,
-        machine: Replica | PlainReplica,
+        machine: Replica | DefaultHaReplica,
         transport: Transport,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -173,7 +173,7 @@ class Follower:
     def _appended(self, now_ms: int) -> None:
         if self._waits_for_disk:
             self._log.sync(self._wall_ms())
-        if isinstance(self.machine, PlainReplica):
+        if isinstance(self.machine, DefaultHaReplica):
             # Default HA has no confirmOffset: all appended bytes may be read.
             self._log.confirm_to(self._log.end, self._wall_ms())
         if self._log.is_slow:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.ha.leader import LeaderOptions
 from turbopump.net.ha.acks import AckRules, Mode
-from turbopump.net.ha.plain import PlainOptions
+from turbopump.net.ha.default_ha import DefaultHaOptions
 from turbopump.net.ha.primary import PrimaryOptions
 from turbopump.net.ha.replica import ReplicaOptions
 from turbopump.net.ha.sync_state import SyncOptions
@@ -70,8 +70,8 @@ class HaOptions(ReplicationConfig):
         )
 
     @property
-    def plain(self) -> PlainOptions:
+    def plain(self) -> DefaultHaOptions:
         """The options of a replica of default HA."""
-        return PlainOptions(
+        return DefaultHaOptions(
             self.ha_send_heartbeat_interval_ms, self.ha_housekeeping_interval_ms, self.sync_flush
         )

@@ -11,7 +11,7 @@ from turbopump.broker.replication import Behind, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.acks import Mode, needed
 from turbopump.net.ha.actions import Acked
-from turbopump.net.ha.plain import PlainGroup, PlainPrimary
+from turbopump.net.ha.default_ha import DefaultHaGroup, DefaultHaPrimary
 from turbopump.net.ha.primary import MasterSide
 
 
@@ -20,7 +20,7 @@ class PlainLeader(Reign):
 
     def __init__(self, parts: ReignParts, *, gap_max: int) -> None:
         """`gap_max`: a replica that lacks more bytes does not count as having a message."""
-        self.group = PlainGroup(gap_max)
+        self.group = DefaultHaGroup(gap_max)
         self._behind: dict[int, Behind] = {}
         super().__init__(parts, self.group)
 
@@ -48,7 +48,7 @@ class PlainLeader(Reign):
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
         self._behind[connection] = Behind(now_ms)
-        return PlainPrimary(self.options.primary, self._log, connection, now_ms)
+        return DefaultHaPrimary(self.options.primary, self._log, connection, now_ms)
 
     def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
         self.group.on_ack(link.connection, acked.log_offset)

@@ -36,7 +36,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, StoreError
-from turbopump.net.ha.plain import PlainReplica
+from turbopump.net.ha.default_ha import DefaultHaReplica
 from turbopump.net.ha.replica import Replica, State
 
 logger = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class HaService:
             self._leave()
             options = self.options
             switching = options.switches
-            machine = Replica(options.replica) if switching else PlainReplica(options.plain)
+            machine = Replica(options.replica) if switching else DefaultHaReplica(options.plain)
             self.follower = Follower(self._log, machine, self._shell, self._wall_ms)
         assert self.follower is not None
         self.epoch = epoch

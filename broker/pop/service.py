@@ -33,7 +33,7 @@ from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.lags import Held
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.types import PutStatus
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.pop_handles import RetryKind
 from turbopump.pyx.pops import PopTurns
 

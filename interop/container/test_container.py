@@ -65,7 +65,7 @@ class Container:
 
 def _file(folder: Path, namesrv: int, name: str, **settings: str) -> Path:
     ports = Ports(namesrv, free_port(BROKER_AND_HA))
-    of = folder / name
+    home = folder / name
     # Small files: each of RocketMQ's brokers would reserve gigabytes.
     values = {
         "brokerName": name,
@@ -73,7 +73,7 @@ def _file(folder: Path, namesrv: int, name: str, **settings: str) -> Path:
         "mappedFileSizeConsumeQueue": "600000",
         **settings,
     }
-    return broker_properties(ports, of, of / "store", values)
+    return broker_properties(ports, home, home / "store", values)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def test_a_broker_comes_goes_and_returns(container: Container) -> None:
         assert admin.rows("sendMessage", *words)[0][:3] == [name, "0", "SEND_OK"]
     assert f"remove broker from {container.address} success" in container.remove("three")
     container.until("one", "two")
-    gone = container.remove("three")
-    assert "Broker not exist" in gone and "CODE: 211 " in gone
+    refusal = container.remove("three")
+    assert "Broker not exist" in refusal and "CODE: 211 " in refusal
     assert f"add broker to {container.address} success" in container.add(path)
     container.until("one", "two", "three")
     ends = {row[0]: row[3] for row in admin.rows("topicStatus", "-t", TOPIC)}

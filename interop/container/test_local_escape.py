@@ -51,8 +51,8 @@ class Cluster:
     def count(self, name: str, topic: str = TOPIC, queue_id: int = 0) -> int:
         """Return the number of messages in a queue."""
         fields = {"topic": topic, "queueId": str(queue_id)}
-        answer = ask(self.ports[name].broker, MAX_OFFSET, fields)
-        return int(answer.fields["offset"]) if answer.code == 0 else -1
+        response = ask(self.ports[name].broker, MAX_OFFSET, fields)
+        return int(response.fields["offset"]) if response.code == 0 else -1
 
 
 def _make_topic(port: int) -> bool:

@@ -88,19 +88,19 @@ async def fifo(report: Report, topic: str, producer: Producer, consumer: SimpleC
     for number in range(COUNT):
         await producer.send(message(topic, number, sharding_key=f"group-{number % 2}"))
     came = numbers(await receive(consumer, COUNT))
-    for of in range(2):
-        wanted = [number for number in range(COUNT) if number % 2 == of]
-        report.equal("in order", wanted, [number for number in came if number % 2 == of])
+    for parity in range(2):
+        wanted = [number for number in range(COUNT) if number % 2 == parity]
+        report.equal("in order", wanted, [number for number in came if number % 2 == parity])
 
 
 async def delay(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
     """Timers arrive at their time, and a recalled one does not."""
     consumer.subscribe(topic)
     sent = time.monotonic()
-    gone = await producer.send(message(topic, 99, delay_ms=15_000))
+    recalled = await producer.send(message(topic, 99, delay_ms=15_000))
     for number in range(5):
         await producer.send(message(topic, number, delay_ms=DELAY_MS))
-    report.equal("recalled", gone.message_id, await producer.recall(gone.recall_handle))
+    report.equal("recalled", recalled.message_id, await producer.recall(recalled.recall_handle))
     came = await receive(consumer, 5)
     report.check("not before", time.monotonic() - sent >= DELAY_MS / 1_000 - 0.1, "")
     report.equal("each", [0, 1, 2, 3, 4], sorted(numbers(came)))

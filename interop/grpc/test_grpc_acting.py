@@ -67,16 +67,16 @@ class Cluster:
     def is_copied(self) -> bool:
         """Whether the replica has the whole log."""
         queue = {"topic": TOPIC, "queueId": "0"}
-        answer = ask(self.ports["replica"].broker, MAX_OFFSET, queue)
-        return answer.code == 0 and answer.fields["offset"] == str(COUNT)
+        response = ask(self.ports["replica"].broker, MAX_OFFSET, queue)
+        return response.code == 0 and response.fields["offset"] == str(COUNT)
 
     def leads(self, name: str) -> bool:
         """Whether the route shows that broker as the group's master."""
         fields = {"topic": TOPIC, "acceptStandardJsonOnly": "true"}
-        answer = ask(self.ports[name].namesrv, GET_ROUTE, fields)
-        if answer.code:
+        response = ask(self.ports[name].namesrv, GET_ROUTE, fields)
+        if response.code:
             return False
-        brokers = json.loads(answer.body)["brokerDatas"]
+        brokers = json.loads(response.body)["brokerDatas"]
         return self.ports[name].broker_address in [one["brokerAddrs"].get("0") for one in brokers]
 
     def send(self, number: int) -> bool:

@@ -57,8 +57,8 @@ def main() -> int:
     print("\n".join([*table(outcomes), "", *windows_table(outcomes)]))
     if given.page is not None:
         cores, date = os.cpu_count(), time.strftime("%Y-%m-%d")
-        told = f"`make rebalance`, seed {given.seed}, {date}, {cores} cores:"
-        given.page.write_text(paged(given.page.read_text(), told, outcomes))
+        heading = f"`make rebalance`, seed {given.seed}, {date}, {cores} cores:"
+        given.page.write_text(paged(given.page.read_text(), heading, outcomes))
     if not given.without_page:
         report = given.output / "report"
         command = [TURBOPUMP, "analyze", "rebalance", *map(str, files), "-o", str(report)]

@@ -135,7 +135,7 @@ def windows_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-def paged(page: str, told: str, outcomes: Sequence[Outcome]) -> str:
+def paged(page: str, heading: str, outcomes: Sequence[Outcome]) -> str:
     """Return the page with the tables replaced. Raises ValueError if the page has no place for
     them."""
     before, _, rest = page.partition(FIGURES)
@@ -143,7 +143,7 @@ def paged(page: str, told: str, outcomes: Sequence[Outcome]) -> str:
     if not found:
         raise ValueError(f"the page has not twice {FIGURES}")
     about = "Of each window: ms to settle, moves beyond the least, ms of two owners of all queues."
-    parts = [told, *table(outcomes), "", about, "", *windows_table(outcomes)]
+    parts = [heading, *table(outcomes), "", about, "", *windows_table(outcomes)]
     text = "\n".join([FIGURES, "", parts[0], "", *parts[1:], "", FIGURES])
     return before + text + behind
 

@@ -129,10 +129,10 @@ class Pair:
     def route(self) -> tuple[dict[str, str], int]:
         """Return the broker addresses by id, and the permission of the topic's queues."""
         fields = {"topic": self.topic, "acceptStandardJsonOnly": "true"}
-        answer = ask(self.master.namesrv, 105, fields)
-        if answer.code:
+        response = ask(self.master.namesrv, 105, fields)
+        if response.code:
             return {}, 0
-        found: dict[str, Any] = json.loads(answer.body)
+        found: dict[str, Any] = json.loads(response.body)
         return found["brokerDatas"][0]["brokerAddrs"], found["queueDatas"][0]["perm"]
 
     def acts(self) -> bool:
@@ -188,16 +188,16 @@ class Pair:
             for queue_id in range(self.queues)
         ]
         body = {"consumerGroup": "strangers", "clientId": "stranger", "mqSet": queues}
-        answer = ask(ports.broker, 41, {}, json.dumps(body).encode())
-        return len(json.loads(answer.body)["lockOKMQSet"]) if answer.code == 0 else -1
+        response = ask(ports.broker, 41, {}, json.dumps(body).encode())
+        return len(json.loads(response.body)["lockOKMQSet"]) if response.code == 0 else -1
 
     def _offset(self, ports: Ports, code: int, fields: dict[str, str], queue_id: int) -> int:
         asked = {**fields, "topic": self.topic, "queueId": str(queue_id)}
         try:
-            answer: Answer = ask(ports.broker, code, asked)
+            response: Answer = ask(ports.broker, code, asked)
         except OSError:
             return -1
-        return int(answer.fields["offset"]) if answer.code == 0 else -1
+        return int(response.fields["offset"]) if response.code == 0 else -1
 
 
 def until(what: str, holds: Callable[[], bool]) -> float:
@@ -216,11 +216,11 @@ class Consumed:
         self.in_order, self.shared = folder / "consumed", folder / "shared"
         self.files = [self.in_order, self.shared]
 
-    def of(self, file: Path) -> list[tuple[int, int]]:
+    def received(self, file: Path) -> list[tuple[int, int]]:
         """Return all messages of a group."""
         lines = file.read_text().splitlines() if file.exists() else []
         return [(int(one[0]), int(one[2])) for one in map(str.split, lines) if len(one) > 2]
 
     def has(self, count: int) -> bool:
         """Whether both groups received `count` messages of each queue."""
-        return all(len(set(self.of(one))) == QUEUES * count for one in self.files)
+        return all(len(set(self.received(one))) == QUEUES * count for one in self.files)

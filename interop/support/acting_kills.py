@@ -82,7 +82,7 @@ class Row:
 
     def counts(self) -> list[int]:
         """Return the number of messages that each group received."""
-        return [len(self.consumed.of(one)) for one in self.consumed.files]
+        return [len(self.consumed.received(one)) for one in self.consumed.files]
 
     def die(self) -> None:
         """Kill the master, and wait until the groups continue at the replica."""
@@ -129,7 +129,7 @@ class Row:
         acked = self.acknowledged()
         seen.acked = len(acked)
         for file in self.consumed.files:
-            found = self.consumed.of(file)
+            found = self.consumed.received(file)
             seen.lost += len(acked - set(found))
             seen.twice += len(found) - len(set(found))
         return seen

@@ -51,7 +51,7 @@ def audited(
 def _lines(ledger: Ledger, body: Callable[[int], bytes] | None) -> Iterator[str]:
     ledger.refresh()
     for number, (queue, offset) in ledger.numbers.items():
-        said = {"kind": "acked", "topic": ledger.topic, "queue": queue, "offset": offset}
+        claim = {"kind": "acked", "topic": ledger.topic, "queue": queue, "offset": offset}
         if body is not None:
-            said["digest"] = hashlib.sha256(body(number)).hexdigest()
-        yield json.dumps(said) + "\n"
+            claim["digest"] = hashlib.sha256(body(number)).hexdigest()
+        yield json.dumps(claim) + "\n"

@@ -237,8 +237,8 @@ class Controlled:
     def leader(self) -> Member | None:
         """Return the controller that reports to lead."""
         for one in self.controllers:
-            answer = self._ask(one.port, METADATA_INFO, {})
-            if answer is not None and answer.code == 0 and answer.fields.get("isLeader") == "true":
+            response = self._ask(one.port, METADATA_INFO, {})
+            if response is not None and response.code == 0 and response.fields.get("isLeader") == "true":
                 return one
         return None
 
@@ -249,10 +249,10 @@ class Controlled:
 
     def sync(self) -> Sync | None:
         """Return the controllers' state of the group; None while no controller answers."""
-        answer = self.to_leader(SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
-        if answer is None or answer.code != 0:
+        response = self.to_leader(SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
+        if response is None or response.code != 0:
             return None
-        table = _json(answer.body).get("replicasInfoTable", {})
+        table = _json(response.body).get("replicasInfoTable", {})
         return _sync(table[BROKER_NAME]) if BROKER_NAME in table else None
 
     def elect(self, broker: Member) -> Answer | None:

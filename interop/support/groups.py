@@ -335,10 +335,10 @@ def _not_ready(group: Group) -> RuntimeError:
 
 def _are_routed(port: int, names: Sequence[str]) -> bool:
     try:
-        answer = ask(port, GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}, timeout_s=2)
+        response = ask(port, GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}, timeout_s=2)
     except (OSError, struct.error):
         return False
-    return answer.code == 0 and all(f'"{name}"'.encode() in answer.body for name in names)
+    return response.code == 0 and all(f'"{name}"'.encode() in response.body for name in names)
 
 
 def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:
@@ -381,10 +381,10 @@ def ask(
         with connection.makefile("rb") as stream:
             size, header_size = struct.unpack(">II", stream.read(8))
             header_size &= 0xFFFFFF
-            answer = json.loads(stream.read(header_size))
+            response = json.loads(stream.read(header_size))
             return Answer(
-                int(answer["code"]),
-                answer.get("extFields") or {},
+                int(response["code"]),
+                response.get("extFields") or {},
                 stream.read(size - 4 - header_size),
-                answer.get("remark") or "",
+                response.get("remark") or "",
             )

@@ -75,8 +75,8 @@ class Controller:
         with self._lock:
             fields = {**self._master(), "syncStateSetEpoch": str(self.set_epoch)}
             body = self._set()
-        answer = ask(port, NOTIFY_ROLE, fields, body)
-        assert answer.code == 0, answer
+        response = ask(port, NOTIFY_ROLE, fields, body)
+        assert response.code == 0, response
 
     def _master(self) -> dict[str, str]:
         return {

@@ -145,14 +145,14 @@ class Connection:
         while True:
             size, header_size = struct.unpack(">II", self._exactly(8))
             header_size &= 0xFFFFFF
-            answer = json.loads(self._exactly(header_size))
+            response = json.loads(self._exactly(header_size))
             body = self._exactly(size - 4 - header_size)
-            if answer["flag"] & 1 and answer["opaque"] == self._opaque:
+            if response["flag"] & 1 and response["opaque"] == self._opaque:
                 return Answer(
-                    int(answer["code"]),
-                    answer.get("extFields") or {},
+                    int(response["code"]),
+                    response.get("extFields") or {},
                     body,
-                    answer.get("remark") or "",
+                    response.get("remark") or "",
                 )
 
     def _exactly(self, size: int) -> bytes:
@@ -180,10 +180,10 @@ def connected(address: str, timeout_s: float = SEND_S) -> Iterator[Connection]:
 def master_by_route(namesrv: str, topic: str) -> str | None:
     """Return the address of the topic's master by the name server. Raises OSError, struct.error."""
     with connected(namesrv) as connection:
-        answer = connection.call(ROUTE, {"topic": topic})
-    if answer.code != SUCCESS:
+        response = connection.call(ROUTE, {"topic": topic})
+    if response.code != SUCCESS:
         return None
-    route = json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode()))
+    route = json.loads(RAW_KEY.sub(r'\1"\2"\3', response.body.decode()))
     addresses = [row["brokerAddrs"].get("0") for row in route.get("brokerDatas") or []]
     return next((one for one in addresses if one), None)
 
@@ -263,11 +263,11 @@ class Senders:
             with connected(address, self._timeout_s) as connection:
                 while not self._stopped.is_set():
                     begun, used, number = now_ms(), number, number + self._count
-                    answer = send(connection, self.ledger.topic, own % QUEUES, used)
-                    if answer.code != SUCCESS:
-                        self.ledger.refused(str(answer.code))
+                    response = send(connection, self.ledger.topic, own % QUEUES, used)
+                    if response.code != SUCCESS:
+                        self.ledger.refused(str(response.code))
                         break
-                    place = (int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
+                    place = (int(response.fields["queueId"]), int(response.fields["queueOffset"]))
                     self.ledger.add(begun, now_ms(), place, used)
                     time.sleep(PAUSE_S)
         except (OSError, struct.error) as error:
@@ -285,7 +285,7 @@ def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[i
             at, end = 0, 1
             while at < end:
                 assert time.monotonic() < deadline, f"{topic}: {queue}/{at} of {end}"
-                answer = connection.call(
+                response = connection.call(
                     PULL,
                     {
                         "consumerGroup": "failover-reader",
@@ -301,13 +301,13 @@ def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[i
                         "expressionType": "TAG",
                     },
                 )
-                if answer.code != SUCCESS:
+                if response.code != SUCCESS:
                     time.sleep(AGAIN_S)
-                for offset, body in records(answer.body) if answer.code == SUCCESS else ():
+                for offset, body in records(response.body) if response.code == SUCCESS else ():
                     assert offset == at, f"{topic}: {queue}/{offset} where {at} comes"
                     there[queue, offset] = int(body.split(b" ", 1)[0])
                     at += 1
-                end = int(answer.fields["maxOffset"])
+                end = int(response.fields["maxOffset"])
     return there
 
 

@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions
@@ -49,7 +49,7 @@ from turbopump.net.wire.message_id import UniqueIds
 from turbopump.net.wire.queues import MessageQueue
 
 if TYPE_CHECKING:
-    from turbopump.net.client.endpoints.far_producer import FarProducer
+    from turbopump.net.client.grpc.producer import GrpcProducer
 
 logger = logging.getLogger(__name__)
 
@@ -103,24 +103,24 @@ class Producer(ClientLifetime):
         *,
         endpoints: str = "",
         options: ProducerOptions | None = None,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
         seed: int | None = None,
     ) -> None:
         self.group = group
         self._options = options or ProducerOptions()
         expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
-        self._far = _far(endpoints, client_options, self._options) if endpoints else None
+        self._grpc = _grpc(endpoints, client_options, self._options) if endpoints else None
         if not endpoints:
             check_group(group)
-        self._instance = instance or Instance(namesrv or endpoints, client_options)
+        self._instance = instance or ClientInstance(namesrv or endpoints, client_options)
         self._selector = QueueSelector(Random(seed))
         self._ids: UniqueIds | None = None
 
     async def start(self) -> None:
         """Make the producer ready; connections to brokers are made when first used."""
-        if self._far is not None:
-            await self._far.start()
+        if self._grpc is not None:
+            await self._grpc.start()
             return
         if self._ids is not None:
             raise ClientError("the producer is started already")
@@ -132,8 +132,8 @@ class Producer(ClientLifetime):
 
     async def close(self) -> None:
         """Leave the brokers and close the connections. Closing twice does nothing."""
-        if self._far is not None:
-            await self._far.close()
+        if self._grpc is not None:
+            await self._grpc.close()
         if self._ids is not None:
             self._ids = None
             await self._instance.remove_producer(self.group)
@@ -141,7 +141,7 @@ class Producer(ClientLifetime):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""
-        self._not_far("the server alone knows the queues")
+        self._refuse_grpc("the server alone knows the queues")
         return list(await self._publish_queues(topic))
 
     async def send(
@@ -169,10 +169,10 @@ class Producer(ClientLifetime):
         have been stored.
         """
         expect(message, Message, "the message", "a turbopump.Message")
-        if self._far is not None:
+        if self._grpc is not None:
             if queue is not None or choose is not None:
-                self._not_far("a sharding key is what fixes the queue")
-            return (await self._far.send([message], timeout_ms))[0]
+                self._refuse_grpc("a sharding key is what fixes the queue")
+            return (await self._grpc.send([message], timeout_ms))[0]
         check_message(message)
         unique_id = self._next_id()
         if choose is None and message.sharding_key:
@@ -189,7 +189,7 @@ class Producer(ClientLifetime):
     ) -> SendResult:
         """Send the first half of a transaction: as `send`, with the properties `half`, by which no
         consumer receives the message (transactions.py)."""
-        self._not_far("transactions are not supported")
+        self._refuse_grpc("transactions are not supported")
         unique_id = self._next_id()
         choose = partial(choose_by_key, key=message.sharding_key) if message.sharding_key else None
 
@@ -212,10 +212,10 @@ class Producer(ClientLifetime):
         does, and InvalidArgument for messages that may not form a batch (a delay, different topics,
         more than 4 MiB together).
         """
-        if self._far is not None:
+        if self._grpc is not None:
             if queue is not None:
-                self._not_far("a sharding key is what fixes the queue")
-            return await self._far.send_batch(messages, timeout_ms)
+                self._refuse_grpc("a sharding key is what fixes the queue")
+            return await self._grpc.send_batch(messages, timeout_ms)
         check_batch(messages)
         ids = [self._next_id() for _ in messages]
         batch_id = self._next_id()
@@ -231,7 +231,7 @@ class Producer(ClientLifetime):
 
         Raises as `send` does if the request could not be written.
         """
-        self._not_far("every message is answered")
+        self._refuse_grpc("every message is answered")
         check_message(message)
         unique_id = self._next_id()
         queues = await self._publish_queues(message.topic)
@@ -249,16 +249,16 @@ class Producer(ClientLifetime):
         Raises InvalidArgument for a malformed handle, BrokerError for the broker's refusal (also
         when the timer is due by then), RemotingError without an answer.
         """
-        if self._far is not None:
-            return await self._far.recall(handle, timeout_ms)
+        if self._grpc is not None:
+            return await self._grpc.recall(handle, timeout_ms)
         request, queue = recall_request(handle, self.group)
         await self._publish_queues(queue.topic)
         address = await self._master(queue)
         wait_ms = timeout_ms or self._options.timeout_ms
         return recall_result(await self._instance.call(address, request, wait_ms), address)
 
-    def _not_far(self, why: str) -> None:
-        if self._far is not None:
+    def _refuse_grpc(self, why: str) -> None:
+        if self._grpc is not None:
             raise InvalidArgument(f"not by gRPC: {why}")
 
     def _request(
@@ -338,8 +338,8 @@ class Producer(ClientLifetime):
             address = await self._master(queue)
             left_ms = max(1, deadline_ms - self._instance.steady_ms())
             wait_ms = min(left_ms, self._options.try_timeout_ms or left_ms)
-            answer = await self._instance.call(address, request, wait_ms)
-            result = send_result(answer, queue, message_id, address)
+            response = await self._instance.call(address, request, wait_ms)
+            result = send_result(response, queue, message_id, address)
         except (BrokerError, RemotingError):
             self._selector.failed(queue.broker_name, self._instance.steady_ms())
             raise
@@ -381,12 +381,12 @@ class Producer(ClientLifetime):
         return self._ids.next()
 
 
-def _far(
+def _grpc(
     endpoints: str, client_options: ClientOptions | None, options: ProducerOptions
-) -> "FarProducer":
-    from turbopump.net.client.endpoints.far_producer import FarProducer  # loads protobuf
+) -> "GrpcProducer":
+    from turbopump.net.client.grpc.producer import GrpcProducer  # loads protobuf
 
-    return FarProducer(endpoints, client_options, options.timeout_ms, options.retries)
+    return GrpcProducer(endpoints, client_options, options.timeout_ms, options.retries)
 
 
 @asynccontextmanager

@@ -13,6 +13,6 @@ def changes(
     held: Collection[MessageQueue], wanted: Collection[MessageQueue]
 ) -> tuple[list[MessageQueue], list[MessageQueue]]:
     """(queues to give up, queues to take), both sorted."""
-    gone = sorted_queues(queue for queue in held if queue not in wanted)
+    removed = sorted_queues(queue for queue in held if queue not in wanted)
     new = sorted_queues(queue for queue in wanted if queue not in held)
-    return gone, new
+    return removed, new

@@ -231,16 +231,16 @@ def batch_request(
     return new_request(code, body=body, fields=write_send(code, header))
 
 
-def send_result(answer: Command, queue: MessageQueue, message_id: str, address: str) -> SendResult:
+def send_result(response: Command, queue: MessageQueue, message_id: str, address: str) -> SendResult:
     """Return the result in a response to a send; raises BrokerError for an error code.
 
     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are successes: the message is
     stored, but less safely than requested (MQClientAPIImpl.processSendResponse).
     """
-    status = _STATUS.get(answer.code)
+    status = _STATUS.get(response.code)
     if status is None:
-        raise BrokerError(answer.code, answer.remark, address)
-    header = read_header(SendMessageResponse, answer.fields)
+        raise BrokerError(response.code, response.remark, address)
+    header = read_header(SendMessageResponse, response.fields)
     return SendResult(
         status,
         message_id,
@@ -256,19 +256,19 @@ def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
     Raises InvalidArgument."""
     expect(handle, str, "a recall handle", "a text")
     try:
-        said = decode_handle(handle)
+        decoded = decode_handle(handle)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
-    header = RecallMessageRequest(said.topic, handle, group, said.broker_name)
-    queue = MessageQueue(said.topic, said.broker_name, 0)
+    header = RecallMessageRequest(decoded.topic, handle, group, decoded.broker_name)
+    queue = MessageQueue(decoded.topic, decoded.broker_name, 0)
     return new_request(RequestCode.RECALL_MESSAGE, header), queue
 
 
-def recall_result(answer: Command, address: str) -> str:
+def recall_result(response: Command, address: str) -> str:
     """The id of the message that was recalled; raises BrokerError for an error code."""
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark, address)
-    return read_header(RecallMessageResponse, answer.fields).msg_id
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError(response.code, response.remark, address)
+    return read_header(RecallMessageResponse, response.fields).msg_id
 
 
 def costs_no_try(error: Exception, is_fixed: bool) -> bool:

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions
@@ -96,11 +96,11 @@ class TransactionProducer(ClientLifetime):
         *,
         check: Check,
         options: ProducerOptions | None = None,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
         immunity_s: int = 0,
     ) -> None:
-        self._instance = instance or Instance(namesrv, client_options)
+        self._instance = instance or ClientInstance(namesrv, client_options)
         self._producer = Producer(group, options=options, instance=self._instance)
         self._options = options or ProducerOptions()
         if not callable(check):

@@ -13,7 +13,7 @@ from turbopump.net.config.idle import is_secret, shown
 from turbopump.net.config.updates import parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.java_properties import PropertiesError, Property, printable
@@ -74,10 +74,10 @@ def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
     def wrapped(handler: Handler) -> Handler:
         def handle(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
             line = _Line(name, request, peer.address, state)
-            answer = handler(request, peer, now_ms)
-            if isinstance(answer, Generator):
-                return _in_steps(line, answer)
-            return line.ended(answer)
+            response = handler(request, peer, now_ms)
+            if isinstance(response, Generator):
+                return _in_steps(line, response)
+            return line.ended(response)
 
         return handle
 
@@ -85,8 +85,8 @@ def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
 
 
 def _in_steps(line: "_Line", steps: Steps[Answer]) -> Steps[Answer]:
-    answer = yield from steps
-    return line.ended(answer)
+    response = yield from steps
+    return line.ended(response)
 
 
 class _Line:
@@ -105,14 +105,14 @@ class _Line:
         )
         self._before = state(self._asked)
 
-    def ended(self, answer: Answer) -> Answer:
-        if isinstance(answer, Deferred):
-            answer.then(self._write)
+    def ended(self, response: Answer) -> Answer:
+        if isinstance(response, Deferred):
+            response.then(self._write)
         else:
-            self._write(answer)
-        return answer
+            self._write(response)
+        return response
 
-    def _write(self, answer: Command | None) -> None:
+    def _write(self, response: Command | None) -> None:
         user = self._asked.fields.get(USER, "")
         before, after = self._before, self._state(self._asked)
         logger.info(
@@ -120,7 +120,7 @@ class _Line:
             self._name,
             self._address,
             f" ({_shown(user, FIELD_MAX)})" if user else "",
-            "nothing" if answer is None else answer.code,
+            "nothing" if response is None else response.code,
             self._fields(),
             f"; before: {_shown(before, STATE_MAX)}; after: {_shown(after, STATE_MAX)}"
             if before or after

@@ -98,8 +98,8 @@ class NodeConfig:
         for TLS only the given keys. Never credentials."""
         found = idle_values(self.IDLE, self.others)
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
-        for name, (of, attribute, key) in declared(type(self)).items():
-            holder = getattr(self, of) if of else self
+        for name, (section, attribute, key) in declared(type(self)).items():
+            holder = getattr(self, section) if section else self
             text = key.kind.show(getattr(holder, key.in_force or attribute))
             if text or key.shows_empty:
                 found[name] = text
@@ -117,8 +117,8 @@ class NodeConfig:
             name = aliases.get(item.key, item.key)
             found, idle = keys.get(name), self.IDLE.get(item.key)
             if found is not None:
-                of = changed.setdefault(found.section, {})
-                of[found.attribute] = _parse(found.key, item)
+                given = changed.setdefault(found.section, {})
+                given[found.attribute] = _parse(found.key, item)
             elif name in self.TLS:
                 _parse(self.TLS[name], item)
                 after.tls_properties[name] = item.value.strip()
@@ -189,13 +189,13 @@ class NodeConfig:
         )
 
     def _change(self, changed: Mapping[str, Mapping[str, object]]) -> None:
-        for of, values in changed.items():
-            if not of:
+        for section, values in changed.items():
+            if not section:
                 for attribute, value in values.items():
                     setattr(self, attribute, value)
                 continue
             try:
-                setattr(self, of, replace(getattr(self, of), **values))
+                setattr(self, section, replace(getattr(self, section), **values))
             except StoreError as error:
                 raise ConfigError(str(error)) from None
 
@@ -222,8 +222,8 @@ def _aliases(kind: type[NodeConfig]) -> Mapping[str, str]:
 def _table(kind: type[NodeConfig]) -> _Table:
     if kind not in _TABLES:
         found = [Declared("", name, key) for name, key in keys_of(kind).items()]
-        for attribute, of in sections_of(kind).items():
-            found += [Declared(attribute, name, key) for name, key in keys_of(of).items()]
+        for attribute, section in sections_of(kind).items():
+            found += [Declared(attribute, name, key) for name, key in keys_of(section).items()]
         keys = {one.key.name: one for one in found}
         assert len(keys) == len(found), "a key is declared twice"
         assert keys.keys().isdisjoint(kind.IDLE), "a key that does something is among the idle ones"

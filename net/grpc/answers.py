@@ -60,20 +60,20 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
 def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
     """The error of an ended call, None for OK. `held`: bytes of an incomplete message; `error`: the
     error code of the HTTP/2 stream, 0 without one."""
-    said = metadata.get(b"grpc-status", b"")
-    if not said.isdigit() or len(said) > STATUS_DIGITS_MAX:
+    raw_status = metadata.get(b"grpc-status", b"")
+    if not raw_status.isdigit() or len(raw_status) > STATUS_DIGITS_MAX:
         text = f"the server ended the call without a status ({error})"
         return GrpcError(GrpcCode.UNAVAILABLE, text)
-    if int(said) == GrpcCode.OK:
+    if int(raw_status) == GrpcCode.OK:
         if held:
             return GrpcError(GrpcCode.INTERNAL, "the answer ends within a message")
         return None
-    code = GrpcCode(int(said)) if int(said) in _CODES else GrpcCode.UNKNOWN
-    return GrpcError(code, plain(metadata.get(b"grpc-message", b"")) or _name(code, said))
+    code = GrpcCode(int(raw_status)) if int(raw_status) in _CODES else GrpcCode.UNKNOWN
+    return GrpcError(code, plain(metadata.get(b"grpc-message", b"")) or _name(code, raw_status))
 
 
-def _name(code: GrpcCode, said: bytes) -> str:
-    return f"status {said.decode()}, {code.name}, without a message"
+def _name(code: GrpcCode, raw_status: bytes) -> str:
+    return f"status {raw_status.decode()}, {code.name}, without a message"
 
 
 def plain(quoted: bytes) -> str:

@@ -362,10 +362,10 @@ class _Connection(asyncio.Protocol):
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
         if headers is None:
             raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
-        said = dict(headers)
-        if said.get(b":status", b"").startswith(b"1"):
+        fields = dict(headers)
+        if fields.get(b":status", b"").startswith(b"1"):
             return  # an informational response (1xx): the final headers follow
-        call.metadata.update(said)
+        call.metadata.update(fields)
         check_head(call.metadata)
         if call.reader is None:
             is_gzip = call.metadata.get(b"grpc-encoding") == b"gzip"

@@ -34,8 +34,8 @@ class Health:
     def changed(self) -> None:
         """Send the state to the calls of Watch, if it changed."""
         state = self._state()
-        for call, told in self._watching.items():
-            if told != state:
+        for call, sent in self._watching.items():
+            if sent != state:
                 self._watching[call] = state
                 call.send(state)
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from turbopump.net.grpc.call import GrpcCall, Method
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.status import GrpcCode, GrpcError
-from turbopump.net.transport.turns import Turns
+from turbopump.net.transport.fair_scheduler import FairScheduler
 from turbopump.pyx.grpc_lane import GrpcLane
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class SweptPeer(Protocol):
         """Close without sending anything."""
 
 
-class _NoRooms:
+class _NoReadBuffers:
     """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
 
     def shorten(self) -> None:
@@ -71,7 +71,7 @@ class GrpcHub:
         self.lane = lane
         self.clock = loop.time
         self.room = memoryview(bytearray(READ_MAX))
-        self.turns = Turns(loop.call_soon, _NoRooms())
+        self.turns = FairScheduler(loop.call_soon, _NoReadBuffers())
         self.connections: set[SweptPeer] = set()
         self.calls = 0
         self.held = 0

@@ -47,7 +47,7 @@ def needed(rules: AckRules, in_sync: int) -> int | None:
 
 
 class Copies(Protocol):
-    """The positions of the replicas in the log: a SyncState or a PlainGroup."""
+    """The positions of the replicas in the log: a SyncState or a DefaultHaGroup."""
 
     def all_end(self) -> LogOffset:
         """Log offset that every required replica has acknowledged; -1 while unknown."""

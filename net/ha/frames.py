@@ -124,7 +124,7 @@ class Report:
 
 
 @dataclass(slots=True, frozen=True)
-class PlainTransfer:
+class DefaultHaTransfer:
     """Default HA: a piece of the log, or without a body a heartbeat."""
 
     log_offset: LogOffset
@@ -254,10 +254,10 @@ class ReportFramer(_Framer):
             yield Report(LogOffset(_REPORT.unpack(frame)[0]))
 
 
-class PlainFramer(_Framer):
+class DefaultHaFramer(_Framer):
     """The frames that a replica of default HA reads."""
 
-    def feed(self, data: Buffer) -> Iterator[PlainTransfer]:
+    def feed(self, data: Buffer) -> Iterator[DefaultHaTransfer]:
         """Yield the frames that end in these bytes. A body may be a view of `data`. Raises BadFrame
         after the last good frame."""
         self._read = memoryview(data)
@@ -266,7 +266,7 @@ class PlainFramer(_Framer):
         finally:
             self._keep()
 
-    def _frames(self) -> Iterator[PlainTransfer]:
+    def _frames(self) -> Iterator[DefaultHaTransfer]:
         while self._has(_PLAIN.size):
             log_offset, size = _PLAIN.unpack_from(self._held or self._read)
             if not 0 <= size <= BODY_MAX:
@@ -274,7 +274,7 @@ class PlainFramer(_Framer):
             frame = self._taken(_PLAIN.size + size)
             if frame is None:
                 return
-            yield PlainTransfer(LogOffset(log_offset), memoryview(frame)[_PLAIN.size :])
+            yield DefaultHaTransfer(LogOffset(log_offset), memoryview(frame)[_PLAIN.size :])
 
 
 def _reply(frame: Buffer) -> HandshakeReply:

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
-from turbopump.net.messaging.ground import GrpcGround
-from turbopump.net.messaging.link import TelemetryLink
-from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_answer, language_of
+from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.telemetry_link import TelemetryLink
+from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_response, language_of
 from turbopump.net.messaging.settings import (
     TOPICS_MAX,
     consumer_of,
@@ -28,7 +28,7 @@ from turbopump.net.messaging.settings import (
     topics_of,
 )
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import VERSION, Command
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.names import kept_size
@@ -51,8 +51,8 @@ class NoLink:
     """The link of a client without a stream: it sends requests,
     and the server cannot send to it."""
 
-    def __init__(self, ground: GrpcGround) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend) -> None:
+        self._backend = backend
 
     def send(self, command: Command) -> None:
         """Drop the command: no stream leads to the client."""
@@ -62,11 +62,11 @@ class NoLink:
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Have `callback` called after `delay_ms` (see Link)."""
-        return self._ground.call_later(delay_ms, callback)
+        return self._backend.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
         """Have `callback` called after the current turn of the loop (see Link)."""
-        self._ground.soon(callback)
+        self._backend.call_soon(callback)
 
 
 def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
@@ -109,10 +109,10 @@ class GrpcClient:
 class GrpcClients:
     """All clients by their ids. Loop thread only. `on_gone` is called with each dropped client."""
 
-    def __init__(self, ground: GrpcGround) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend) -> None:
+        self._backend = backend
         self._clients: dict[str, GrpcClient] = {}
-        self.on_gone: Callable[[GrpcClient], None] = lambda client: None
+        self.on_dropped: Callable[[GrpcClient], None] = lambda client: None
         self.size = 0
         self._is_ticking = False
 
@@ -123,20 +123,20 @@ class GrpcClients:
         """Return a client that has settings, and note the call as a sign of life."""
         client = self._clients.get(client_id)
         if client is not None:
-            client.seen_ms = self._ground.steady_ms()
+            client.seen_ms = self._backend.steady_ms()
         return client
 
     def peer(self, rpc: Rpc) -> Peer:
         """The caller's Peer, as handlers receive it; also for a caller without settings."""
         client = self.get(rpc.client_id)
-        return client.peer if client is not None else peer_of(rpc.call, NoLink(self._ground))
+        return client.peer if client is not None else peer_of(rpc.call, NoLink(self._backend))
 
     def take(
         self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
     ) -> GrpcClient:
         """Register a client's settings from its stream. They are merged in place and count as a
         heartbeat, whose answer `done` receives. Raises RpcRefused, and keeps the earlier state."""
-        ground, now_ms = self._ground, self._ground.now_ms()
+        backend, now_ms = self._backend, self._backend.now_ms()
         consumer, topics = None, dict[str, None]()
         if settings.WhichOneof("kind") == "publishing":
             topics = dict.fromkeys(topics_of(settings, TOPICS_MAX))
@@ -144,10 +144,10 @@ class GrpcClients:
             if settings.client_type not in _CONSUMERS:
                 raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, "no such consumer is served")
             consumer = consumer_of(settings, now_ms)
-            find_group(ground, consumer.group_name)
+            find_group(backend, consumer.group_name)
         else:
             raise RpcRefused(Code.BAD_REQUEST, "settings of no producer and no consumer")
-        merge(ground, settings)
+        merge(backend, settings)
         known = self._clients.get(client_id)
         is_other = known is not None and known.group != (consumer.group_name if consumer else "")
         topics = {**({} if known is None or is_other else known.topics), **topics}
@@ -167,7 +167,7 @@ class GrpcClients:
     def heartbeat(self, rpc: Rpc) -> None:
         """Serve Heartbeat: register the client again."""
         client = self._known(rpc)
-        self._beat(client, lambda answer: rpc.guarded(partial(_accepted, rpc, answer)))
+        self._beat(client, lambda answer: rpc.fail_on_error(partial(_accepted, rpc, answer)))
 
     def terminate(self, rpc: Rpc) -> None:
         """Serve NotifyClientTermination: drop the client."""
@@ -189,7 +189,7 @@ class GrpcClients:
         """Note that a stream has ended; the client may open another."""
         if client.link.stream is call:
             client.link.stream = None
-            client.seen_ms = self._ground.steady_ms()
+            client.seen_ms = self._backend.steady_ms()
 
     def drop(self, client: GrpcClient) -> None:
         """Remove a client from this table and from the broker's tables."""
@@ -197,8 +197,8 @@ class GrpcClients:
             return
         del self._clients[client.client_id]
         self.size -= client.size
-        self._ground.leave(client.client_id, client.group, client.peer)
-        self.on_gone(client)
+        self._backend.leave(client.client_id, client.group, client.peer)
+        self.on_dropped(client)
         client.peer.lost()
 
     def tick(self) -> None:
@@ -206,7 +206,7 @@ class GrpcClients:
         have connected at the same time."""
         if not self._is_ticking:
             self._is_ticking = True
-            self._ground.work(b"", self._look())
+            self._backend.work(b"", self._look())
 
     def _look(self) -> Steps[None]:
         try:
@@ -217,7 +217,7 @@ class GrpcClients:
     def _look_at_all(self) -> Steps[None]:
         handled = 0
         for client in list(self._clients.values()):
-            now_ms = self._ground.steady_ms()
+            now_ms = self._backend.steady_ms()
             if client.link.stream is not None:
                 client.seen_ms = now_ms
             silent_ms, beaten_ms = now_ms - client.seen_ms, now_ms - client.beat_ms
@@ -232,10 +232,10 @@ class GrpcClients:
                 yield
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
-        link = TelemetryLink(self._ground, lambda: self.drop(client))
+        link = TelemetryLink(self._backend, lambda: self.drop(client))
         link.peer = peer_of(call, link)
         client = GrpcClient(client_id, link.peer, link, settings)
-        client.seen_ms = self._ground.steady_ms()
+        client.seen_ms = self._backend.steady_ms()
         self._clients[client_id] = client
         return client
 
@@ -255,8 +255,8 @@ class GrpcClients:
         client.size, client.topics = size, topics
 
     def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
-        client.beat_ms = self._ground.steady_ms()
-        self._ground.beat(client.heartbeat(), client.peer, done)
+        client.beat_ms = self._backend.steady_ms()
+        self._backend.beat(client.heartbeat(), client.peer, done)
 
     def _known(self, rpc: Rpc) -> GrpcClient:
         client = self.get(rpc.client_id)
@@ -266,5 +266,5 @@ class GrpcClients:
 
 
 def _accepted(rpc: Rpc, answer: Command | None) -> None:
-    check_answer(answer)
+    check_response(answer)
     rpc.answer()

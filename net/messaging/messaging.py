@@ -9,8 +9,8 @@ from typing import Any, Final
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.messages import SERVICE
 from turbopump.net.messaging.clients import GrpcClients
-from turbopump.net.messaging.ground import TICK_MS, GrpcGround
-from turbopump.net.messaging.handles import Handles, ReceiptSettling
+from turbopump.net.messaging.backend import TICK_MS, RequestBackend
+from turbopump.net.messaging.receipts import ReceiptMethods, ReceiptSettling
 from turbopump.net.messaging.receiving import Receiving
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.routes import Routes
@@ -26,16 +26,16 @@ class Messaging:
     """The service of a server. `endpoints` takes the request for a route and returns the addresses
     at which clients find the server, as the message Endpoints."""
 
-    def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
-        self._ground = ground
-        self.clients = GrpcClients(ground)
-        routes = Routes(ground, endpoints)
-        settling = ReceiptSettling(ground)
-        self.renewals = Renewals(ground, settling)
-        self.clients.on_gone = self.renewals.gone
-        handles = Handles(ground, settling, self.clients.peer, self.renewals.newest)
-        receiving = Receiving(ground, self.clients, settling, self.renewals)
-        sending = Sending(ground, self.clients.peer, self.clients.produces)
+    def __init__(self, backend: RequestBackend, endpoints: Callable[[Any], Any]) -> None:
+        self._backend = backend
+        self.clients = GrpcClients(backend)
+        routes = Routes(backend, endpoints)
+        settling = ReceiptSettling(backend)
+        self.renewals = Renewals(backend, settling)
+        self.clients.on_dropped = self.renewals.client_dropped
+        receipts = ReceiptMethods(backend, settling, self.clients.peer, self.renewals.newest)
+        receiving = Receiving(backend, self.clients, settling, self.renewals)
+        sending = Sending(backend, self.clients.peer, self.clients.produces)
         self.methods: dict[str, Method] = {
             f"{PATH}QueryRoute": method("QueryRoute", routes.query),
             f"{PATH}QueryAssignment": method("QueryAssignment", routes.assign),
@@ -43,23 +43,23 @@ class Messaging:
             f"{PATH}EndTransaction": method("EndTransaction", sending.end),
             f"{PATH}RecallMessage": method("RecallMessage", sending.recall),
             f"{PATH}ReceiveMessage": receiving.method,
-            f"{PATH}AckMessage": method("AckMessage", handles.ack),
-            f"{PATH}ChangeInvisibleDuration": method("ChangeInvisibleDuration", handles.change),
+            f"{PATH}AckMessage": method("AckMessage", receipts.ack),
+            f"{PATH}ChangeInvisibleDuration": method("ChangeInvisibleDuration", receipts.change),
             f"{PATH}ForwardMessageToDeadLetterQueue": method(
-                "ForwardMessageToDeadLetterQueue", handles.forward
+                "ForwardMessageToDeadLetterQueue", receipts.forward
             ),
             f"{PATH}Heartbeat": method("Heartbeat", self.clients.heartbeat),
             f"{PATH}NotifyClientTermination": method(
                 "NotifyClientTermination", self.clients.terminate
             ),
-            f"{PATH}Telemetry": Telemetry(ground, self.clients).begin,
+            f"{PATH}Telemetry": Telemetry(backend, self.clients).begin,
         }
         """The methods of the service, by path."""
         self._timer: Timer | None = None
 
     def start(self) -> None:
         """Begin to check clients and receipts every TICK_MS, until `stop`."""
-        self._timer = self._ground.call_later(TICK_MS, self._tick)
+        self._timer = self._backend.call_later(TICK_MS, self._tick)
 
     def stop(self) -> None:
         """Stop the periodic checks."""

@@ -22,8 +22,8 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
-from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround, Take
-from turbopump.net.messaging.handles import Receipt, ReceiptSettling, check_invisible
+from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend, Take
+from turbopump.net.messaging.receipts import Receipt, ReceiptSettling, check_invisible
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.rpc import (
     RpcRefused,
@@ -84,12 +84,12 @@ class Receiving:
 
     def __init__(
         self,
-        ground: GrpcGround,
+        backend: RequestBackend,
         clients: GrpcClients,
         settling: ReceiptSettling,
         renewals: Renewals,
     ) -> None:
-        self._ground = ground
+        self._backend = backend
         self._clients = clients
         self._settling = settling
         self._renewals = renewals
@@ -107,7 +107,7 @@ class Receiving:
             self._end(call, refused.code, refused.text)
             return
         work = partial(self._known, call, client_id, request)
-        self._ground.know([name], [group], work)
+        self._backend.resolve_names([name], [group], work)
 
     def _known(self, call: GrpcCall, client_id: str, request: Any) -> None:
         if call.is_over:
@@ -120,13 +120,13 @@ class Receiving:
             self._failed(call)
 
     def _receive(self, call: GrpcCall, client_id: str, request: Any) -> None:
-        ground = self._ground
-        now_ms, name = ground.now_ms(), request.message_queue.topic.name
-        ground.topics_of(name)
-        broker_name = request.message_queue.broker.name or ground.choose_readable(name)
-        if not ground.serves(broker_name):
+        backend = self._backend
+        now_ms, name = backend.now_ms(), request.message_queue.topic.name
+        backend.topics_of(name)
+        broker_name = request.message_queue.broker.name or backend.choose_readable(name)
+        if not backend.serves(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
-        group = find_group(ground, request.group.name)
+        group = find_group(backend, request.group.name)
         take = Take(
             topic=name,
             group=group,
@@ -137,12 +137,12 @@ class Receiving:
         )
         poll_ms = self._poll_ms(call, client_id, request)
         if group.consume_message_orderly or not self._take(call, client_id, take, broker_name):
-            receive = _Receive(call, client_id, take, broker_name, peer_of(call, NoLink(ground)))
+            receive = _Receive(call, client_id, take, broker_name, peer_of(call, NoLink(backend)))
             self._pop(receive, request, poll_ms, now_ms)
 
     def _take(self, call: GrpcCall, client_id: str, take: Take, broker_name: str) -> bool:
         """Answer with the available messages, if the ground can return them at once."""
-        taken = None if call.is_clogged else self._ground.take(take)
+        taken = None if call.is_clogged else self._backend.take(take)
         if taken is None:
             return False
         call.answer_framed(_FOUND + taken.framed + framed(self._delivered()))
@@ -183,13 +183,13 @@ class Receiving:
         )
         receive.call.on_over = receive.peer.lost
         asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
-        self._ground.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
+        self._backend.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
         """Time to wait for messages, in ms; raises RpcRefused if the deadline leaves none."""
         left_ms = None
         if call.deadline is not None:
-            left_ms = round(call.deadline * 1_000) - self._ground.steady_ms()
+            left_ms = round(call.deadline * 1_000) - self._backend.steady_ms()
         if request.HasField("long_polling_timeout"):
             asked = request.long_polling_timeout
             poll_ms = int(asked.seconds * 1_000 + asked.nanos // 1_000_000)
@@ -206,16 +206,16 @@ class Receiving:
             raise RpcRefused(Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME, text)
         return left_ms - RESERVE_MS
 
-    def _answered(self, receive: _Receive, answer: Command | None) -> None:
+    def _answered(self, receive: _Receive, response: Command | None) -> None:
         try:
-            if answer is not None and answer.code == ResponseCode.SUCCESS:
-                self._popped(receive, answer)
-            elif answer is not None and answer.code in _NOTHING:
+            if response is not None and response.code == ResponseCode.SUCCESS:
+                self._popped(receive, response)
+            elif response is not None and response.code in _NOTHING:
                 self._end(receive.call, Code.MESSAGE_NOT_FOUND, "no new message")
-            elif answer is not None and answer.code == ResponseCode.POLLING_FULL:
+            elif response is not None and response.code == ResponseCode.POLLING_FULL:
                 self._end(receive.call, Code.TOO_MANY_REQUESTS, "polling full")
             else:
-                self._end(receive.call, *code_of(answer))
+                self._end(receive.call, *code_of(response))
         except Exception:
             self._failed(receive.call)
 
@@ -224,16 +224,16 @@ class Receiving:
         text = "the call failed, see the server's log"
         call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
-    def _popped(self, receive: _Receive, answer: Command) -> None:
+    def _popped(self, receive: _Receive, response: Command) -> None:
         call, wanted = receive.call, []
         is_lost = call.is_over or call.is_clogged
-        for view, receipt, attempt in _each(receive, answer):
+        for view, receipt, attempt in _each(receive, response):
             if is_lost:
                 self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)
             elif not _is_wanted(receive.wish.subscription, view):
                 self._settling.ack(receipt, receive.peer, _done)
             elif attempt > receive.wish.attempts_max:
-                self._settling.bury(receipt, view.message_id, receive.peer, _done)
+                self._settling.send_to_dlq(receipt, view.message_id, receive.peer, _done)
             else:
                 wanted.append((view, receipt, attempt))
         if is_lost:
@@ -256,7 +256,7 @@ class Receiving:
 
     def _delivered(self) -> bytes:
         at = _Response()
-        set_ms(at.delivery_timestamp, self._ground.now_ms())
+        set_ms(at.delivery_timestamp, self._backend.now_ms())
         return bytes(at.SerializeToString())
 
 
@@ -269,18 +269,18 @@ def _invisible_ms(request: Any) -> int:
     return invisible_ms
 
 
-def _each(receive: _Receive, answer: Command) -> Iterator[tuple[MessageView, Receipt, int]]:
+def _each(receive: _Receive, response: Command) -> Iterator[tuple[MessageView, Receipt, int]]:
     """The popped messages: each with its receipt and the number of its delivery."""
-    reply = read_header(PopMessageResponse, answer.fields)
-    starts = read_start_offsets(reply.start_offset_info or "")
-    counts = read_order_counts(reply.order_count_info or "")
-    body = answer.body if not isinstance(answer.body, list) else b"".join(answer.body)
+    header = read_header(PopMessageResponse, response.fields)
+    starts = read_start_offsets(header.start_offset_info or "")
+    counts = read_order_counts(header.order_count_info or "")
+    body = response.body if not isinstance(response.body, list) else b"".join(response.body)
     for found in decode_each(body):
         if isinstance(found, Unreadable):
             # The message is delivered again, and in the end becomes a dead letter.
             logger.error("message %s cannot be read: %s", found.message.message_id, found.error)
             continue
-        handle = _handle_of(found, reply, starts, receive.broker_name)
+        handle = _handle_of(found, header, starts, receive.broker_name)
         of_queue = counts.get((found.queue_id, None), 0)
         before = counts.get((found.queue_id, found.queue_offset), of_queue)
         take = receive.wish
@@ -290,7 +290,7 @@ def _each(receive: _Receive, answer: Command) -> Iterator[tuple[MessageView, Rec
 
 def _handle_of(
     view: MessageView,
-    reply: PopMessageResponse,
+    header: PopMessageResponse,
     starts: dict[tuple[RetryKind, int], QueueOffset],
     broker_name: str,
 ) -> PopHandle:
@@ -304,9 +304,9 @@ def _handle_of(
         return brought
     return PopHandle(
         starts.get((RetryKind.NORMAL, view.queue_id), view.queue_offset),
-        reply.pop_time,
-        reply.invisible_time,
-        reply.revive_qid,
+        header.pop_time,
+        header.invisible_time,
+        header.revive_qid,
         RetryKind.NORMAL,
         broker_name,
         view.queue_id,

@@ -18,12 +18,12 @@ from typing import Final
 
 from turbopump.net.grpc.codes import Code
 from turbopump.net.messaging.clients import GrpcClient, NoLink
-from turbopump.net.messaging.ground import GrpcGround
-from turbopump.net.messaging.handles import HeldReceipt, Receipt, ReceiptSettling
+from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.receipts import HeldReceipt, Receipt, ReceiptSettling
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.messaging.settings import retry_delay_ms
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.names import kept_size
 
 logger = logging.getLogger(__name__)
@@ -69,10 +69,10 @@ class _OfClient:
 class Renewals:
     """All receipts that are renewed. Loop thread only."""
 
-    def __init__(self, ground: GrpcGround, settling: ReceiptSettling) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend, settling: ReceiptSettling) -> None:
+        self._backend = backend
         self._settling = settling
-        self._peer = Peer("127.0.0.1:0", b"\x7f\0\0\1\0\0\0\0", NoLink(ground))
+        self._peer = Peer("127.0.0.1:0", b"\x7f\0\0\1\0\0\0\0", NoLink(backend))
         self._clients: dict[str, _OfClient] = {}
         self._due: list[tuple[int, int, _Renewed]] = []
         self._numbered = 0
@@ -84,7 +84,7 @@ class Renewals:
         size = RENEWED_SIZE + kept_size(message_id, first, first)
         if self._size + size > RENEWED_SIZE_MAX:
             return
-        one = _Renewed(client_id, message_id, first, receipt, self._ground.now_ms(), size)
+        one = _Renewed(client_id, message_id, first, receipt, self._backend.now_ms(), size)
         entries = self._clients.setdefault(client_id, _OfClient()).entries
         if (message_id, first) in entries:
             return
@@ -120,7 +120,7 @@ class Renewals:
         else:
             renewed.waiting.append(hand_out)
 
-    def gone(self, client: GrpcClient) -> None:
+    def client_dropped(self, client: GrpcClient) -> None:
         """Make a dropped client's messages visible to other clients."""
         of_client = self._clients.pop(client.client_id, None)
         if of_client is None:
@@ -130,17 +130,17 @@ class Renewals:
         for one in left:
             one.is_settled = True
             self._size -= one.size
-        self._ground.work(self._peer.host, self._give_back([one.receipt for one in left]))
+        self._backend.work(self._peer.host, self._give_back([one.receipt for one in left]))
 
     def tick(self) -> None:
         """Renew the receipts whose time ends soon."""
-        limit_ms, due = self._ground.now_ms() + AHEAD_MS, []
+        limit_ms, due = self._backend.now_ms() + AHEAD_MS, []
         while self._due and self._due[0][0] < limit_ms:
             one = heapq.heappop(self._due)[2]
             if not one.is_settled:
                 due.append(one)
         if due:
-            self._ground.work(self._peer.host, self._renew_all(due))
+            self._backend.work(self._peer.host, self._renew_all(due))
 
     def _renew_all(self, due: list[_Renewed]) -> Steps[None]:
         for number, one in enumerate(due, 1):
@@ -150,7 +150,7 @@ class Renewals:
                 yield
 
     def _renew(self, one: _Renewed) -> None:
-        now_ms = self._ground.now_ms()
+        now_ms = self._backend.now_ms()
         if one.receipt.until_ms <= now_ms:
             self._forget(one)  # too late: another consumer may have it
             return
@@ -181,7 +181,7 @@ class Renewals:
     def _leave(self, one: _Renewed) -> None:
         """Stop renewing; the message is delivered again after the group's retry delay."""
         try:
-            group = self._ground.group(one.receipt.group)
+            group = self._backend.group(one.receipt.group)
         except RpcRefused:
             group = None  # no broker returned its configuration
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
@@ -189,7 +189,7 @@ class Renewals:
         self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)
 
     def _give_back(self, receipts: list[Receipt]) -> Steps[None]:
-        now_ms = self._ground.now_ms()
+        now_ms = self._backend.now_ms()
         for number, receipt in enumerate(receipts, 1):
             if receipt.until_ms > now_ms:
                 self._settling.hide(receipt, BACK_MS, self._peer, _nothing)

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 
 from turbopump.net.grpc.codes import AddressScheme, Code, MessageType, Permission
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround
+from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend
 from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_not_system, group_of, topic_of
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 
@@ -39,15 +39,15 @@ class Routes:
     """Serves routes. `endpoints` takes a request and returns the addresses at which clients find
     the server."""
 
-    def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend, endpoints: Callable[[Any], Any]) -> None:
+        self._backend = backend
         self._endpoints = endpoints
 
     def query(self, rpc: Rpc) -> None:
         """Serve QueryRoute: the queues of a topic."""
         name = topic_of(rpc.request.topic)
-        check_not_system(self._ground, name)
-        rpc.when_known(self._ground, [name], [], lambda: self._query(rpc, name))
+        check_not_system(self._backend, name)
+        rpc.when_known(self._backend, [name], [], lambda: self._query(rpc, name))
 
     def _query(self, rpc: Rpc, name: str) -> None:
         def queue(one: tuple[Any, tuple[MessageType, ...], int, Permission]) -> Any:
@@ -70,7 +70,7 @@ class Routes:
     def assign(self, rpc: Rpc) -> None:
         """Serve QueryAssignment: every member gets all queues, because pops divide the messages."""
         name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
-        rpc.when_known(self._ground, [name], [group], lambda: self._assign(rpc, name, group))
+        rpc.when_known(self._backend, [name], [group], lambda: self._assign(rpc, name, group))
 
     def _assign(self, rpc: Rpc, name: str, group_name: str) -> None:
         readable = [
@@ -80,7 +80,7 @@ class Routes:
         ]
         if not readable:
             raise RpcRefused(Code.FORBIDDEN, "no readable queue")
-        group = self._ground.group(group_name)
+        group = self._backend.group(group_name)
         in_order = group is not None and group.consume_message_orderly
 
         def assignment(one: tuple[Any, TopicConfig, int]) -> Any:
@@ -114,12 +114,12 @@ class Routes:
             for _ in steps():
                 pass
         else:
-            self._ground.work(rpc.call.host, steps())
+            self._backend.work(rpc.call.host, steps())
 
     def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
         """The brokers of a topic, each with its configuration of the topic."""
         endpoints = self._endpoints(rpc.request)
-        for broker_name, topic in self._ground.topics_of(name).items():
+        for broker_name, topic in self._backend.topics_of(name).items():
             # Clients only use brokers with id 0, so a replica that acts for its master has it, too.
             yield _Broker(name=broker_name, id=0, endpoints=endpoints), topic
 

@@ -17,7 +17,7 @@ from turbopump.net.grpc.call import GrpcCall, Method, unary
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
-from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import LANGUAGES, Command
 from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, validate_topic_name
@@ -74,7 +74,7 @@ class Rpc:
         """End the call with a status alone."""
         self.answer(refused.code, refused.text)
 
-    def guarded(self, work: Callable[[], None]) -> None:
+    def fail_on_error(self, work: Callable[[], None]) -> None:
         """Run a later part of the call: its exception ends the call."""
         try:
             work()
@@ -86,7 +86,7 @@ class Rpc:
 
     def when_known(
         self,
-        ground: GrpcGround,
+        backend: RequestBackend,
         topics: Sequence[str],
         groups: Sequence[str],
         work: Callable[[], None],
@@ -95,9 +95,9 @@ class Rpc:
 
         def go_on() -> None:
             if not self.call.is_over:
-                self.guarded(work)
+                self.fail_on_error(work)
 
-        ground.know(topics, groups, go_on, self._size)
+        backend.resolve_names(topics, groups, go_on, self._size)
 
 
 class AnswerEntries:
@@ -108,14 +108,14 @@ class AnswerEntries:
         self._entries: list[Any] = [None] * count
         self._left = count
 
-    def of(self, number: int) -> Callable[[Any], None]:
+    def setter(self, number: int) -> Callable[[Any], None]:
         """The callback for the entry at `number`."""
 
         def take(entry: Any) -> None:
             self._entries[number] = entry
             self._left -= 1
             if self._left == 0:
-                self._rpc.guarded(self._answer)
+                self._rpc.fail_on_error(self._answer)
 
         return take
 
@@ -181,21 +181,21 @@ def status(code: Code, text: str) -> Any:
     return _STATUS(code=code, message=text)
 
 
-def code_of(answer: Command | None) -> tuple[Code, str]:
+def code_of(response: Command | None) -> tuple[Code, str]:
     """The status for a handler's response."""
-    if answer is None:
+    if response is None:
         return Code.INTERNAL_SERVER_ERROR, "the broker did not answer"
-    code = _CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR)
-    return code, "OK" if code is Code.OK else answer.remark or code.name
+    code = _CODES.get(response.code, Code.INTERNAL_SERVER_ERROR)
+    return code, "OK" if code is Code.OK else response.remark or code.name
 
 
-def check_answer(answer: Command | None) -> Command:
+def check_response(response: Command | None) -> Command:
     """Return a successful response; raises RpcRefused for another."""
-    code, text = code_of(answer)
+    code, text = code_of(response)
     if code is not Code.OK:
         raise RpcRefused(code, text)
-    assert answer is not None, "None is no success"
-    return answer
+    assert response is not None, "None is no success"
+    return response
 
 
 def topic_of(resource: Any) -> str:
@@ -207,9 +207,9 @@ def topic_of(resource: Any) -> str:
     return name
 
 
-def check_not_system(ground: GrpcGround, topic: str) -> None:
+def check_not_system(backend: RequestBackend, topic: str) -> None:
     """Raises RpcRefused for a topic of the system (RocketMQ: GrpcValidator.validateTopic)."""
-    if ground.is_system(topic):
+    if backend.is_system(topic):
         raise RpcRefused(Code.ILLEGAL_TOPIC, "cannot access system topic")
 
 

@@ -16,22 +16,22 @@ from typing import Any, Final
 
 from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.drafts import check_sendable, kind_of, plain, send_fields
-from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.message_conversion import check_sendable, kind_of, plain, send_fields
+from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
     AnswerEntries,
     Rpc,
     RpcRefused,
-    check_answer,
+    check_response,
     check_not_system,
     code_of,
     status,
     topic_of,
 )
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import RecallMessageRequest
@@ -67,11 +67,11 @@ class Sending:
 
     def __init__(
         self,
-        ground: GrpcGround,
+        backend: RequestBackend,
         peer_of: Callable[[Rpc], Peer],
         produces: Callable[[str, str], None],
     ) -> None:
-        self._ground = ground
+        self._backend = backend
         self._peer_of = peer_of
         self._produces = produces
 
@@ -85,13 +85,13 @@ class Sending:
         name = topic_of(messages[0].topic)
         if any(message.topic.name != name for message in messages):
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        check_not_system(self._ground, name)
-        rpc.when_known(self._ground, [name], [], lambda: self._send(rpc, name))
+        check_not_system(self._backend, name)
+        rpc.when_known(self._backend, [name], [], lambda: self._send(rpc, name))
 
     def _send(self, rpc: Rpc, name: str) -> None:
-        ground, messages = self._ground, rpc.request.messages
-        body_max, now_ms = ground.body_max, ground.now_ms()
-        check_sendable(messages, next(iter(ground.topics_of(name).values())), body_max, now_ms)
+        backend, messages = self._backend, rpc.request.messages
+        body_max, now_ms = backend.body_max, backend.now_ms()
+        check_sendable(messages, next(iter(backend.topics_of(name).values())), body_max, now_ms)
         if any(kind_of(one.system_properties) is MessageType.TRANSACTION for one in messages):
             self._produces(rpc.client_id, name)
         peer = self._peer_of(rpc)
@@ -99,7 +99,7 @@ class Sending:
         for message in messages:
             system = message.system_properties
             group = system.message_group if system.HasField("message_group") else None
-            broker_name, queue_id = ground.choose(name, group)
+            broker_name, queue_id = backend.choose(name, group)
             fields = send_fields(message, queue_id, rpc.call.address, now_ms)
             body = plain(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
@@ -110,15 +110,15 @@ class Sending:
             for _ in steps:
                 pass
         else:
-            self._ground.work(peer.host, steps)
+            self._backend.work(peer.host, steps)
 
     def _all(
         self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: AnswerEntries
     ) -> Steps[None]:
         for number, (broker_name, request) in enumerate(requests):
-            system, take = rpc.request.messages[number].system_properties, entries.of(number)
+            system, take = rpc.request.messages[number].system_properties, entries.setter(number)
             done = partial(_stored, broker_name, system, take)
-            self._ground.ask(broker_name, request, peer, done)
+            self._backend.ask(broker_name, request, peer, done)
             if number % MESSAGES_OF_STEP == MESSAGES_OF_STEP - 1:
                 yield
 
@@ -150,21 +150,21 @@ class Sending:
         asked = new_request(RequestCode.END_TRANSACTION, header)
 
         def end() -> None:
-            if not self._ground.serves(place.broker_name):
+            if not self._backend.serves(place.broker_name):
                 text = "the transaction is another broker's"
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
-            self._ground.ask(place.broker_name, asked, peer, lambda answer: _answered(rpc, answer))
+            self._backend.ask(place.broker_name, asked, peer, lambda answer: _answered(rpc, answer))
 
-        rpc.when_known(self._ground, [topic], [], end)
+        rpc.when_known(self._backend, [topic], [], end)
 
     def recall(self, rpc: Rpc) -> None:
         """Serve RecallMessage: recall a timer by its handle."""
         name = topic_of(rpc.request.topic)
-        rpc.when_known(self._ground, [name], [], lambda: self._recall(rpc, name))
+        rpc.when_known(self._backend, [name], [], lambda: self._recall(rpc, name))
 
     def _recall(self, rpc: Rpc, name: str) -> None:
-        topics, text = self._ground.topics_of(name), rpc.request.recall_handle
+        topics, text = self._backend.topics_of(name), rpc.request.recall_handle
         if type_of(next(iter(topics.values()))) not in (MessageType.DELAY.name, MIXED):
             text = f"messages of topic {name} are not delayed"
             raise RpcRefused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
@@ -172,28 +172,28 @@ class Sending:
         broker_name = next(iter(topics))
         with suppress(ValueError):
             named = decode_handle(text).broker_name
-            broker_name = named if self._ground.serves(named) else broker_name
+            broker_name = named if self._backend.serves(named) else broker_name
         header = RecallMessageRequest(name, text, name)
         asked = new_request(RequestCode.RECALL_MESSAGE, header)
 
         def done(answer: Command | None) -> None:
-            rpc.guarded(lambda: rpc.answer(message_id=check_answer(answer).fields["msgId"]))
+            rpc.fail_on_error(lambda: rpc.answer(message_id=check_response(answer).fields["msgId"]))
 
-        self._ground.ask(broker_name, asked, self._peer_of(rpc), done)
+        self._backend.ask(broker_name, asked, self._peer_of(rpc), done)
 
 
 def _stored(
-    broker_name: str, system: Any, take: Callable[[Any], None], answer: Command | None
+    broker_name: str, system: Any, take: Callable[[Any], None], response: Command | None
 ) -> None:
-    take(_entry(broker_name, system, answer))
+    take(_entry(broker_name, system, response))
 
 
-def _entry(broker_name: str, system: Any, answer: Command | None) -> Any:
+def _entry(broker_name: str, system: Any, response: Command | None) -> Any:
     """The result entry of a message."""
-    code, text = code_of(answer)
-    if answer is None or code not in _STORED or "msgId" not in answer.fields:
+    code, text = code_of(response)
+    if response is None or code not in _STORED or "msgId" not in response.fields:
         return _Entry(status=status(code, text))
-    fields = answer.fields
+    fields = response.fields
     transaction_id = fields.get("transactionId", "")
     if system.message_type == MessageType.TRANSACTION:
         log_offset = decode_message_id(fields["msgId"])[1]
@@ -237,7 +237,7 @@ def read_transaction_id(text: str) -> HalfPlace:
 
 
 def _answered(rpc: Rpc, answer: Command | None) -> None:
-    rpc.guarded(lambda: rpc.answer(*code_of(answer)))
+    rpc.fail_on_error(lambda: rpc.answer(*code_of(answer)))
 
 
 def check_weight(data: bytes) -> None:

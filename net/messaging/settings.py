@@ -10,7 +10,7 @@ from typing import Any, Final
 from turbopump.net.grpc.codes import ClientType, Code, FilterType
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.delivery import set_ms
-from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.rpc import RpcRefused, group_of, topic_of
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import (
@@ -60,16 +60,16 @@ def needs_of(settings: Any) -> tuple[list[str], list[str]]:
 
 def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
     """A consumer's entry in a heartbeat of remoting; raises RpcRefused."""
-    of = settings.subscription
-    if len(of.subscriptions) > SUBSCRIPTIONS_MAX:
-        text = f"{len(of.subscriptions)} subscriptions, over {SUBSCRIPTIONS_MAX}"
+    subscription = settings.subscription
+    if len(subscription.subscriptions) > SUBSCRIPTIONS_MAX:
+        text = f"{len(subscription.subscriptions)} subscriptions, over {SUBSCRIPTIONS_MAX}"
         raise RpcRefused(Code.BAD_REQUEST, text)
     is_push = settings.client_type != ClientType.SIMPLE_CONSUMER
     return ConsumerData(
-        group_name=group_of(of.group),
+        group_name=group_of(subscription.group),
         consume_type=CONSUME_PASSIVELY if is_push else CONSUME_ACTIVELY,
         subscription_data_set=[
-            subscription_of(topic_of(one.topic), one.expression, now_ms) for one in of.subscriptions
+            subscription_of(topic_of(one.topic), one.expression, now_ms) for one in subscription.subscriptions
         ],
     )
 
@@ -84,44 +84,44 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
         raise RpcRefused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
 
 
-def find_group(ground: GrpcGround, name: str) -> SubscriptionGroupConfig:
+def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
     """The group, which is created if groups are created automatically; raises RpcRefused."""
-    group = ground.group(name)
+    group = backend.group(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return group
 
 
-def merge(ground: GrpcGround, settings: Any) -> None:
+def merge(backend: RequestBackend, settings: Any) -> None:
     """Put the server's own figures into a client's settings."""
     settings.metric.on = False
     if settings.WhichOneof("kind") == "publishing":
         policy = settings.backoff_policy
         policy.max_attempts = PRODUCER_ATTEMPTS
         _set_exponential(policy, *PRODUCER_BACKOFF_MS, 2)
-        settings.publishing.max_body_size = ground.body_max
+        settings.publishing.max_body_size = backend.body_max
         settings.publishing.validate_message_type = True
         return
-    of = settings.subscription
-    group = find_group(ground, of.group.name)
+    subscription = settings.subscription
+    group = find_group(backend, subscription.group.name)
     set_retries(settings.backoff_policy, group)
-    of.fifo = group.consume_message_orderly
-    of.receive_batch_size = BATCH_MAX
-    set_ms(of.long_polling_timeout, POLL_MAX_MS)
-    of.lite_subscription_quota, of.max_lite_topic_size = LITE_QUOTA, LITE_TOPIC_SIZE
+    subscription.fifo = group.consume_message_orderly
+    subscription.receive_batch_size = BATCH_MAX
+    set_ms(subscription.long_polling_timeout, POLL_MAX_MS)
+    subscription.lite_subscription_quota, subscription.max_lite_topic_size = LITE_QUOTA, LITE_TOPIC_SIZE
 
 
 def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
     """Set the retry policy of a group; a malformed policy of an operator becomes the default."""
     policy.max_attempts = max(1, min(group.retry_max_times + 1, 1 << 20))
-    of = group.group_retry_policy
-    if of.get("type") == "EXPONENTIAL":
-        given = of.get("exponentialRetryPolicy")
+    stored = group.group_retry_policy
+    if stored.get("type") == "EXPONENTIAL":
+        given = stored.get("exponentialRetryPolicy")
         given = given if isinstance(given, dict) else {}
         figures = [_time(given.get(name)) or default for name, default in EXPONENTIAL.items()]
         _set_exponential(policy, *figures)
         return
-    given = of.get("customizedRetryPolicy")
+    given = stored.get("customizedRetryPolicy")
     steps = given.get("next") if isinstance(given, dict) else None
     steps_ms = [_time(one) for one in steps[:_STEPS_MAX]] if isinstance(steps, list) else []
     _set_steps(policy, steps_ms if steps_ms and all(steps_ms) else [one * 1_000 for one in RETRY_S])

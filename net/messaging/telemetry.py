@@ -16,10 +16,10 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.clients import GrpcClient, GrpcClients
-from turbopump.net.messaging.ground import GrpcGround
-from turbopump.net.messaging.rpc import RpcRefused, check_answer, client_id_of, parsed, status
+from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.rpc import RpcRefused, check_response, client_id_of, parsed, status
 from turbopump.net.messaging.settings import needs_of
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
 
 logger = logging.getLogger(__name__)
@@ -38,14 +38,14 @@ _ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
 class Telemetry:
     """Serves the streams of all clients."""
 
-    def __init__(self, ground: GrpcGround, clients: GrpcClients) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend, clients: GrpcClients) -> None:
+        self._backend = backend
         self._clients = clients
 
     def begin(self, call: GrpcCall) -> None:
         """Open a stream: connect its callbacks."""
         try:
-            stream = _Stream(self._ground, self._clients, call, client_id_of(call))
+            stream = _Stream(self._backend, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
             raise _failure(refused) from None
         call.on_message, call.on_end, call.on_over = stream.heard, stream.ended, stream.over
@@ -57,9 +57,9 @@ class _Stream:
     __slots__ = ("_call", "_client", "_client_id", "_clients", "_ground", "_waiting")
 
     def __init__(
-        self, ground: GrpcGround, clients: GrpcClients, call: GrpcCall, client_id: str
+        self, backend: RequestBackend, clients: GrpcClients, call: GrpcCall, client_id: str
     ) -> None:
-        self._ground = ground
+        self._backend = backend
         self._clients = clients
         self._waiting: deque[bytes] = deque()
         self._call = call
@@ -74,12 +74,12 @@ class _Stream:
             text = f"over {WAITING_MAX} commands at once"
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
         if len(self._waiting) == 1:
-            self._ground.work(self._call.host, self._go_on())
+            self._backend.work(self._call.host, self._go_on())
 
     def _go_on(self) -> Steps[None]:
         while self._waiting and not self._call.is_over:
             try:
-                self._hear(self._waiting[0])
+                self._on_command(self._waiting[0])
             except GrpcError as error:
                 self._call.fail(error)
             except Exception:
@@ -89,18 +89,18 @@ class _Stream:
             self._waiting.popleft()
             yield
 
-    def _hear(self, data: bytes) -> None:
-        said = parsed(_TelemetryCommand, data, COMMAND_MAX)
-        kind = said.WhichOneof("kind")
+    def _on_command(self, data: bytes) -> None:
+        command = parsed(_TelemetryCommand, data, COMMAND_MAX)
+        kind = command.WhichOneof("kind")
         if kind == "settings":
-            settings = said.settings
+            settings = command.settings
             try:
                 topics, groups = needs_of(settings)
             except RpcRefused as refused:
                 raise _failure(refused) from None
-            self._ground.know(topics, groups, partial(self._take, settings))
+            self._backend.resolve_names(topics, groups, partial(self._take, settings))
         elif kind in _ANSWERS and self._client is not None:
-            self._client.link.answered(said)
+            self._client.link.answered(command)
 
     def _take(self, settings: Any) -> None:
         """The topics and groups in `settings` are resolved: register the client."""
@@ -119,7 +119,7 @@ class _Stream:
     def ended(self) -> None:
         """The client closed its half: the stream ends after the commands that wait."""
         if self._waiting:
-            self._ground.work(self._call.host, self._end())
+            self._backend.work(self._call.host, self._end())
         else:
             self._call.answer()
 
@@ -133,14 +133,14 @@ class _Stream:
         if self._client is not None:
             self._clients.lost(self._client, self._call)
 
-    def _registered(self, settings: Any, answer: Command | None) -> None:
+    def _registered(self, settings: Any, response: Command | None) -> None:
         try:
-            check_answer(answer)
+            check_response(response)
         except RpcRefused as refused:
             self._call.fail(_failure(refused))
             return
-        said = _TelemetryCommand(status=status(Code.OK, "OK"), settings=settings)
-        self._call.send(said.SerializeToString())
+        command = _TelemetryCommand(status=status(Code.OK, "OK"), settings=settings)
+        self._call.send(command.SerializeToString())
 
 
 def _failure(refused: RpcRefused) -> GrpcError:

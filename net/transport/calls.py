@@ -48,9 +48,9 @@ class Calls:
         self, address: str, request: Command, timeout_ms: int, later: Deferred[Command | str]
     ) -> None:
         try:
-            answer: Command | str = await self._client.call(address, request, timeout_ms)
+            response: Command | str = await self._client.call(address, request, timeout_ms)
         except RemotingError as error:
-            answer = str(error)
+            response = str(error)
             if self._renews and isinstance(error, CallTimeout):
                 self._client.renew(address)
-        later.resolve(answer)
+        later.resolve(response)

@@ -68,14 +68,14 @@ class Client:
         the request is sent again on a new connection. Raises a RemotingError.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        answer = await self._call(address, command, deadline)
-        if answer.code == ResponseCode.GO_AWAY:
+        response = await self._call(address, command, deadline)
+        if response.code == ResponseCode.GO_AWAY:
             leaving = self._connections.pop(address, None)
             if leaving is not None:
                 leaving.close()
                 self._left(address)
-            answer = await self._call(address, command, deadline)
-        return answer
+            response = await self._call(address, command, deadline)
+        return response
 
     async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
         """Send a one-way request; returns when it is written. Raises a RemotingError."""
@@ -297,8 +297,8 @@ class _ClientHub(Hub):
     def _why(self, connection: Connection) -> str:
         """The reason of a failed handshake if this side closed; a
         server that closes gives no reason."""
-        said, _, reason = self._complaint.partition(" closed: ")
-        if said != connection.peer.address or not reason:
+        named, _, reason = self._complaint.partition(" closed: ")
+        if named != connection.peer.address or not reason:
             return PERHAPS_PLAIN
         # `[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)`: the answer is not TLS
         return f": {reason}{PERHAPS_PLAIN if 'WRONG_VERSION_NUMBER' in reason else ''}"

@@ -20,13 +20,13 @@ from typing import Final, cast
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
-from turbopump.net.transport.gone import Gone
+from turbopump.net.transport.closed_link import ClosedLink
 from turbopump.net.transport.hub import HTTP2, Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.receiving import Receiver
+from turbopump.net.transport.receive_buffer import Receiver
 from turbopump.net.transport.tls import HANDSHAKE_BYTE, PREFACE_BYTE, TlsError, TlsSession
-from turbopump.net.transport.turn_taker import READ
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.scheduled_connection import READ
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.writing import WritingSide
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import (
@@ -113,7 +113,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             descriptor = self._transport.get_extra_info("socket").fileno()
         self._transport = None
         self._forget_unsent()
-        if descriptor < 0 or not self.hear_last_words(descriptor):
+        if descriptor < 0 or not self.drain_socket(descriptor):
             self._end()
 
     def _end(self) -> None:
@@ -124,7 +124,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.end_fast()
         self.give_up_work()
         self.hold_sealed(0)
-        self.end_last_words()
+        self.end_drain()
         self._tls = self._context = None
         self._hello = b""
         self._receiver.end()
@@ -132,7 +132,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._hub.leave(self)
         self.peer.lost()
         self._wake_writers()
-        self.peer.leave(Gone(self._hub.loop))
+        self.peer.leave(ClosedLink(self._hub.loop))
 
     # Methods for FastConnection: reads before the connection is fast, and cases it leaves to
     # Python.

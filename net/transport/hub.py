@@ -15,9 +15,9 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.receiving import Area, Owner
+from turbopump.net.transport.receive_buffer import Area, Owner
 from turbopump.net.transport.tls import TlsError, TlsSession
-from turbopump.net.transport.turns import Steps, Turns
+from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.command import Command
 from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
@@ -115,7 +115,7 @@ class Hub:
         self.loop = loop
         self.clock = loop.time
         self.area = Area(options.receive_max, options.receive_max_of_address, self._cut_incomplete)
-        self.turns = Turns(loop.call_soon, self.area)
+        self.turns = FairScheduler(loop.call_soon, self.area)
         self.connections: set[Swept] = set()
         self.in_flight = 0
         self._dispatcher = dispatcher

@@ -16,7 +16,7 @@ from turbopump.engine.types import Buffer
 from turbopump.net.transport.dispatcher import one_line
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Hub
 from turbopump.net.transport.tls import TlsSession
-from turbopump.net.transport.turn_taker import TurnTaker
+from turbopump.net.transport.scheduled_connection import ScheduledConnection
 from turbopump.pyx.fast import GIVEN_NOTED_OVER
 from turbopump.pyx.socket_writing import SEALED_MAX
 
@@ -81,7 +81,7 @@ class Sealing:
         self.size = 0
 
 
-class WritingSide(TurnTaker):
+class WritingSide(ScheduledConnection):
     """The writing methods of a connection."""
 
     __slots__ = (

@@ -287,10 +287,10 @@ async def play(name: str, address: str, pid: int, options: argparse.Namespace) -
         await asyncio.gather(client, return_exceptions=True)
     if left:
         print(f"{name:11} {left} messages of the backlog were not delivered   OVER", flush=True)
-    return told(name, sends, most, others.ran) and not left
+    return is_responsive(name, sends, most, others.ran) and not left
 
 
-def told(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool:
+def is_responsive(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool:
     """Print a line about an attack; whether its worst figures are within the aims."""
     sends.sort()
     if not sends:
@@ -313,8 +313,8 @@ def told(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool
 def write_conf(folder: str, more: str = "") -> Path:
     """Write the file of a broker whose store is in that folder."""
     conf = Path(folder, "broker.conf")
-    of = f"storePathRootDir={folder}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n{more}"
-    conf.write_text(of)
+    properties = f"storePathRootDir={folder}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n{more}"
+    conf.write_text(properties)
     return conf
 
 

@@ -175,13 +175,13 @@ def _server_frames(data: bytes) -> bytes:
     if kind == 1:
         return frame(h2.SETTINGS) + data[2:]
     pieces = data[2:].split(b"\0\0\0\0")
-    said = [frame(h2.SETTINGS)]
+    frames = [frame(h2.SETTINGS)]
     for at, piece in enumerate(pieces):
         stream, ends = 1 + 2 * (at // 3 % 4), at % 3 == 2
         head = h2.block(ANSWERS) if at % 3 == 0 else b""
         kind = h2.DATA if at % 3 == 1 else h2.HEADERS
-        said.append(frame(kind, stream, head + piece, h2.END_HEADERS | (1 if ends else 0)))
-    return b"".join(said)
+        frames.append(frame(kind, stream, head + piece, h2.END_HEADERS | (1 if ends else 0)))
+    return b"".join(frames)
 
 
 def grpc_answer_seeds() -> Iterator[bytes]:

@@ -165,10 +165,10 @@ def test_an_address_that_refuses_connections_does_not_hold_a_name(tmp_path: Path
 
 def test_the_rest_of_a_group_is_told_of_its_lead(tmp_path: Path) -> None:
     async def work() -> None:
-        told: list[NotifyMinBrokerIdChangeRequest] = []
+        notified: list[NotifyMinBrokerIdChangeRequest] = []
 
         def hear(request: Command, peer: Peer, now: int) -> None:
-            told.append(read_header(NotifyMinBrokerIdChangeRequest, request.fields))
+            notified.append(read_header(NotifyMinBrokerIdChangeRequest, request.fields))
 
         dispatcher = Dispatcher()
         dispatcher.add(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, hear)
@@ -181,11 +181,11 @@ def test_the_rest_of_a_group_is_told_of_its_lead(tmp_path: Path) -> None:
             await master.client.close()
 
             async def heard() -> bool:
-                return len(told) == 2
+                return len(notified) == 2
 
             await until(heard)
-            assert [one.min_broker_id for one in told] == [0, 1]
-            assert told[1].offline_broker_addr == "127.0.0.1:1"
+            assert [one.min_broker_id for one in notified] == [0, 1]
+            assert notified[1].offline_broker_addr == "127.0.0.1:1"
             await other.client.close()
         await replica.stop()
 

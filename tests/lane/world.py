@@ -14,7 +14,7 @@ from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.receiving import Area
+from turbopump.net.transport.receive_buffer import Area
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.header import write_header

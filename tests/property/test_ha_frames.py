@@ -15,8 +15,8 @@ from turbopump.net.ha.frames import (
     Handshake,
     HandshakeReply,
     MasterFramer,
-    PlainFramer,
-    PlainTransfer,
+    DefaultHaFramer,
+    DefaultHaTransfer,
     ReplicaFramer,
     Report,
     ReportFramer,
@@ -43,12 +43,12 @@ KINDS = [
     (ReplicaFramer, REPLICA),
     (MasterFramer, MASTER),
     (ReportFramer, st.builds(Report, INT64)),
-    (PlainFramer, st.builds(PlainTransfer, INT64, BODY)),
+    (DefaultHaFramer, st.builds(DefaultHaTransfer, INT64, BODY)),
 ]
 
 
 def encoded(frame) -> bytes:
-    if isinstance(frame, Transfer | PlainTransfer):
+    if isinstance(frame, Transfer | DefaultHaTransfer):
         return frame.header(len(frame.body)) + frame.body
     return frame.encode()
 
@@ -101,7 +101,7 @@ def test_bounds() -> None:
     assert read(MasterFramer(), [header(BODY_MAX)[:8]]) == ([], "")
     for size in (-1, BODY_MAX + 1, (1 << 31) - 1):
         assert "no body" in read(MasterFramer(), [header(size)[:8]])[1]
-        assert "no body" in read(PlainFramer(), [PlainTransfer(0).header(size)])[1]
+        assert "no body" in read(DefaultHaFramer(), [DefaultHaTransfer(0).header(size)])[1]
     state = (1).to_bytes(4, "big")
     for size in (-1, ENTRIES_READ_MAX * 12 + 1):
         frame = state + size.to_bytes(4, "big", signed=True)

@@ -30,11 +30,11 @@ def written(waiting: list[int], size: int) -> tuple[bytes, int, int]:
 
 @given(st.integers(0, 50), steps)
 def test_marks_are_those_of_a_dictionary(base: int, todo: list[tuple[str, int, int]]) -> None:
-    told = 0
+    calls = 0
 
     def due() -> None:
-        nonlocal told
-        told += 1
+        nonlocal calls
+        calls += 1
 
     marks, known, waiting, first = HalfMarks(base, 0, 3, due), dict[int, int](), list[int](), base
     for what, at, mark in todo:
@@ -55,7 +55,7 @@ def test_marks_are_those_of_a_dictionary(base: int, todo: list[tuple[str, int, i
             len(waiting),
             len(waiting) >= 3,
         )
-    assert told == any(what == "end" for what, _, _ in todo)
+    assert calls == any(what == "end" for what, _, _ in todo)
     looked_at = range(9_100)
     assert [marks.mark_of(at) for at in looked_at] == [
         known.get(at, 0) if at >= first else -1 for at in looked_at

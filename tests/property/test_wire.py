@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from turbopump.engine import fastjson
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.receiving import Area, Receiver
+from turbopump.net.transport.receive_buffer import Area, Receiver
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.command import FRAME_MAX, Codec, Command, WireError, decode, encode
 from turbopump.net.wire.heartbeat import HeartbeatData

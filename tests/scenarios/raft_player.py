@@ -254,7 +254,7 @@ def play(text: str) -> str:
     for line in text.splitlines():
         if line.startswith("> "):
             found.append(line)
-            found += [f"  {told}" for told in player.do(line[2:])]
+            found += [f"  {output}" for output in player.do(line[2:])]
         elif not line.startswith("  "):
             found.append(line)
     return "\n".join(found) + "\n"

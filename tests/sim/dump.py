@@ -106,9 +106,9 @@ class Watch:
             if error is None:
                 self.cuts.append((log._parts.files, cut))
 
-        told = real(log, log_end, now_ms)
-        told.then(was_cut)
-        return told
+        removal = real(log, log_end, now_ms)
+        removal.then(was_cut)
+        return removal
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class Stands:
         self.stands_until_ms = min(self.stands_until_ms, now_ms)
         for job in self.work.jobs if hasattr(self, "work") else ():
             job.free_ms = min(job.free_ms, now_ms)
-            job.returns = [(min(at_ms, now_ms), told) for at_ms, told in job.returns]
+            job.returns = [(min(at_ms, now_ms), returned) for at_ms, returned in job.returns]
 
     def wakes_ms(self) -> int:
         """Time of the machine's next event."""
@@ -165,7 +165,7 @@ class QueuedDisk:
         try:
             yield
         finally:
-            job.returns = [(now_ms + spent - before_ms, told) for spent, told in disk.returns]
+            job.returns = [(now_ms + spent - before_ms, returned) for spent, returned in disk.returns]
             disk.returns = None
 
     def ready(self) -> list[QueuedJob]:

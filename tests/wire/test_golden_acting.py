@@ -50,7 +50,7 @@ FRAMES = golden_frames("acting")
 NOW_MS = 1_795_270_000_000
 
 
-def of(code: int, kind: str = "") -> list[Golden]:
+def recorded(code: int, kind: str = "") -> list[Golden]:
     """Requests of a code, or (kind `response`) the answers to them."""
     name = RequestCode(code).name
     return [
@@ -76,7 +76,7 @@ def as_theirs(ours: Command, golden: Golden) -> bytes:
 
 @pytest.mark.parametrize("code", sorted(HEADERS))
 def test_headers_byte_for_byte(code: int) -> None:
-    found = of(code)
+    found = recorded(code)
     assert found
     for golden in found:
         header = read_header(HEADERS[code], golden.truth["extFields"])
@@ -116,10 +116,10 @@ def test_bodies() -> None:
     """Heartbeats and lists of members decode; bodies of registrations are in
     test_golden_bodies.py.
     """
-    for golden in of(322):
-        version = RegisterBrokerBody.decode(of(103)[-1].body).topics.data_version
+    for golden in recorded(322):
+        version = RegisterBrokerBody.decode(recorded(103)[-1].body).topics.data_version
         assert version.encode() == golden.body, "it is the registered one"
-    for golden in of(901, "response"):
+    for golden in recorded(901, "response"):
         replicas = {1: "127.0.0.1:15262", 2: "127.0.0.1:17874"}
         assert read_members(decode(golden.frame)) == replicas
 
@@ -144,7 +144,7 @@ def test_our_name_server_says_the_same() -> None:
     )
     dispatcher = Dispatcher()
     handlers.register(dispatcher, server)
-    members = read_members(decode(of(901, "response")[0].frame))
+    members = read_members(decode(recorded(901, "response")[0].frame))
     for broker_id, address in members.items():
         body = RegisterBrokerBody(TopicConfigs(DataVersion(0, 1, 1), {})).encode()
         header = routes.RegisterBrokerRequest(
@@ -161,16 +161,16 @@ def test_our_name_server_says_the_same() -> None:
         dispatcher.dispatch(request, Peer(address, b"", NoLink()), NOW_MS)
     notices.clear()
     master = Peer("192.0.2.1:1", b"", NoLink())
-    answer = dispatcher.dispatch(decode(of(901)[0].frame), master, NOW_MS)
+    answer = dispatcher.dispatch(decode(recorded(901)[0].frame), master, NOW_MS)
     assert isinstance(answer, Command)
     assert isinstance(answer.body, bytes)
     # Its keys are numbers, which RocketMQ writes as no JSON has them; ours reads both.
     for broker_id in members:
         answer.body = answer.body.replace(b'"%d":' % broker_id, b"%d:" % broker_id)
-    assert answer.body == of(901, "response")[0].body
-    dispatcher.dispatch(decode(of(103)[0].frame), master, NOW_MS)
+    assert answer.body == recorded(901, "response")[0].body
+    dispatcher.dispatch(decode(recorded(103)[0].frame), master, NOW_MS)
     server.tell(server.routes.unregister("DefaultCluster", "broker-a", "127.0.0.1:10150"))
     came, went = notices
     assert sorted(came.targets) == sorted(went.targets) == sorted(members.values())
-    theirs = [golden.truth["extFields"] for golden in of(905)]
+    theirs = [golden.truth["extFields"] for golden in recorded(905)]
     assert [write_header(notice_header(one)) for one in notices for _ in range(2)] == theirs

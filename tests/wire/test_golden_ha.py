@@ -11,8 +11,8 @@ from turbopump.net.ha.frames import (
     Handshake,
     HandshakeReply,
     MasterFramer,
-    PlainFramer,
-    PlainTransfer,
+    DefaultHaFramer,
+    DefaultHaTransfer,
     ReplicaFramer,
     Report,
     ReportFramer,
@@ -70,10 +70,10 @@ def test_what_a_plain_pair_said(connection: int) -> None:
     assert reports == [Report(step["offset"]) for step in expected]
     assert b"".join(report.encode() for report in reports) == data
     data = stream("plain", connection, "master-to-slave")
-    frames = list(PlainFramer().feed(data))
+    frames = list(DefaultHaFramer().feed(data))
     expected = truth("plain", connection, "master-to-slave")
     assert [(f.log_offset, len(f.body)) for f in frames] == [
         (step["offset"], step["size"]) for step in expected
     ]
-    assert all(isinstance(frame, PlainTransfer) for frame in frames)
+    assert all(isinstance(frame, DefaultHaTransfer) for frame in frames)
     assert b"".join(frame.header(len(frame.body)) + frame.body for frame in frames) == data

@@ -92,7 +92,7 @@ def test_our_master_answers_a_real_replica_as_the_real_one_did(
     whole = bytearray(b"".join(bodies(run, number) for number in range(3)))
     whole += bytes(DIVERGED_END - len(whole))
     log = MemoryLog(file_size=262_144, epochs=Epochs.from_pairs(reply["entries"]))
-    read, said = stream(run, connection, "slave-to-master"), b""
+    read, sent_bytes = stream(run, connection, "slave-to-master"), b""
     options = PrimaryOptions(transfer_batch_size=32_768, heartbeat_interval_ms=900)
     machine = PrimaryConnection(options, log, 0)
     acked, sent_at = [], 0
@@ -105,15 +105,15 @@ def test_our_master_answers_a_real_replica_as_the_real_one_did(
             frame = read[step["at"] :][: 16 if handshake else 12]
             actions = machine.on_bytes(frame, now_ms)
             acked += [a.log_offset for a in actions if isinstance(a, Acked)]
-            said += on_the_wire(log, actions)
+            sent_bytes += on_the_wire(log, actions)
         elif "entries" not in step:
             log.confirm = step["confirmOffset"]
             log.data = whole[: log.confirm if step["size"] else step["offset"]]
             machine.last_write_ms = now_ms if step["size"] else sent_at
-            said += on_the_wire(log, machine.on_writable(True, now_ms))
+            sent_bytes += on_the_wire(log, machine.on_writable(True, now_ms))
             machine.on_writable(False, now_ms)
             sent_at = now_ms
     assert machine.state is State.TRANSFER
     assert acked == [s["offset"] for s in truth if s["kind"] == "ack"]
     last = [s for s in truth if s["direction"] == "master-to-slave"][-1]
-    assert said == stream(run, connection, "master-to-slave")[: last["at"] + 36 + last["size"]]
+    assert sent_bytes == stream(run, connection, "master-to-slave")[: last["at"] + 36 + last["size"]]

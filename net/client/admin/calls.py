@@ -12,7 +12,7 @@ from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.admin.parse import Connections
 from turbopump.net.client.admin.results import MessageTrack, QueueProgress
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.routes import MASTER_ID
@@ -59,7 +59,7 @@ T = TypeVar("T")
 class AdminCalls:
     """Requests to the name servers and brokers of a cluster."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
@@ -276,14 +276,14 @@ class AdminCalls:
 
     async def _order(self, topic: str) -> str:
         try:
-            answer = await self._instance.ask_name_server(
+            response = await self._instance.ask_name_server(
                 RequestCode.GET_KV_CONFIG, GetKVConfigRequest(ORDER_NAMESPACE, topic)
             )
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return ""
             raise
-        return read_header(GetKVConfigResponse, answer.fields).value or ""
+        return read_header(GetKVConfigResponse, response.fields).value or ""
 
     async def _name_of(self, address: str) -> str:
         info = await self.cluster_info()

@@ -40,7 +40,7 @@ from turbopump.net.client.admin.results import (
 )
 from turbopump.net.client.admin.trace import TRACE_TOPIC, MessageTrace, trace_of
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
@@ -98,7 +98,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         client_options: ClientOptions | None = None,
     ) -> None:
         options = replace(client_options or ClientOptions(), timeout_ms=timeout_ms)
-        self._instance = Instance(namesrv, options)
+        self._instance = ClientInstance(namesrv, options)
         self._calls = AdminCalls(self._instance)
 
     async def start(self) -> None:
@@ -116,19 +116,19 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"cluster {cluster} is not known")
 
-        async def line(of: str, broker: BrokerData, broker_id: int, address: str) -> BrokerLine:
+        async def line(cluster_name: str, broker: BrokerData, broker_id: int, address: str) -> BrokerLine:
             try:
                 figures = await self._calls.runtime(address)
             except ANSWERS as error:
-                return BrokerLine(of, broker.broker_name, broker_id, address, error=str(error))
+                return BrokerLine(cluster_name, broker.broker_name, broker_id, address, error=str(error))
             now_ms = self._instance.now_ms()
             name = broker.broker_name
-            return admin_parse.broker_line(of, name, broker_id, address, figures, now_ms)
+            return admin_parse.broker_line(cluster_name, name, broker_id, address, figures, now_ms)
 
         lines = (
-            line(of, info.broker_addr_table[name], broker_id, address)
-            for of, names in sorted(info.cluster_addr_table.items())
-            if cluster in (None, of)
+            line(cluster_name, info.broker_addr_table[name], broker_id, address)
+            for cluster_name, names in sorted(info.cluster_addr_table.items())
+            if cluster in (None, cluster_name)
             for name in sorted(names)
             if name in info.broker_addr_table
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())

@@ -19,7 +19,7 @@ from turbopump.net.client.admin.results import (
     UpdatedControllerConfig,
 )
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.bodies import BadBody
@@ -60,7 +60,7 @@ class ControllerAdmin:
     answer that cannot be read.
     """
 
-    def __init__(self, instance: Instance, addresses: Sequence[str]) -> None:
+    def __init__(self, instance: ClientInstance, addresses: Sequence[str]) -> None:
         self._instance = instance
         self.addresses = _checked(addresses)
 
@@ -71,13 +71,13 @@ class ControllerAdmin:
         failure: RemotingError | None = None
         for address in self.addresses:
             try:
-                told = await self.metadata_of(address)
+                metadata = await self.metadata_of(address)
             except RemotingError as error:
                 failure = error
                 continue
-            if told.leader_address:
-                return told
-            found = found or told
+            if metadata.leader_address:
+                return metadata
+            found = found or metadata
         if found is None:
             assert failure is not None
             raise failure
@@ -85,8 +85,8 @@ class ControllerAdmin:
 
     async def metadata_of(self, address: str) -> ControllerMetadata:
         """A controller's view of its quorum."""
-        answer = await self._instance.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
-        header = read_header(GetMetaDataResponse, answer.fields)
+        response = await self._instance.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        header = read_header(GetMetaDataResponse, response.fields)
         return ControllerMetadata(
             address,
             header.group,
@@ -100,8 +100,8 @@ class ControllerAdmin:
     async def sync_state_sets(self, broker_names: Collection[str]) -> list[SyncStateLine]:
         """getSyncStateSet: the groups that the controllers know, sorted by name."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-        answer = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
-        groups = BrokerReplicasInfo.decode(_bytes(answer)).groups
+        response = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
+        groups = BrokerReplicasInfo.decode(_bytes(response)).groups
         return [_sync_state(name, info) for name, info in sorted(groups.items())]
 
     async def elect_master(self, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
@@ -113,16 +113,16 @@ class ControllerAdmin:
             designate_elect=True,
             invoke_time=self._instance.now_ms(),
         )
-        answer = await self._ask_leader(RequestCode.CONTROLLER_ELECT_MASTER, header)
-        told = read_header(ElectMasterResponse, answer.fields)
-        group = ElectMasterBody.decode(_bytes(answer)).group
+        response = await self._ask_leader(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        elected = read_header(ElectMasterResponse, response.fields)
+        group = ElectMasterBody.decode(_bytes(response)).group
         return ElectedMaster(
             cluster,
             broker_name,
-            told.master_broker_id,
-            told.master_address or "",
-            told.master_epoch or 0,
-            told.sync_state_set_epoch or 0,
+            elected.master_broker_id,
+            elected.master_address or "",
+            elected.master_epoch or 0,
+            elected.sync_state_set_epoch or 0,
             {} if group is None else dict(sorted(group.addresses.items())),
         )
 
@@ -161,8 +161,8 @@ class ControllerAdmin:
         return CleanedBroker(broker_name, list(broker_ids))
 
     async def _config_of(self, address: str) -> NodeProperties:
-        answer = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
-        return NodeProperties(address, properties_of(answer))
+        response = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
+        return NodeProperties(address, properties_of(response))
 
     async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
         """Ask the leader; if it has lost leadership, look up the new leader and ask again. A
@@ -180,10 +180,10 @@ class ControllerAdmin:
         raise AssertionError("the last try raises or returns")
 
 
-def properties_of(answer: Command) -> dict[str, str]:
+def properties_of(response: Command) -> dict[str, str]:
     """The properties text of a node's answer, sorted by key; raises BadBody."""
     try:
-        found = parse_properties(_bytes(answer).decode())
+        found = parse_properties(_bytes(response).decode())
     except (UnicodeDecodeError, PropertiesError) as error:
         raise BadBody(f"the body is no properties text: {error}") from None
     return {item.key: item.value for item in sorted(found, key=lambda item: item.key)}
@@ -218,7 +218,7 @@ def _checked(addresses: Sequence[str]) -> list[str]:
     return list(addresses)
 
 
-def _bytes(answer: Command) -> bytes:
-    if not isinstance(answer.body, bytes):
+def _bytes(response: Command) -> bytes:
+    if not isinstance(response.body, bytes):
         raise BadBody("the answer has no body")
-    return answer.body
+    return response.body

@@ -26,7 +26,7 @@ from turbopump.net.client.admin.group_view import (
     leader_of,
 )
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.routes import MASTER_ID
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.route import BrokerData, ClusterInfo
@@ -86,7 +86,7 @@ class GroupWatch:
 
     def __init__(
         self,
-        instance: Instance,
+        instance: ClientInstance,
         calls: AdminCalls,
         controllers: Sequence[str] = (),
         broker_name: str | None = None,
@@ -120,8 +120,8 @@ class GroupWatch:
         groups = [self._aged(group) for group in groups]
         shown_now = {each.address for each in controllers}
         shown_now |= {broker.address for group in groups for broker in group.brokers}
-        for gone in self._answered_at_ms.keys() - shown_now:
-            del self._answered_at_ms[gone]
+        for stale in self._answered_at_ms.keys() - shown_now:
+            del self._answered_at_ms[stale]
         return Sample(at_ms, controllers, groups, self._errors)
 
     def _age(self, view: ControllerView | BrokerView) -> int | None:
@@ -147,8 +147,8 @@ class GroupWatch:
         for data in self._info.broker_addr_table.values():
             for address in data.broker_addrs.values():
                 try:
-                    answer = await self._instance.ask(address, RequestCode.GET_BROKER_CONFIG)
-                    named = properties_of(answer).get(CONTROLLER_ADDR, "")
+                    response = await self._instance.ask(address, RequestCode.GET_BROKER_CONFIG)
+                    named = properties_of(response).get(CONTROLLER_ADDR, "")
                 except ANSWERS:
                     continue
                 self._given = [part.strip() for part in named.split(";") if part.strip()]
@@ -174,10 +174,10 @@ class GroupWatch:
 
     async def _controller(self, number: str, address: str) -> ControllerView:
         try:
-            told = await ControllerAdmin(self._instance, [address]).metadata()
+            metadata = await ControllerAdmin(self._instance, [address]).metadata()
         except ANSWERS as error:
             return ControllerView(number, address, error=str(error))
-        return ControllerView(number, address, told.is_leader, told.leader_id, told.term)
+        return ControllerView(number, address, metadata.is_leader, metadata.leader_id, metadata.term)
 
     async def _ask_leader(self, controllers: list[ControllerView]) -> None:
         """Update the groups from the controllers' leader; without
@@ -219,7 +219,7 @@ class GroupWatch:
 
 
 def read_group(
-    data: BrokerData, state: SyncStateLine | None, told: list[tuple[ReplicaLine, Table]]
+    data: BrokerData, state: SyncStateLine | None, tables: list[tuple[ReplicaLine, Table]]
 ) -> GroupView:
     """Build a group's view from the name server's data, the controller's state, and each replica's
     own table."""
@@ -229,15 +229,15 @@ def read_group(
     else:
         members = []
         master_id = MASTER_ID if MASTER_ID in data.broker_addrs else None
-    master = next((found for who, found in told if who.broker_id == master_id), "")
+    master = next((found for who, found in tables if who.broker_id == master_id), "")
     ends = master if isinstance(master, dict) else {}
     # A replica that acts for its master reports on consumers, but not on the master's log.
     serves = ends or next(
-        (found for _, found in told if isinstance(found, dict) and ACTING_SINCE in found), {}
+        (found for _, found in tables if isinstance(found, dict) and ACTING_SINCE in found), {}
     )
     if state is None:
         members = [int(part) for part in ends.get(MEMBERS, "").split(",") if part.isdecimal()]
-    brokers = [_broker(who, found, state, ends, who.broker_id == master_id) for who, found in told]
+    brokers = [_broker(who, found, state, ends, who.broker_id == master_id) for who, found in tables]
     return GroupView(
         data.cluster,
         data.broker_name,
@@ -275,10 +275,10 @@ def _lags(master: Mapping[str, str]) -> list[LagView]:
     """The consumer groups with the largest lags at a master; it reports no others."""
     found = []
     for key, text in master.items():
-        told = GROUP_LAG_TEXT.fullmatch(text) if key.startswith(GROUP_LAG_PREFIX) else None
+        parsed = GROUP_LAG_TEXT.fullmatch(text) if key.startswith(GROUP_LAG_PREFIX) else None
         topic, at, group = key.removeprefix(GROUP_LAG_PREFIX).partition("@")
-        if told is not None and at:
-            messages, least, behind, members = told.groups()
+        if parsed is not None and at:
+            messages, least, behind, members = parsed.groups()
             waited = None if behind == "?" else int(behind)
             known = waited is not None and not least
             found.append(LagView(group, topic, int(messages), waited, known, int(members)))
@@ -290,9 +290,9 @@ def _pops(master: Mapping[str, str]) -> list[PopView]:
     found = []
     late = master.get("popReviveBehind", "")
     for key, text in master.items():
-        told = GROUP_POP_TEXT.fullmatch(text) if key.startswith(GROUP_POP_PREFIX) else None
-        if told is not None:
-            popped, acked, in_flight = told.groups()
+        parsed = GROUP_POP_TEXT.fullmatch(text) if key.startswith(GROUP_POP_PREFIX) else None
+        if parsed is not None:
+            popped, acked, in_flight = parsed.groups()
             group = key.removeprefix(GROUP_POP_PREFIX)
             behind_ms = int(late) if late.isdecimal() and len(late) < 19 else 0
             found.append(PopView(group, float(popped), float(acked), int(in_flight), behind_ms))
@@ -381,12 +381,12 @@ def _state(found: Mapping[str, str]) -> str:
 def _escaped(found: Mapping[str, str]) -> list[str]:
     """Messages that an acting replica forwarded to masters of other groups, and the reason why it
     still keeps the rest."""
-    told = {
+    matches = {
         key.removeprefix(ESCAPED_PREFIX): ESCAPED_TEXT.fullmatch(text)
         for key, text in sorted(found.items())
         if key.startswith(ESCAPED_PREFIX)
     }
-    parts = [f"{text[1]} to {name}" for name, text in told.items() if text is not None]
+    parts = [f"{text[1]} to {name}" for name, text in matches.items() if text is not None]
     escaped = [f"escaped: {', '.join(parts)}"] if parts else []
     waits = found.get(ESCAPE_WAITS)
     return [*escaped, f"cannot send what is due: {waits}"] if waits else escaped
@@ -397,9 +397,9 @@ def _lag(
 ) -> tuple[int | None, int | None]:
     """Lag in bytes and milliseconds: as the master counts them, else by the ends of both logs,
     which were read one after the other."""
-    told = LAG_TEXT.fullmatch(master.get(f"{LAG_PREFIX}{broker_id}", ""))
-    if told is not None:
-        return max(0, int(told[1])), int(told[2])
+    parsed = LAG_TEXT.fullmatch(master.get(f"{LAG_PREFIX}{broker_id}", ""))
+    if parsed is not None:
+        return max(0, int(parsed[1])), int(parsed[2])
     mine, other = _number(found.get(LOG_END)), _number(master.get(LOG_END))
     return (None, None) if mine is None or other is None else (max(0, other - mine), None)
 

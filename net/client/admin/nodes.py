@@ -16,7 +16,7 @@ from turbopump.net.client.admin.results import (
     WritePerm,
 )
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import ViewBrokerStatsDataRequest
@@ -33,7 +33,7 @@ from turbopump.net.wire.route import TopicRouteData
 class NodeCommands:
     """Requests of mqadmin about brokers and name servers as machines."""
 
-    _instance: Instance
+    _instance: ClientInstance
     _calls: AdminCalls
 
     async def broker_config(
@@ -68,9 +68,9 @@ class NodeCommands:
         topics = {}
         for address in sorted(self._instance.namesrv):
             code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-            answer = await self._instance.ask(address, code, request)
-            reply = read_header(WipeWritePermOfBrokerResponse, answer.fields)
-            topics[address] = reply.wipe_topic_count
+            response = await self._instance.ask(address, code, request)
+            header = read_header(WipeWritePermOfBrokerResponse, response.fields)
+            topics[address] = header.wipe_topic_count
         return WritePerm(broker_name, topics)
 
     async def add_write_perm(self, broker_name: str) -> WritePerm:
@@ -79,9 +79,9 @@ class NodeCommands:
         topics = {}
         for address in sorted(self._instance.namesrv):
             code = RequestCode.ADD_WRITE_PERM_OF_BROKER
-            answer = await self._instance.ask(address, code, request)
-            reply = read_header(AddWritePermOfBrokerResponse, answer.fields)
-            topics[address] = reply.add_topic_count
+            response = await self._instance.ask(address, code, request)
+            header = read_header(AddWritePermOfBrokerResponse, response.fields)
+            topics[address] = header.add_topic_count
         return WritePerm(broker_name, topics)
 
     async def clean_unused_topics(

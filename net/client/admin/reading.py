@@ -11,7 +11,7 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.client.admin.calls import AdminCalls
 from turbopump.net.client.admin.results import ResentMessage
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_each
 from turbopump.net.client.sending import check_group, encoded_properties
@@ -61,7 +61,7 @@ _DROPPED: Final = frozenset(
 class MessageCommands:
     """Requests of mqadmin that read queues, message after message."""
 
-    _instance: Instance
+    _instance: ClientInstance
     _calls: AdminCalls
 
     async def messages(
@@ -206,14 +206,14 @@ class MessageCommands:
             broker_name=queue.broker_name,
         )
         request = new_request(RequestCode.PULL_MESSAGE, header)
-        answer = await self._instance.call(address, request)
-        if answer.code not in _READ:
-            raise BrokerError(answer.code, answer.remark, address)
-        following = QueueOffset(read_header(PullMessageResponse, answer.fields).next_begin_offset)
-        if answer.code != ResponseCode.SUCCESS:
+        response = await self._instance.call(address, request)
+        if response.code not in _READ:
+            raise BrokerError(response.code, response.remark, address)
+        following = QueueOffset(read_header(PullMessageResponse, response.fields).next_begin_offset)
+        if response.code != ResponseCode.SUCCESS:
             return [], following
-        assert isinstance(answer.body, bytes)
-        received = received_each(answer.body, queue.broker_name, "")
+        assert isinstance(response.body, bytes)
+        received = received_each(response.body, queue.broker_name, "")
         wanted = [one for one in received.messages if _wants(subscription, one)]
         return wanted, received.end or following
 
@@ -223,20 +223,20 @@ class MessageCommands:
         """The first queue offset that was stored at a time or
         later, or the smallest stored offset."""
         least = GetMinOffsetRequest(queue.topic, queue.queue_id, queue.broker_name)
-        answer = await self._instance.ask(address, RequestCode.GET_MIN_OFFSET, least)
-        smallest = max(0, read_header(GetMinOffsetResponse, answer.fields).offset)
+        response = await self._instance.ask(address, RequestCode.GET_MIN_OFFSET, least)
+        smallest = max(0, read_header(GetMinOffsetResponse, response.fields).offset)
         if timestamp_ms is None:
             return QueueOffset(smallest)
         header = SearchOffsetRequest(
             queue.topic, queue.queue_id, timestamp_ms, broker_name=queue.broker_name
         )
-        answer = await self._instance.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return QueueOffset(max(smallest, read_header(SearchOffsetResponse, answer.fields).offset))
+        response = await self._instance.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return QueueOffset(max(smallest, read_header(SearchOffsetResponse, response.fields).offset))
 
     async def _max_offset(self, queue: MessageQueue, address: str) -> QueueOffset:
         header = GetMaxOffsetRequest(queue.topic, queue.queue_id, broker_name=queue.broker_name)
-        answer = await self._instance.ask(address, RequestCode.GET_MAX_OFFSET, header)
-        return QueueOffset(read_header(GetMaxOffsetResponse, answer.fields).offset)
+        response = await self._instance.ask(address, RequestCode.GET_MAX_OFFSET, header)
+        return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
 
     async def _committed(self, group: str, queue: MessageQueue, address: str) -> QueueOffset:
         """The queue offset up to which the dead letters of a queue were sent again."""
@@ -244,14 +244,14 @@ class MessageCommands:
         header = QueryConsumerOffsetRequest(
             group, queue.topic, queue.queue_id, broker_name=queue.broker_name
         )
-        answer: Command = await self._instance.call(
+        response: Command = await self._instance.call(
             address, new_request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         )
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
             return least
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
-        found = read_header(QueryConsumerOffsetResponse, answer.fields).offset
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response.code, response.remark, address)
+        found = read_header(QueryConsumerOffsetResponse, response.fields).offset
         return QueueOffset(max(least, found or 0))
 
     async def _commit(

@@ -183,11 +183,11 @@ class QueueProgress(Result):
 
 def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
     """(`behind_ms`, `behind_known`) of a group over all its queues: the largest `behind_ms`."""
-    told = [queue for queue in queues if queue.behind_ms is not None]
-    if not told:
+    timed = [queue for queue in queues if queue.behind_ms is not None]
+    if not timed:
         return None, False
-    known = len(told) == len(queues) and all(queue.behind_known for queue in told)
-    return max(queue.behind_ms or 0 for queue in told), known
+    known = len(timed) == len(queues) and all(queue.behind_known for queue in timed)
+    return max(queue.behind_ms or 0 for queue in timed), known
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.consuming.leading import ShareFinder
+from turbopump.net.client.consuming.leader_assignor import LeaderAssignor
 from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, MemberLocks
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
@@ -57,7 +57,7 @@ class Balancer:
         self._tasks = tasks
         self._arrived = arrived
         self._locks = MemberLocks(membership.instance, membership.group)
-        self._shares = ShareFinder(membership)
+        self._shares = LeaderAssignor(membership)
         self._missing = MissingTopics(membership.group)
         self._wanted = asyncio.Event()
         self._runners: dict[MessageQueue, QueueRunner] = {}
@@ -103,8 +103,8 @@ class Balancer:
                 balanced = False
         if balanced:
             self._failures = 0
-        gone = [queue for queue in self.queues if queue.topic not in topics]
-        for queue in gone:
+        removed = [queue for queue in self.queues if queue.topic not in topics]
+        for queue in removed:
             self._give_up(queue)
         return balanced
 
@@ -205,7 +205,7 @@ class Balancer:
             if reader is None:
                 continue
             try:
-                answer = await self._membership.instance.ask(
+                response = await self._membership.instance.ask(
                     reader[1], RequestCode.GET_CONSUMER_LIST_BY_GROUP, header
                 )
             except BrokerError as error:
@@ -215,8 +215,8 @@ class Balancer:
             except RemotingError as error:
                 failure = error
             else:
-                assert isinstance(answer.body, bytes)
-                return items(load_object(answer.body), "consumerIdList", as_text)
+                assert isinstance(response.body, bytes)
+                return items(load_object(response.body), "consumerIdList", as_text)
         raise failure or ClientError(f"no broker of {route.topic} is known")
 
     async def _apply_locked(
@@ -239,8 +239,8 @@ class Balancer:
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> list[MessageQueue]:
         """Give up the held queues that are not wanted; returns the queues to take."""
-        gone, new = changes(held, wanted)
-        for queue in gone:
+        removed, new = changes(held, wanted)
+        for queue in removed:
             self._give_up(queue)
         return new
 

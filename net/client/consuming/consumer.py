@@ -29,7 +29,7 @@ from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
 from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, expect
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
@@ -85,7 +85,7 @@ class Consumer(ClientLifetime):
         options: ConsumerOptions | None = None,
         limits: FlowLimits | None = None,
         offsets_folder: Path | None = None,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
@@ -94,7 +94,7 @@ class Consumer(ClientLifetime):
         expect(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
         if not is_strategy(self._options.strategy):
             raise InvalidArgument(f"there is no strategy {self._options.strategy}")
-        self._instance = instance or Instance(namesrv, client_options)
+        self._instance = instance or ClientInstance(namesrv, client_options)
         offsets: OffsetStore = (
             LocalOffsets(group, offsets_folder)
             if self._options.broadcast

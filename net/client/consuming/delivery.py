@@ -18,7 +18,7 @@ from turbopump.net.client.consuming.membership import (
     RunningHandler,
 )
 from turbopump.net.client.consuming.process_queue import ProcessQueue
-from turbopump.net.client.consuming.ready import ReadyQueues
+from turbopump.net.client.consuming.ready_queues import ReadyQueues
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from turbopump.net.client.errors import ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.bodies import dump, items, load_object
 from turbopump.net.wire.codes import RequestCode
@@ -34,7 +34,7 @@ gives it to another member after 60 s."""
 class MemberLocks:
     """The queue locks of a group member."""
 
-    def __init__(self, instance: Instance, group: str) -> None:
+    def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
 
@@ -50,8 +50,8 @@ class MemberLocks:
 
         async def ask(broker_name: str, wanted: set[MessageQueue]) -> None:
             try:
-                answer = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
-                given = set(items(load_object(answer), "lockOKMQSet", MessageQueue.from_json))
+                response = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
+                given = set(items(load_object(response), "lockOKMQSet", MessageQueue.from_json))
             except (ClientError, RemotingError, ValueError) as error:
                 logger.warning("broker %s granted no locks: %s", broker_name, error)
                 return
@@ -85,9 +85,9 @@ class MemberLocks:
                 "onlyThisBroker": False,
             }
         )
-        answer = await self._instance.ask(address, code, body=body, timeout_ms=LOCK_TIMEOUT_MS)
-        assert isinstance(answer.body, bytes)
-        return answer.body
+        response = await self._instance.ask(address, code, body=body, timeout_ms=LOCK_TIMEOUT_MS)
+        assert isinstance(response.body, bytes)
+        return response.body
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:

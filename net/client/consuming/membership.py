@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.consuming.led_shares import LedShares
+from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.consuming.offsets import OffsetStore, QueueOffsets
 from turbopump.net.client.consuming.process_queue import FlowLimits, ProcessQueue, Totals
 from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.rates import TopicRates
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.errors import BrokerError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
@@ -46,7 +46,7 @@ class Running(Protocol):
 class ConsumerMembership:
     """The shared state of a push consumer."""
 
-    instance: Instance
+    instance: ClientInstance
     group: str
     options: ConsumerOptions
     limits: FlowLimits
@@ -56,7 +56,7 @@ class ConsumerMembership:
     retries: Retries
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     running: dict[MessageQueue, Running] = field(default_factory=dict)
-    led: dict[str, LedShares] = field(default_factory=dict)
+    led: dict[str, LeaderAssignment] = field(default_factory=dict)
     """The shares that each topic's leader decided last, by topic; used with strategy STICKY."""
     totals: Totals = field(default_factory=Totals)
     rates: TopicRates = field(default_factory=TopicRates)

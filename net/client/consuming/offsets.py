@@ -15,7 +15,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ConsumeFrom
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.bodies import as_int, as_object
@@ -55,37 +55,37 @@ class OffsetStore(Protocol):
 class QueueOffsets:
     """Asks a queue's broker for the queue's first offset, its end, or its offset at a time."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def earliest(self, queue: MessageQueue) -> QueueOffset:
         """The first offset that is still stored."""
-        answer = await self._instance.ask(
+        response = await self._instance.ask(
             self._address(queue),
             RequestCode.GET_MIN_OFFSET,
             GetMinOffsetRequest(queue.topic, queue.queue_id, queue.broker_name),
         )
-        return QueueOffset(read_header(GetMinOffsetResponse, answer.fields).offset)
+        return QueueOffset(read_header(GetMinOffsetResponse, response.fields).offset)
 
     async def latest(self, queue: MessageQueue) -> QueueOffset:
         """The offset the next message will get."""
-        answer = await self._instance.ask(
+        response = await self._instance.ask(
             self._address(queue),
             RequestCode.GET_MAX_OFFSET,
             GetMaxOffsetRequest(queue.topic, queue.queue_id, True, queue.broker_name),
         )
-        return QueueOffset(read_header(GetMaxOffsetResponse, answer.fields).offset)
+        return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
         """The first offset stored at `timestamp_ms` (epoch milliseconds) or later."""
-        answer = await self._instance.ask(
+        response = await self._instance.ask(
             self._address(queue),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
             SearchOffsetRequest(
                 queue.topic, queue.queue_id, timestamp_ms, "LOWER", queue.broker_name
             ),
         )
-        return QueueOffset(read_header(SearchOffsetResponse, answer.fields).offset)
+        return QueueOffset(read_header(SearchOffsetResponse, response.fields).offset)
 
     async def start(
         self, queue: MessageQueue, where: ConsumeFrom, timestamp_ms: int
@@ -111,14 +111,14 @@ class BrokerOffsets:
     queue was deleted and its first message is still in memory.
     """
 
-    def __init__(self, instance: Instance, group: str, *, young_from_start: bool = True) -> None:
+    def __init__(self, instance: ClientInstance, group: str, *, young_from_start: bool = True) -> None:
         self._instance = instance
         self._group = group
         self._zero_if_not_found = None if young_from_start else False
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
         try:
-            answer = await self._instance.ask(
+            response = await self._instance.ask(
                 broker_address(self._instance, queue),
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 QueryConsumerOffsetRequest(
@@ -133,7 +133,7 @@ class BrokerOffsets:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        offset = read_header(QueryConsumerOffsetResponse, answer.fields).offset
+        offset = read_header(QueryConsumerOffsetResponse, response.fields).offset
         return None if offset is None or offset < 0 else QueueOffset(offset)
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
@@ -199,7 +199,7 @@ class LocalOffsets:
             self._offsets[MessageQueue.from_key(key)] = QueueOffset(as_int(offset, "offset"))
 
 
-def broker_address(instance: Instance, queue: MessageQueue) -> str:
+def broker_address(instance: ClientInstance, queue: MessageQueue) -> str:
     """The address of a queue's master, else of any broker of its group; raises RouteNotFound."""
     reader = instance.brokers.reader(queue.broker_name)
     if reader is None:

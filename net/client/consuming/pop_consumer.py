@@ -19,7 +19,7 @@ from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.simple_consumer import PopPlace, SimpleConsumer, check_invisible
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, MissingTopics
 from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
 from turbopump.net.client.tasks import TaskSet
@@ -94,7 +94,7 @@ class PopConsumer(SimpleConsumer):
         *,
         options: PopOptions | None = None,
         from_first: bool = False,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         given = options or PopOptions()

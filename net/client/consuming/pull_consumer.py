@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumeFrom, MessageModel
@@ -103,14 +103,14 @@ class PullConsumer(ClientLifetime):
         namesrv: str | Sequence[str] = (),
         *,
         options: PullOptions | None = None,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._options = options or PullOptions()
         expect(self._options, PullOptions, "options", "a turbopump.PullOptions")
-        self._instance = instance or Instance(namesrv, client_options)
+        self._instance = instance or ClientInstance(namesrv, client_options)
         self._offsets = BrokerOffsets(self._instance, group)
         self._queue_offsets = QueueOffsets(self._instance)
         self._puller = Puller(self._instance, group, lite=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.errors import BrokerError, RouteNotFound
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import Received, received_each
 from turbopump.net.client.routes import MASTER_ID
@@ -76,7 +76,7 @@ class Puller:
     others rely on the subscription in the heartbeat (DefaultMQPushConsumer).
     """
 
-    def __init__(self, instance: Instance, group: str, *, lite: bool) -> None:
+    def __init__(self, instance: ClientInstance, group: str, *, lite: bool) -> None:
         self._instance = instance
         self._group = group
         self._lite = lite
@@ -122,27 +122,27 @@ class Puller:
         )
         code = RequestCode.LITE_PULL_MESSAGE if self._lite else RequestCode.PULL_MESSAGE
         try:
-            answer = await self._instance.call(
+            response = await self._instance.call(
                 address, new_request(code, header), suspend_ms + GRACE_MS
             )
         except RemotingError:
             self._suggested.pop(queue, None)
             raise
-        status = _STATUS.get(answer.code)
+        status = _STATUS.get(response.code)
         if status is None:
-            raise BrokerError(answer.code, answer.remark, address)
-        reply = read_header(PullMessageResponse, answer.fields)
-        self._suggested[queue] = reply.suggest_which_broker_id
-        received, end = Received(), QueueOffset(reply.next_begin_offset)
+            raise BrokerError(response.code, response.remark, address)
+        result = read_header(PullMessageResponse, response.fields)
+        self._suggested[queue] = result.suggest_which_broker_id
+        received, end = Received(), QueueOffset(result.next_begin_offset)
         if status is PullStatus.FOUND:
-            assert isinstance(answer.body, bytes)
-            received = received_each(answer.body, queue.broker_name, self._group)
+            assert isinstance(response.body, bytes)
+            received = received_each(response.body, queue.broker_name, self._group)
         return Pulled(
             status,
             [one for one in received.messages if is_wanted(subscription, one)],
             end if received.end is None else received.end,
-            QueueOffset(reply.min_offset),
-            QueueOffset(reply.max_offset),
+            QueueOffset(result.min_offset),
+            QueueOffset(result.max_offset),
             [one for one in received.unreadable if is_wanted(subscription, one[0])],
         )
 

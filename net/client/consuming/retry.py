@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.sending import (
     DEFAULT_TOPIC,
@@ -46,7 +46,7 @@ FIRST_DELAY_LEVEL: Final = 3
 class Retries:
     """Sends a group's failed messages back; `limit` is the number of retries allowed."""
 
-    def __init__(self, instance: Instance, group: str, limit: int) -> None:
+    def __init__(self, instance: ClientInstance, group: str, limit: int) -> None:
         self._instance = instance
         self._group = group
         self._limit = limit
@@ -114,8 +114,8 @@ class Retries:
             return False
         request = retry_request(message, queue, self._limit, self._instance.now_ms())
         try:
-            answer = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
-            send_result(answer, queue, message.message_id, address)
+            response = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
+            send_result(response, queue, message.message_id, address)
         except (ClientError, RemotingError) as error:
             logger.warning("retry of %s was not sent: %s", message.message_id, error)
             return False

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from turbopump.engine.fastjson import RawKeys
 from turbopump.net.allocation.strategies import STICKY
-from turbopump.net.client.consuming.leading import PROPERTY, kept_shares
+from turbopump.net.client.consuming.leader_assignor import PROPERTY, kept_shares
 from turbopump.net.client.consuming.membership import ConsumerMembership, Running
 from turbopump.net.wire.bodies import dump
 

@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, MessageModel
@@ -54,7 +54,7 @@ from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.subscription import ALL, SubscriptionData
 
 if TYPE_CHECKING:
-    from turbopump.net.client.endpoints.far_consumer import FarConsumer
+    from turbopump.net.client.grpc.consumer import GrpcConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -111,16 +111,16 @@ class SimpleConsumer(ClientLifetime):
         endpoints: str = "",
         from_first: bool = False,
         ordered: bool = False,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
         self._ordered = ordered
-        self._instance = instance or Instance(namesrv or endpoints, client_options)
+        self._instance = instance or ClientInstance(namesrv or endpoints, client_options)
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._far = self._make_far(endpoints, client_options) if endpoints else None
+        self._grpc = self._make_grpc(endpoints, client_options) if endpoints else None
         self._turn = 0
         self._running = False
         self._introduced: set[str] = set()
@@ -137,8 +137,8 @@ class SimpleConsumer(ClientLifetime):
         """Make the consumer ready."""
         if self._running:
             raise ClientError("the consumer is started already")
-        if self._far is not None:
-            await self._far.start()
+        if self._grpc is not None:
+            await self._grpc.start()
             self._running = True
             return
         await self._instance.acquire()
@@ -155,8 +155,8 @@ class SimpleConsumer(ClientLifetime):
         unacknowledged messages are delivered again. Closing twice does nothing."""
         if self._running:
             self._running = False
-            if self._far is not None:
-                await self._far.close()
+            if self._grpc is not None:
+                await self._grpc.close()
                 return
             await self._instance.remove_member(self)
             await self._instance.release()
@@ -178,8 +178,8 @@ class SimpleConsumer(ClientLifetime):
         if not self._subscriptions:
             raise ClientError(NO_SUBSCRIPTION)
         check_invisible(invisible_ms, 1)
-        if self._far is not None:
-            return await self._far.receive(max_count, invisible_ms, wait_ms)
+        if self._grpc is not None:
+            return await self._grpc.receive(max_count, invisible_ms, wait_ms)
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
@@ -218,9 +218,9 @@ class SimpleConsumer(ClientLifetime):
 
         Raises BrokerError, RemotingError, RouteNotFound; the message may be delivered again then.
         """
-        if self._far is not None:
+        if self._grpc is not None:
             self._check_running()
-            await self._far.ack(message)
+            await self._grpc.ack(message)
             return
         handle = _handle_of(message)
         assert handle.queue_offset is not None
@@ -241,9 +241,9 @@ class SimpleConsumer(ClientLifetime):
         Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
         """
         check_invisible(invisible_ms, 0)
-        if self._far is not None:
+        if self._grpc is not None:
             self._check_running()
-            await self._far.change_invisible(message, invisible_ms)
+            await self._grpc.change_invisible(message, invisible_ms)
             return
         handle = _handle_of(message)
         assert handle.queue_offset is not None
@@ -348,15 +348,15 @@ class SimpleConsumer(ClientLifetime):
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
-        reply = read_header(PopMessageResponse, answer.fields)
+        result = read_header(PopMessageResponse, answer.fields)
         assert isinstance(answer.body, bytes)
         received = received_each(answer.body, place.broker_name, self.group)
         for message, error in received.unreadable:
             logger.error("message %s cannot be read: %s", message.message_id, error)
-        starts = read_start_offsets(reply.start_offset_info or "")
-        counts = read_order_counts(reply.order_count_info or "")
+        starts = read_start_offsets(result.start_offset_info or "")
+        counts = read_order_counts(result.order_count_info or "")
         for message in received.messages:
-            self._give_handle(message, reply, starts)
+            self._give_handle(message, result, starts)
             of_queue = counts.get((message.queue_id, None), 0)
             at = QueueOffset(message.queue_offset)
             message.reconsume_times += counts.get((message.queue_id, at), of_queue)
@@ -384,7 +384,7 @@ class SimpleConsumer(ClientLifetime):
     def _give_handle(
         self,
         message: ReceivedMessage,
-        reply: PopMessageResponse,
+        result: PopMessageResponse,
         starts: dict[tuple[RetryKind, int], QueueOffset],
     ) -> None:
         """Add a handle to a message that has none, as Java's client does
@@ -395,9 +395,9 @@ class SimpleConsumer(ClientLifetime):
         offset = QueueOffset(message.queue_offset)
         message.properties[names.POP_CK] = PopHandle(
             starts.get((RetryKind.NORMAL, message.queue_id), offset),
-            reply.pop_time,
-            reply.invisible_time,
-            reply.revive_qid,
+            result.pop_time,
+            result.invisible_time,
+            result.revive_qid,
             RetryKind.NORMAL,
             message.broker_name,
             message.queue_id,
@@ -420,10 +420,10 @@ class SimpleConsumer(ClientLifetime):
             raise RouteNotFound(f"no master of broker {broker_name} is known")
         return address
 
-    def _make_far(self, endpoints: str, client_options: ClientOptions | None) -> "FarConsumer":
-        from turbopump.net.client.endpoints.far_consumer import FarConsumer  # loads protobuf
+    def _make_grpc(self, endpoints: str, client_options: ClientOptions | None) -> "GrpcConsumer":
+        from turbopump.net.client.grpc.consumer import GrpcConsumer  # loads protobuf
 
-        return FarConsumer(endpoints, self.group, self._subscriptions, client_options)
+        return GrpcConsumer(endpoints, self.group, self._subscriptions, client_options)
 
     def _check_running(self) -> None:
         if not self._running:

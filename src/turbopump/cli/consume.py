@@ -12,7 +12,7 @@ import typer
 from turbopump.cli.errors import CommandFailed
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
 from turbopump.cli.output import local_time, print_json, print_lines
-from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.cli.run_command import client_options, failing_clearly, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,7 +67,7 @@ def consume(
 
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
-    from turbopump.net.client.instance import Instance
+    from turbopump.net.client.client_instance import ClientInstance
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
     if begin is Begin.FIRST:
@@ -81,7 +81,7 @@ def consume(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        instance = Instance(addresses, connecting)
+        instance = ClientInstance(addresses, connecting)
         consumer: Consumer | SimpleConsumer
         if pop:
             is_first = begin is Begin.FIRST

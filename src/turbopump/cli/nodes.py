@@ -47,8 +47,8 @@ def namesrv(
     as_json: Json = False,
 ) -> None:
     """Run one name server until Ctrl-C; with a controller if enableControllerInNamesrv=true."""
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import Together, serve
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import NodeGroup, serve
     from turbopump.controller.config import ControllerConfig
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.namesrv.node import NameServerNode
@@ -79,7 +79,7 @@ def namesrv(
         for each in nodes[1:]:
             _ready(f"controller {quorum.self_id}", each.address, as_json)
 
-    run(serve(Together(*nodes), ready))
+    run(serve(NodeGroup(*nodes), ready))
     _stopped(as_json)
 
 
@@ -90,8 +90,8 @@ def controller(
     as_json: Json = False,
 ) -> None:
     """Run one controller until Ctrl-C; with a majority of its peers it elects masters."""
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import serve
     from turbopump.controller.config import ControllerConfig
 
     _logging(log_folder, log_level)
@@ -121,8 +121,8 @@ def broker(
     from turbopump.broker.config.config import load_config
     from turbopump.broker.node import BrokerNode
     from turbopump.cli.progress import Recovering
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import serve
     from turbopump.net.wire.java_properties import PropertiesError
 
     _logging(log_folder, log_level)
@@ -171,9 +171,9 @@ def proxy(
     as_json: Json = False,
 ) -> None:
     """Run one proxy until Ctrl-C: gRPC for a whole cluster, at one address."""
-    from turbopump.cli.group.beside import proxy_node
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.group.proxy_sidecar import proxy_node
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import serve
     from turbopump.net.wire.java_properties import PropertiesError
     from turbopump.proxy.config import ProxyConfig, read_file
 
@@ -222,8 +222,8 @@ def container(
     """
     from turbopump.broker.container.config import ContainerConfig
     from turbopump.broker.container.node import BROKER, ContainerNode
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import serve
     from turbopump.net.wire.java_properties import Property
 
     _logging(log_folder, log_level)

@@ -21,7 +21,7 @@ def java_text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={java_text(of)}" for key, of in value.items()) + "}"
+        return "{" + ", ".join(f"{key}={java_text(item)}" for key, item in value.items()) + "}"
     return value
 
 

@@ -25,7 +25,7 @@ from turbopump.cli.options import (
     split_addresses,
 )
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.cli.run_command import client_options, failing_clearly, run
 
 if TYPE_CHECKING:
     from turbopump.net.client.messages import Message, ReceivedMessage, SendResult

@@ -14,7 +14,7 @@ from turbopump.cli.admin.controller import controller_addresses
 from turbopump.cli.errors import CommandFailed
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, split_addresses
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.cli.run_command import client_options, failing_clearly, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -135,8 +135,8 @@ class JsonLines:
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
         """Print the sample and its changes as one line of JSON."""
-        told = [change.to_json() for change in changes]
-        print_json({**sample.to_json(), "changes": told})
+        rows = [change.to_json() for change in changes]
+        print_json({**sample.to_json(), "changes": rows})
 
 
 class PlainLines:

@@ -118,10 +118,10 @@ def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
     lines = []
     if view.timers or view.next_due_ms is not None:
         due = view.next_due_ms
-        soon = f", next in {duration_text(max(0, due - now_ms))}" if due is not None else ""
+        next_due = f", next in {duration_text(max(0, due - now_ms))}" if due is not None else ""
         backlog = ", ".join(f"{bound}: {count}" for bound, count in view.backlog.items() if count)
         within = f"; due within {backlog}" if backlog else ""
-        lines.append(f"timers: {view.timers} wait{soon}{within}")
+        lines.append(f"timers: {view.timers} wait{next_due}{within}")
     if view.halves or view.asked or view.unasked or view.given_up:
         lines.append(
             f"transactions: {view.halves} open; asked {view.asked} times, {view.unasked} times "

@@ -16,7 +16,7 @@ from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
-    from turbopump.cli.group.beside import ProxyBeside
+    from turbopump.cli.group.proxy_sidecar import ProxySidecar
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
 
@@ -118,7 +118,7 @@ def up(
     `--replicas 2 --acting-master` one whose replicas serve consumers until it is back: break it
     with `turbopump node kill master`.
     """
-    from turbopump.cli.group.beside import beside_of
+    from turbopump.cli.group.proxy_sidecar import beside_of
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
     from turbopump.engine.keys import bare_host
@@ -157,14 +157,14 @@ def up(
 
 def _run_here(
     cluster: "Cluster",
-    beside: "ProxyBeside | None",
+    beside: "ProxySidecar | None",
     recovering: "Recovering",
     config: Path | None,
     as_json: bool,
 ) -> None:
     """Run all nodes on one loop of this process, until a signal."""
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import Together, serve
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import NodeGroup, serve
 
     def ready() -> None:
         recovering.end()
@@ -173,7 +173,7 @@ def _run_here(
         _announce(cluster, "" if beside is None else beside.address, as_json)
 
     try:
-        run(serve(cluster if beside is None else Together(cluster, beside), ready))
+        run(serve(cluster if beside is None else NodeGroup(cluster, beside), ready))
     finally:
         recovering.end()
 

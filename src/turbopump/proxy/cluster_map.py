@@ -146,11 +146,11 @@ class ClusterMap:
         self._asks_cluster, self._cluster_ms = True, self._steady_ms()
         self._name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, self._take_cluster)
 
-    def _take_cluster(self, answer: Command | str) -> None:
+    def _take_cluster(self, response: Command | str) -> None:
         self._asks_cluster = False
-        if isinstance(answer, Command):
+        if isinstance(response, Command):
             try:
-                found = ClusterInfo.decode(_body(answer)).broker_addr_table
+                found = ClusterInfo.decode(_body(response)).broker_addr_table
             except BadBody as error:
                 logger.warning("the brokers of the cluster cannot be read: %s", error)
             else:
@@ -183,13 +183,13 @@ class ClusterMap:
     def _look_for_topic(
         self, name: str, before: KnownTopic | None, done: Callable[[KnownTopic | Absent], None]
     ) -> None:
-        def routed(answer: Command | str) -> None:
-            if isinstance(answer, str):
-                done(Absent(answer, is_certain=False))
-            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        def routed(response: Command | str) -> None:
+            if isinstance(response, str):
+                done(Absent(response, is_certain=False))
+            elif response.code == ResponseCode.TOPIC_NOT_EXIST:
                 done(Absent(f"No topic route info in name server for the topic: {name}", True))
             else:
-                self._route(name, before, answer, done)
+                self._route(name, before, response, done)
 
         header = GetRouteInfoRequest(name, True)
         self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, routed)
@@ -198,11 +198,11 @@ class ClusterMap:
         self,
         name: str,
         before: KnownTopic | None,
-        answer: Command,
+        response: Command,
         done: Callable[[KnownTopic | Absent], None],
     ) -> None:
         try:
-            route = TopicRouteData.decode(_body(answer))
+            route = TopicRouteData.decode(_body(response))
         except BadBody as error:
             done(Absent(f"the route of {name} cannot be read: {error}", is_certain=False))
             return
@@ -210,11 +210,11 @@ class ClusterMap:
             self._take_broker(data)
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
         topics = {
-            of.broker_name: TopicConfig(
-                name, max(of.read_queue_nums, 0), max(of.write_queue_nums, 0), of.perm
+            queue_data.broker_name: TopicConfig(
+                name, max(queue_data.read_queue_nums, 0), max(queue_data.write_queue_nums, 0), queue_data.perm
             )
-            for of in sorted(route.queue_datas, key=lambda one: one.broker_name)
-            if of.broker_name in served
+            for queue_data in sorted(route.queue_datas, key=lambda one: one.broker_name)
+            if queue_data.broker_name in served
         }
         if not topics:
             text = f"no broker of cluster {self._config.cluster_name} has topic {name}"
@@ -308,18 +308,18 @@ class ClusterMap:
         left: list[str],
         request: Command,
         done: Callable[[Command | str], None],
-        answer: Command | str,
+        response: Command | str,
     ) -> None:
-        if isinstance(answer, Command):
+        if isinstance(response, Command):
             self.answered(name, address)
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST and left:
+            if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
                 # this broker has the topic's route, but not yet its configuration
                 self._ask_some(left, request, done)
             else:
-                done(answer)
+                done(response)
             return
         self.failed(name, address, ())
-        self._next_of(left, request, answer, done)
+        self._next_of(left, request, response, done)
 
     def _next_of(
         self, left: list[str], request: Command, text: str, done: Callable[[Command | str], None]
@@ -336,8 +336,8 @@ def _known(topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: in
     return KnownTopic(topics, attributes, at_ms)
 
 
-def _body(answer: Command) -> bytes:
-    body: Any = answer.body
+def _body(response: Command) -> bytes:
+    body: Any = response.body
     return b"".join(body) if isinstance(body, list) else bytes(body)
 
 

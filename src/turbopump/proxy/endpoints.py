@@ -16,7 +16,7 @@ ADDRESSES_MAX: Final = 64
 _Endpoints: Final = message_class("Endpoints")
 
 
-class ToldEndpoints:
+class ClientEndpoints:
     """Returns the endpoints for one proxy's responses; `host` is for requests without an
     endpoint."""
 

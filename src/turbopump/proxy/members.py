@@ -85,7 +85,7 @@ class ClusterMembers:
         """Register a client that sends transactions to topics."""
         new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
         if new:
-            self._tell([ProducerData(topic) for topic in new], [])
+            self._register([ProducerData(topic) for topic in new], [])
 
     def consumes(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
         """Register a client that consumes for a group."""
@@ -105,7 +105,7 @@ class ClusterMembers:
             self._size += size
             known.data = data
         if is_new or is_changed:
-            self._tell([], [data])
+            self._register([], [data])
 
     def leave(self, client_id: str) -> None:
         """Unregister a client that has disconnected."""
@@ -133,10 +133,10 @@ class ClusterMembers:
         self._sent_ms.pop(address, None)
 
     def _join(
-        self, of: dict[str, _Group], kind: int, name: str, client_id: str, peer: Peer
+        self, groups: dict[str, _Group], kind: int, name: str, client_id: str, peer: Peer
     ) -> bool:
         """Whether the client's group is new at this proxy."""
-        group = of.get(name)
+        group = groups.get(name)
         if group is not None and client_id in group.members:
             group.members[client_id] = peer
             return False
@@ -146,21 +146,21 @@ class ClusterMembers:
             logger.warning("%s is not registered: all groups exceed the limit of bytes", name)
             return False
         is_new = group is None
-        group = of.setdefault(name, _Group())
+        group = groups.setdefault(name, _Group())
         group.members[client_id] = peer
         group.size += size + more
         self._size += size + more
         self._of_client.setdefault(client_id, (set(), set()))[kind].add(name)
         return is_new
 
-    def _part(self, of: dict[str, _Group], name: str, client_id: str) -> bool:
+    def _part(self, groups: dict[str, _Group], name: str, client_id: str) -> bool:
         """Whether the group has no members left."""
-        group = of[name]
+        group = groups[name]
         del group.members[client_id]
         size = MEMBER_SIZE + kept_size(client_id)
         if not group.members:
             size = group.size
-            del of[name]
+            del groups[name]
         group.size -= size
         self._size -= size
         return not group.members
@@ -173,7 +173,7 @@ class ClusterMembers:
             to = at + BEAT_GROUPS_MAX
             self._send(name, address, producers[at:to], consumers[at:to])
 
-    def _tell(self, producers: list[ProducerData], consumers: list[ConsumerData]) -> None:
+    def _register(self, producers: list[ProducerData], consumers: list[ConsumerData]) -> None:
         for name, address in self._known.masters().items():
             self._send(name, address, producers, consumers)
 
@@ -233,9 +233,9 @@ class ClusterMembers:
         return answered.map(passed_on)
 
 
-def _next_of(of: dict[str, _Group], name: str) -> Peer | None:
+def _next_of(groups: dict[str, _Group], name: str) -> Peer | None:
     """The next connected member of a group, in rotation; None if it has none."""
-    group = of.get(name)
+    group = groups.get(name)
     if group is None:
         return None
     for client_id, peer in list(group.members.items()):

@@ -47,15 +47,15 @@ class AskedNameServers:
         address = left.pop(0)
         request = new_request(code, header)
 
-        def answered(answer: Command | str) -> None:
-            if isinstance(answer, Command):
-                if answer.code in _ANSWERS:
+        def answered(response: Command | str) -> None:
+            if isinstance(response, Command):
+                if response.code in _ANSWERS:
                     self._complained = False
-                    done(answer)
+                    done(response)
                     return
-                text = f"{address} answered {answer.code}: {answer.remark}"
+                text = f"{address} answered {response.code}: {response.remark}"
             else:
-                text = answer
+                text = response
             self._put_last(address)
             if left:
                 self._ask(left, code, header, done)

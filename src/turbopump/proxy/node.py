@@ -27,8 +27,8 @@ from turbopump.net.wire.java_properties import ConfigError
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
-from turbopump.proxy.endpoints import ToldEndpoints
-from turbopump.proxy.ground import ClusterGround
+from turbopump.proxy.endpoints import ClientEndpoints
+from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.members import ClusterMembers
 from turbopump.proxy.names import FollowedNames
 
@@ -119,17 +119,17 @@ class ProxyNode:
         client_id = f"{socket.gethostname()}@{os.getpid()}#{time.time_ns()}"
         self._members = ClusterMembers(self._known, self._calls, client_id, self._steady_ms)
         self._members.register(table)
-        ground = ClusterGround(
+        backend = ClusterBackend(
             config,
             self._known,
             self._calls,
             self._members,
-            soon=self._loop.call_soon,
+            call_soon=self._loop.call_soon,
             call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
             now_ms=_now_ms,
             steady_ms=self._steady_ms,
         )
-        self._messaging = Messaging(ground, lambda request: self._endpoints(request))
+        self._messaging = Messaging(backend, lambda request: self._endpoints(request))
         self._health = Health((SERVICE,), lambda: self._runs and bool(self._known.masters()))
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
@@ -138,8 +138,8 @@ class ProxyNode:
         self._server = GrpcServer(methods | reflection.methods, options, config.tls)
 
     @property
-    def _endpoints(self) -> ToldEndpoints:
-        return ToldEndpoints(self._host, self._port, echoes_port=self._config.echoes_port)
+    def _endpoints(self) -> ClientEndpoints:
+        return ClientEndpoints(self._host, self._port, echoes_port=self._config.echoes_port)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)

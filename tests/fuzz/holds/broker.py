@@ -12,7 +12,7 @@ from tests.unit.broker.conftest import World
 from turbopump.broker.handlers.shapes import MAX_LISTED
 from turbopump.broker.tables import locks as lock_table
 from turbopump.broker.tables.groups import FORBIDDEN_READ
-from turbopump.cli.collecting import Collecting
+from turbopump.cli.gc_tuning import GcTuning
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_metrics import MAX_TOPICS
@@ -57,7 +57,7 @@ class BrokerWalk:
 
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.meter = Meter()
-        self.collecting = Collecting()
+        self.gc_tuning = GcTuning()
         self.many = many
         self.world = _World(folder, self.meter)
         self.broker = self.world.broker
@@ -66,7 +66,7 @@ class BrokerWalk:
         self._fill()
         self.disk.run()
         gc.collect()
-        self.collecting.begin()
+        self.gc_tuning.begin()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -80,7 +80,7 @@ class BrokerWalk:
 
     def close(self) -> None:
         """Stop the broker."""
-        self.collecting.end()
+        self.gc_tuning.end()
         self.world.broker.store.close(self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask
 from tests.unit.controller.test_hostile_names import LEDGER, NUMBERS, World
-from turbopump.cli.collecting import Collecting
+from turbopump.cli.gc_tuning import GcTuning
 from turbopump.controller import events
 from turbopump.controller.raft.messages import LIST_MAX
 from turbopump.controller.raft.messages import RaftRequestCode as LedgerCode
@@ -35,7 +35,7 @@ class ControllerWalk:
 
     def __init__(self, folder: Path, groups: int = GROUPS) -> None:
         self.meter = Meter()
-        self.collecting = Collecting()
+        self.gc_tuning = GcTuning()
         self.world = World(folder / "store")
         self.disk = OtherThread(self.meter)
         self.world.join()
@@ -43,7 +43,7 @@ class ControllerWalk:
             self._join(f"group{number}")
         self.world.driver._disk = self.disk
         gc.collect()
-        self.collecting.begin()
+        self.gc_tuning.begin()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -61,7 +61,7 @@ class ControllerWalk:
 
     def close(self) -> None:
         """End the controller."""
-        self.collecting.end()
+        self.gc_tuning.end()
         self.disk.run()
         self.world.storage.close()
 

@@ -201,8 +201,8 @@ def ask(
         answer = answer.value
     if isinstance(answer, Command):
         meter.hold.code = answer.code
-        told = answer
-        meter.run("answer", lambda: encode(told))
+        response = answer
+        meter.run("answer", lambda: encode(response))
     if case.closes:
         meter.run("closed", peer.lost)
         disk.run()

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
-from turbopump.cli.collecting import Collecting
+from turbopump.cli.gc_tuning import GcTuning
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
@@ -19,7 +19,7 @@ from turbopump.namesrv.key_values import MAX_ITEM_SIZE, ORDER_TOPIC_CONFIG, KeyV
 from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.java_properties import Property
@@ -54,7 +54,7 @@ class NamesrvWalk:
     def __init__(self, folder: Path, many: int = MANY) -> None:
         self.many, self.now_ms = many, 1_000_000
         self.meter = Meter()
-        self.collecting = Collecting()
+        self.gc_tuning = GcTuning()
         self.disk = OtherThread(self.meter)
         files = ConfigFiles(RealFiles(), str(folder))
         table = {ORDER_TOPIC_CONFIG: {f"T{number:05d}{'x' * 80}": "a:4" for number in range(many)}}
@@ -78,7 +78,7 @@ class NamesrvWalk:
             self.register(f"group{number}", ["Wide", f"of {number}"])
         self.register("b", self.names("T"))
         gc.collect()
-        self.collecting.begin()
+        self.gc_tuning.begin()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -111,7 +111,7 @@ class NamesrvWalk:
 
     def close(self) -> None:
         """End the name server."""
-        self.collecting.end()
+        self.gc_tuning.end()
 
     def _elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         later: Deferred[OSError | None] = Deferred()

@@ -7,7 +7,7 @@ import uvloop
 
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
-from turbopump.cli.serving import serve
+from turbopump.cli.serve import serve
 
 
 async def main(path: str) -> None:

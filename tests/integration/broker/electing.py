@@ -209,7 +209,7 @@ class Elections:
         answer = await self.client.call(address, request, CALL_MS)
         return int(answer.fields["offset"]) if answer.code == 0 else -1
 
-    def of(self, address: str) -> Member:
+    def at_member(self, address: str) -> Member:
         """The broker that listens there."""
         return next(member for member in self.members if member.address == address)
 

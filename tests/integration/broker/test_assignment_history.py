@@ -9,7 +9,7 @@ import pytest
 
 from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.consuming.consumer import Consumer
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.wire.codes import RequestCode
 from turbopump.spark.rebalance.measures import measure, parse
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_lines_are_in_the_store_and_the_report_reads_them(tmp_path: Path) -> None:
-    async def ask(instance: Instance, address: str) -> list[int]:
+    async def ask(instance: ClientInstance, address: str) -> list[int]:
         body = {"clientId": instance.client_id, "consumerGroup": "G", "topic": "T"}
         data = json.dumps({**body, "strategyName": "STICKY"}).encode()
         answer = await instance.ask(address, RequestCode.QUERY_ASSIGNMENT, body=data)
@@ -32,7 +32,7 @@ def test_lines_are_in_the_store_and_the_report_reads_them(tmp_path: Path) -> Non
             await admin.update_topic("T", cluster=broker.cluster, read_queues=4, write_queues=4)
         members, instances = [], []
         for number in range(2):
-            instance = Instance([namesrv], ClientOptions(instance_name=f"m{number}"))
+            instance = ClientInstance([namesrv], ClientOptions(instance_name=f"m{number}"))
             member = Consumer("G", instance=instance)
             member.subscribe("T")
             await member.start()

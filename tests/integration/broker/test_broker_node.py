@@ -394,8 +394,8 @@ def test_a_disk_that_stays_full_is_one_line_of_the_log(
         await node.stop()
 
     uvloop.run(run())
-    said = [record for record in caplog.records if "cannot be saved" in record.getMessage()]
-    assert [(one.levelname, one.exc_info) for one in said] == [("ERROR", None)]
+    records = [record for record in caplog.records if "cannot be saved" in record.getMessage()]
+    assert [(one.levelname, one.exc_info) for one in records] == [("ERROR", None)]
 
 
 def node_file(folder: Path, name: str) -> str:

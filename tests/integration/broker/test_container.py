@@ -341,9 +341,9 @@ def test_what_a_replica_has_due_goes_to_a_master_of_its_process(tmp_path: Path) 
             await master.stop()
             while {b"delayed", b"timer"} - set(await container.bodies("m")):
                 await asyncio.sleep(0.1)
-            told = await info(container.caller("g"))
-            assert told["escapedTo_m"].startswith("2 messages, last at ")
-            assert told["commitLogMaxOffset"] == end, "it writes nothing"
+            table = await info(container.caller("g"))
+            assert table["escapedTo_m"].startswith("2 messages, last at ")
+            assert table["commitLogMaxOffset"] == end, "it writes nothing"
             assert (await container.remove("g", 1)) == (0, None)
             await master.start()
         await namesrv.stop()

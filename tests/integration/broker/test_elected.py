@@ -37,7 +37,7 @@ def test_masters_are_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
             for number in range(4):
                 await asyncio.gather(*(group.send(f"{number}-{each}") for each in range(20)))
                 before = await group.whole()
-                killed = group.of(await master(group))
+                killed = group.at_member(await master(group))
                 await killed.end()
                 took.append(await group.send(f"{number}-after"))
                 after = await group.info()
@@ -113,7 +113,7 @@ def test_a_master_that_stood_still_acknowledges_nothing(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with elections(tmp_path, more=SHORT) as group:
-            old = group.of(await master(group))
+            old = group.at_member(await master(group))
             await group.send("before")
             old.tell(signal.SIGSTOP)
 
@@ -137,7 +137,7 @@ def test_a_cleaned_broker_registers_anew(tmp_path: Path) -> None:
         async with elections(tmp_path) as group:
             info = await group.whole()
             gone = next(one for one in info.in_sync if one.broker_id != info.master_broker_id)
-            member = group.of(gone.broker_address)
+            member = group.at_member(gone.broker_address)
             await member.end(signal.SIGTERM)
             await group.whole(2)
             answer = await group.admin.to_leader(
@@ -160,7 +160,7 @@ def test_master_and_leading_controller_die_together(tmp_path: Path) -> None:
     async def run() -> None:
         async with elections(tmp_path) as group:
             await group.send("before")
-            old = group.of(await master(group))
+            old = group.at_member(await master(group))
             leader = next(node for node in group.nodes if node.is_leader)
             group.admin.addresses.remove(leader.address)
             await asyncio.gather(old.end(), leader.stop())
@@ -182,7 +182,7 @@ def test_a_replica_acts_while_no_master_can_be_elected(tmp_path: Path) -> None:
         async with elections(tmp_path, more=more, acting=True) as group:
             for number in range(5):
                 await group.send(f"{number}")
-            old = group.of(await master(group))
+            old = group.at_member(await master(group))
             await group.read(old.address)  # which makes the group
             assert await group.commit(old.address, 1) == 0
             for node in group.nodes:

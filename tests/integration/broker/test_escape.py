@@ -69,9 +69,9 @@ async def _play(other: Caller, cluster: Cluster) -> None:
     await until(ended)
     found = [bytes(one.body) for queue in range(4) for one in await other.read("T", queue)]
     assert sorted(found) == [b"delayed", b"plain", b"timer", b"transaction"]
-    told = await info(replica)
-    assert told["escapedTo_m"].startswith("3 messages, last at ")
-    assert told["commitLogMaxOffset"] == end, "it writes nothing"
+    table = await info(replica)
+    assert table["escapedTo_m"].startswith("3 messages, last at ")
+    assert table["commitLogMaxOffset"] == end, "it writes nothing"
     await _come_back(cluster)
     for caller in (master, replica):
         await caller.close()

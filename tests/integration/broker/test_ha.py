@@ -286,22 +286,22 @@ class Events:
     """Records the events of connections."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.events: list[tuple[str, int]] = []
 
     def on_accepted(self, connection: int) -> None:
-        self.told.append(("accepted", connection))
+        self.events.append(("accepted", connection))
 
     def on_connected(self, connection: int) -> None:
-        self.told.append(("connected", connection))
+        self.events.append(("connected", connection))
 
     def on_bytes(self, connection: int, data: object) -> None:
-        self.told.append(("bytes", connection))
+        self.events.append(("bytes", connection))
 
     def on_writable(self, connection: int) -> None:
-        self.told.append(("writable", connection))
+        self.events.append(("writable", connection))
 
     def on_closed(self, connection: int, reason: str) -> None:
-        self.told.append(("closed", connection))
+        self.events.append(("closed", connection))
 
 
 def test_connections_that_nobody_wants_any_more() -> None:
@@ -313,8 +313,8 @@ def test_connections_that_nobody_wants_any_more() -> None:
         sockets.close(given_up)
         nobody = sockets.connect(f"{HOST}:1")
         no_address = sockets.connect("nowhere")
-        await until(lambda: len(events.told) == 2)
-        assert sorted(events.told) == [("closed", nobody), ("closed", no_address)]
+        await until(lambda: len(events.events) == 2)
+        assert sorted(events.events) == [("closed", nobody), ("closed", no_address)]
         assert not sockets.send(given_up, [b"x"])
         await sockets.stop()
 
@@ -327,16 +327,16 @@ def test_a_connection_that_takes_no_more_says_when_it_does() -> None:
         sockets = Sockets(events)
         port = await sockets.listen(HOST, 0)
         reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 16)
-        await until(lambda: bool(events.told))
-        ((_kind, connection),) = events.told
+        await until(lambda: bool(events.events))
+        ((_kind, connection),) = events.events
         piece = memoryview(bytes(1 << 20))
         while sockets.send(connection, [piece, piece]):
             pass
         async with asyncio.timeout(TIMEOUT_S):
-            while ("writable", connection) not in events.told:
+            while ("writable", connection) not in events.events:
                 await reader.read(1 << 20)
         writer.close()
-        await until(lambda: ("closed", connection) in events.told)
+        await until(lambda: ("closed", connection) in events.events)
         await sockets.stop()
 
     uvloop.run(scenario())
@@ -469,8 +469,8 @@ def test_an_address_has_a_part_of_the_places(monkeypatch: pytest.MonkeyPatch) ->
             reader, writer = await asyncio.open_connection(HOST, port)
             writers.append(writer)
             writer.write(says)
-            await until(lambda: events.told.count(("accepted", count)) == 1)
-            await until(lambda: not says or ("bytes", count) in events.told)
+            await until(lambda: events.events.count(("accepted", count)) == 1)
+            await until(lambda: not says or ("bytes", count) in events.events)
             return reader
 
         writers: list[asyncio.StreamWriter] = []
@@ -480,7 +480,7 @@ def test_an_address_has_a_part_of_the_places(monkeypatch: pytest.MonkeyPatch) ->
         third = await connected(word, 3)
         fourth = await connected(word, 4)
         assert await asyncio.wait_for(second.read(), TIMEOUT_S) == b"", "the oldest that is silent"
-        await until(lambda: ("closed", 2) in events.told)
+        await until(lambda: ("closed", 2) in events.events)
         refused, writer = await asyncio.open_connection(HOST, port)
         writers.append(writer)
         assert await asyncio.wait_for(refused.read(), TIMEOUT_S) == b""
@@ -500,16 +500,16 @@ def test_what_waits_for_all_replicas_is_bounded(monkeypatch: pytest.MonkeyPatch)
         own = Sockets(events)
         port = await own.listen(HOST, 0)
         ends = [await asyncio.open_connection(HOST, port, limit=1 << 16) for _ in range(3)]
-        await until(lambda: len(events.told) == 3)
+        await until(lambda: len(events.events) == 3)
         piece = memoryview(bytes(16 << 20))
         for number in (1, 2):
             own.send(number, [piece])
             await asyncio.sleep(0.01)
         own.send(2, [piece[:1]])
-        await until(lambda: ("closed", 1) in events.told)
+        await until(lambda: ("closed", 1) in events.events)
         own.send(3, [piece[:100]])
         assert await ends[2][0].readexactly(100) == bytes(100)
-        assert ("closed", 2) not in events.told
+        assert ("closed", 2) not in events.events
         for _reader, writer in ends:
             writer.close()
         await own.stop()

@@ -44,7 +44,7 @@ async def serving(
         await node.stop()
 
 
-async def told(caller: Any) -> dict[str, str]:
+async def runtime_info(caller: Any) -> dict[str, str]:
     answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table: dict[str, str] = json.loads(bytes(answer.body))["table"]
     return table
@@ -69,7 +69,7 @@ def test_writes_are_refused_while_the_disk_fails_and_taken_again_behind(
             address = node.address
             assert (await caller.send(b"first")).code == 0
             assert [one.body for one in await caller.read()] == [b"first"]
-            assert "storeUnfit" not in await told(caller)
+            assert "storeUnfit" not in await runtime_info(caller)
             files.fail_sync = True
             failed = await caller.send(b"second")
             assert failed.code == ResponseCode.FLUSH_DISK_TIMEOUT, "its outcome is unknown"
@@ -78,12 +78,12 @@ def test_writes_are_refused_while_the_disk_fails_and_taken_again_behind(
                 assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 await asyncio.sleep(WAIT_S)
             assert "input/output error" in refused.remark
-            assert "input/output error" in (await told(caller))["storeUnfit"]
+            assert "input/output error" in (await runtime_info(caller))["storeUnfit"]
             assert [one.body for one in await caller.read()] == [b"first"], "reads go on"
             files.fail_sync = False
             await taken(caller, b"fourth")
             assert node.address == address
-            assert "storeUnfit" not in await told(caller)
+            assert "storeUnfit" not in await runtime_info(caller)
             bodies = [one.body for one in await caller.read()]
             assert bodies in ([b"first", b"fourth"], [b"first", b"second", b"fourth"])
         assert not (tmp_path / "abort").exists()
@@ -97,8 +97,8 @@ def test_a_stop_meanwhile(tmp_path: Path, connect: Any, healed: bool) -> None:
 
     async def run() -> None:
         files = TroubledFiles()
-        said = contextlib.nullcontext() if healed else pytest.raises(OSError, match="input/output")
-        with said:
+        expected = contextlib.nullcontext() if healed else pytest.raises(OSError, match="input/output")
+        with expected:
             async with serving(tmp_path, files, connect) as (node, caller):
                 assert (await caller.send(b"first")).code == 0
                 files.fail_sync = True

@@ -98,8 +98,8 @@ def test_broker_status(admin: Admin, refused: Callable[..., str], cluster: Runni
     assert status["table"].keys() == table.keys()
     deleted = admin("deleteExpiredCommitLog", "-b", broker.address)
     assert deleted.out == "success\n"
-    told = admin("deleteExpiredCommitLog", "-c", "DefaultCluster", "--json").json
-    assert told == [{"brokers": [broker.address]}]
+    printed = admin("deleteExpiredCommitLog", "-c", "DefaultCluster", "--json").json
+    assert printed == [{"brokers": [broker.address]}]
     assert "either" in refused(2, "deleteExpiredCommitLog")
     assert "either" in refused(2, "brokerStatus")
     assert "either" in refused(2, "brokerStatus", "-b", broker.address, "-c", "DefaultCluster")
@@ -249,8 +249,8 @@ def test_consumer_progress_and_reset(
     expected_s = time.mktime(time.strptime("2000-01-01", "%Y-%m-%d"))
     assert done.json[0]["timestamp_ms"] == round(expected_s * 1000)
     for time_text in ("yesterday", "-2", str(1 << 63)):
-        said = refused(2, "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", time_text)
-        assert time_text in said
+        error = refused(2, "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", time_text)
+        assert time_text in error
 
 
 def test_messages_are_found(

@@ -89,13 +89,13 @@ def another(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_who_leads(admin: Ask, cli: Cli, elected: RunningCluster) -> None:
-    told = led(admin)
-    assert sorted(told["peers"].values()) == sorted(elected.controllers)
-    assert told["peers"][told["leader_id"]] == told["leader_address"]
-    assert told["term"] >= 0
+    printed = led(admin)
+    assert sorted(printed["peers"].values()) == sorted(elected.controllers)
+    assert printed["peers"][printed["leader_id"]] == printed["leader_address"]
+    assert printed["term"] >= 0
     for address in elected.controllers:
         done = cli("admin", "getControllerMetaData", "-a", address)
-        assert f"#ControllerLeaderAddress\t{told['leader_address']}\n" in done.out
+        assert f"#ControllerLeaderAddress\t{printed['leader_address']}\n" in done.out
     dead_first = f"127.0.0.1:1;{elected.controllers[0]}"
     assert cli("admin", "getControllerMetaData", "-a", dead_first).code == 0
     done = cli("admin", "getControllerMetaData", "-a", "127.0.0.1:1")
@@ -121,13 +121,13 @@ def test_an_election(admin: Ask, refused: Callable[..., str]) -> None:
     group = whole(admin)
     chosen = another(group)
     words = ("-bn", NAME, "-c", CLUSTER, "-b")
-    (told,) = admin("electMaster", *words, chosen["broker_id"], "--json").json
-    assert told["master_id"] == chosen["broker_id"]
-    assert told["master_address"] == chosen["address"]
-    assert told["master_epoch"] == group["master_epoch"] + 1
-    assert sorted(told["members"]) == ["1", "2", "3"]
+    (printed,) = admin("electMaster", *words, chosen["broker_id"], "--json").json
+    assert printed["master_id"] == chosen["broker_id"]
+    assert printed["master_address"] == chosen["address"]
+    assert printed["master_epoch"] == group["master_epoch"] + 1
+    assert sorted(printed["members"]) == ["1", "2", "3"]
     after = whole(admin)
-    assert (after["master_id"], after["master_epoch"]) == (told["master_id"], told["master_epoch"])
+    assert (after["master_id"], after["master_epoch"]) == (printed["master_id"], printed["master_epoch"])
     assert "2011" in refused(1, "electMaster", *words, chosen["broker_id"])
     assert "2012" in refused(1, "electMaster", *words, 99)
     assert "2010" in refused(1, "electMaster", "-bn", "unknown", "-c", CLUSTER, "-b", 1)
@@ -149,8 +149,8 @@ def test_configurations(admin: Ask, refused: Callable[..., str], elected: Runnin
     assert f"{key:<50}=  4321" in admin("getControllerConfig").out
     assert "black list" in refused(1, "updateControllerConfig", "-k", "configStorePath", "-v", "x")
     assert refused(1, "updateControllerConfig", "-k", key, "-v", "x")
-    (told,) = admin("updateControllerConfig", "-k", key, "-v", value, "--json").json
-    assert told == {"addresses": elected.controllers, "key": key, "value": value}
+    (printed,) = admin("updateControllerConfig", "-k", key, "-v", value, "--json").json
+    assert printed == {"addresses": elected.controllers, "key": key, "value": value}
 
 
 def test_the_living_are_not_cleaned(admin: Ask, refused: Callable[..., str]) -> None:

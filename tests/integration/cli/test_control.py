@@ -38,7 +38,7 @@ def served(data: Path, work: Callable[[], Any]) -> Any:
     return asyncio.run(main())
 
 
-def said(data: Path, line: bytes) -> Any:
+def response(data: Path, line: bytes) -> Any:
     """The answer to a line that no command of ours sends."""
     with socket.socket(socket.AF_UNIX) as made:
         made.connect(str(data / SOCKET))
@@ -74,7 +74,7 @@ def test_what_is_refused_is_the_sentence(tmp_path: Path) -> None:
     ids=lambda line: repr(line[:3]) + str(len(line)),
 )
 def test_what_is_no_question_is_answered_so(tmp_path: Path, line: bytes) -> None:
-    answer = served(tmp_path, lambda: said(tmp_path, line))
+    answer = served(tmp_path, lambda: response(tmp_path, line))
     assert answer == {"error": "the question cannot be understood"}
 
 

@@ -91,9 +91,9 @@ def test_a_bad_file_is_named(
     path.write_text(text)
     done = command(node, "-c", str(path), cwd=tmp_path)
     assert done.code == 2, done.err
-    (said,) = [line for line in done.err.splitlines() if line.startswith("turbopump: ")]
+    (error,) = [line for line in done.err.splitlines() if line.startswith("turbopump: ")]
     for word in words:
-        assert word in said
+        assert word in error
     assert "Traceback" not in done.err
 
 

@@ -34,11 +34,11 @@ def test_neither_taken_nor_used_ones(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("said", ["", "1024\t65535\n", None])
 def test_the_kernels_where_there_are_no_others(
-    said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernel_range: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = tmp_path / "range"
-    if said is not None:
-        kernel.write_text(said)
+    if kernel_range is not None:
+        kernel.write_text(kernel_range)
     monkeypatch.setattr(ports, "KERNEL_RANGE", kernel)
     assert ports.free_port(HOST, (), 2) > 1_023
 

@@ -103,18 +103,18 @@ def test_a_pair_that_switched(pair: Pair) -> None:
     # A former master is in the route again once it registered as a replica.
     epochs = ("admin", "getBrokerEpoch", "-b", "broker-a")
     until(lambda: sorted(e["address"] for e in pair.ask(*epochs)) == sorted(pair.addresses))
-    of_master, of_replica = sorted(pair.ask(*epochs), key=lambda told: told["broker_id"])
+    of_master, of_replica = sorted(pair.ask(*epochs), key=lambda metrics: metrics["broker_id"])
     assert of_master["epochs"] == of_replica["epochs"]
     assert [span["epoch"] for span in of_master["epochs"]] == [1, 2]
     assert of_master["epochs"][1]["end"] == shown["log_end"]
     assert (of_master["broker_id"], of_replica["broker_id"]) == (0, 1)
 
-    told, other = pair.metrics(2), pair.metrics(1)
-    assert (told["turbopump_ha_is_master"], other["turbopump_ha_is_master"]) == (1, 0)
-    assert told["turbopump_ha_epoch"] == other["turbopump_ha_epoch"] == 2
-    assert told["turbopump_ha_replica_lag_bytes"] == 0
-    assert told["turbopump_ha_replica_lag_milliseconds"] == 0
-    assert told["turbopump_ha_replica_in_sync"] == other["turbopump_ha_following"] == 1
-    assert told["turbopump_ha_confirm_gap_bytes"] == 0
+    metrics, other = pair.metrics(2), pair.metrics(1)
+    assert (metrics["turbopump_ha_is_master"], other["turbopump_ha_is_master"]) == (1, 0)
+    assert metrics["turbopump_ha_epoch"] == other["turbopump_ha_epoch"] == 2
+    assert metrics["turbopump_ha_replica_lag_bytes"] == 0
+    assert metrics["turbopump_ha_replica_lag_milliseconds"] == 0
+    assert metrics["turbopump_ha_replica_in_sync"] == other["turbopump_ha_following"] == 1
+    assert metrics["turbopump_ha_confirm_gap_bytes"] == 0
     (table,) = pair.ask("admin", "brokerStatus", "-b", master)
     assert table["table"]["haSyncStateSet"] == "1,2"

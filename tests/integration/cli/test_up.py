@@ -188,10 +188,10 @@ def refused(done: Any, *words: str) -> None:
     """Exit code 2 and one clear sentence, nothing else that is not log."""
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
-    said = [line for line in done.err.splitlines() if line.startswith("turbopump: ")]
-    assert len(said) == 1, done.err
+    lines = [line for line in done.err.splitlines() if line.startswith("turbopump: ")]
+    assert len(lines) == 1, done.err
     for word in words:
-        assert word in said[0]
+        assert word in lines[0]
 
 
 @pytest.fixture
@@ -373,9 +373,9 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(program: list[str], tmp_
 @pytest.mark.parametrize("apart", [[], ["--processes"]])
 def test_a_proxy_beside_the_group(up: Ready, command: Command, apart: list[str]) -> None:
     running = up("--proxy-port", "0", *apart)
-    ready, said = running.ready, running.process.stdout
+    ready, output = running.ready, running.process.stdout
     while ready["event"] != "ready":  # each process has a line of its own before
-        ready = json.loads(said.readline())
+        ready = json.loads(output.readline())
     proxy, (namesrv,), (broker,) = ready["proxy"], ready["namesrv"], ready["brokers"]
     made = command("admin", "updateTopic", "-n", namesrv, "-b", broker["address"], "-t", "T")
     assert made.code == 0, made

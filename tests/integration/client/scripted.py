@@ -70,7 +70,7 @@ class ScriptedBroker:
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop()
 
-    def of(self, code: int) -> list[Command]:
+    def requests_of(self, code: int) -> list[Command]:
         """The requests of a code so far."""
         return [request for request in self.requests if request.code == code]
 
@@ -79,11 +79,11 @@ class ScriptedBroker:
         before = self.answers.get(code, lambda request: response(request, 0))
 
         def script(request: Command) -> Answer:
-            if len(self.of(code)) <= times:
+            if len(self.requests_of(code)) <= times:
                 return response(request, answer, remark)
             return before(request)
 
-        times += len(self.of(code))
+        times += len(self.requests_of(code))
         self.answers[code] = script
 
     async def ask_clients(self, code: int, fields: dict[str, str], body: bytes) -> list[Command]:

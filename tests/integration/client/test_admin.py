@@ -64,7 +64,7 @@ def test_topic_is_made_shown_and_deleted(namesrv: str, name: str, until: Until) 
             assert {result.queue.queue_id for result in results} == {0, 1}
             assert name in [shown.topic for shown in (await admin.topic_list()).topics]
             shown = (await admin.topic_list(with_clusters=True)).topics
-            assert [of.cluster for of in shown if of.topic == name] == [line.cluster]
+            assert [one.cluster for one in shown if one.topic == name] == [line.cluster]
             gone = await admin.delete_topic(name, line.cluster)
             assert gone.name_servers == [namesrv]
             with pytest.raises(BrokerError) as caught:
@@ -130,9 +130,9 @@ def test_progress_and_reset_of_a_group(namesrv: str, topic: str, name: str, unti
                 await until(lambda: retry in {queue.topic for queue in consumer.queues})
                 await asyncio.sleep(0.1)  # a commit is under way
                 progress = await admin.consumer_progress(name, with_clients=True)
-                clients = {of.client_address for of in progress.queues if of.topic == topic}
+                clients = {one.client_address for one in progress.queues if one.topic == topic}
                 assert clients == {consumer.client_id.partition("@")[0]}
-                [line] = [of for of in await admin.consumer_progress_all() if of.group == name]
+                [line] = [one for one in await admin.consumer_progress_all() if one.group == name]
                 assert (line.count, line.consume_type) == (1, "CONSUME_PASSIVELY")
                 found = await admin.query_message_by_id(topic, results[0].offset_message_id)
                 assert [track.group for track in found.tracks] == [name]

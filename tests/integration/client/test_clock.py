@@ -36,7 +36,7 @@ def test_a_send_has_the_time_it_was_given(by_ms: int) -> None:
         clock = WallClock()
 
         def once_busy(request: Command) -> Command:
-            if len(broker.of(RequestCode.SEND_MESSAGE_V2)) > 1:
+            if len(broker.requests_of(RequestCode.SEND_MESSAGE_V2)) > 1:
                 return stored(request)
             clock.wrong_by_ms = by_ms
             return response(request, ResponseCode.SERVICE_NOT_AVAILABLE)
@@ -46,7 +46,7 @@ def test_a_send_has_the_time_it_was_given(by_ms: int) -> None:
             options = ClientOptions(now_ms=clock)
             async with Producer("pg", [broker.address], client_options=options) as producer:
                 await producer.send(Message("T", b"x"))
-                assert len(broker.of(RequestCode.SEND_MESSAGE_V2)) == 2
+                assert len(broker.requests_of(RequestCode.SEND_MESSAGE_V2)) == 2
 
     asyncio.run(scenario())
 

@@ -54,7 +54,7 @@ class Consuming:
 def pulls_of(broker: ScriptedBroker) -> list[int]:
     return [
         int(request.fields["queueOffset"])
-        for request in broker.of(PULL)
+        for request in broker.requests_of(PULL)
         if request.fields["topic"] == "T"
     ]
 
@@ -86,7 +86,7 @@ def test_pull_goes_on_as_each_answer_says(until: Until) -> None:
                 assert [message.text for message in consuming.messages] == ["0", "1", "3"]
             commits = [
                 request.fields["commitOffset"]
-                for request in broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+                for request in broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
                 if request.fields["topic"] == "T"
             ]
             # 3 at the move, 4 at the end.
@@ -113,12 +113,12 @@ def test_pull_says_what_the_heartbeat_said(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker, Consuming(broker):
             await until(lambda: bool(pulls_of(broker)))
-            body = broker.of(RequestCode.HEART_BEAT)[0].body
+            body = broker.requests_of(RequestCode.HEART_BEAT)[0].body
             assert isinstance(body, bytes)
             [consumer] = json.loads(body)["consumerDataSet"]
             data = {data["topic"]: data for data in consumer["subscriptionDataSet"]}
             assert set(data) == {"T", "%RETRY%g"}
-            [pull] = [request for request in broker.of(PULL) if request.fields["topic"] == "T"]
+            [pull] = [request for request in broker.requests_of(PULL) if request.fields["topic"] == "T"]
             assert pull.fields["subVersion"] == str(data["T"]["subVersion"])
             assert (pull.fields["sysFlag"], pull.fields["maxMsgNums"]) == ("2", "32")
 
@@ -142,10 +142,10 @@ def test_broker_that_forgot_us_is_told_again(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker, Consuming(broker) as consuming:
             await until(lambda: len(consuming.consumer.queues) == 2)
-            heartbeats = len(broker.of(RequestCode.HEART_BEAT))
+            heartbeats = len(broker.requests_of(RequestCode.HEART_BEAT))
             broker.client_ids.clear()
             consuming.consumer.wake()
-            await until(lambda: len(broker.of(RequestCode.HEART_BEAT)) > heartbeats)
+            await until(lambda: len(broker.requests_of(RequestCode.HEART_BEAT)) > heartbeats)
             await until(lambda: len(consuming.consumer.queues) == 2)
 
     asyncio.run(scenario())
@@ -164,8 +164,8 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
             broker.fail(RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_ERROR)
             broker.answers[SEND] = stored
             async with Consuming(broker, outcome=Outcome.RETRY) as consuming:
-                await until(lambda: bool(broker.of(SEND)))
-            [back] = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
+                await until(lambda: bool(broker.requests_of(SEND)))
+            [back] = broker.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
             assert back.fields == {
                 "offset": "7000",
                 "group": "g",
@@ -176,7 +176,7 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
                 "maxReconsumeTimes": "16",
                 "bname": "broker-a",
             }
-            [anew] = broker.of(SEND)
+            [anew] = broker.requests_of(SEND)
             assert anew.body == b"bad"
             assert {key: anew.fields[key] for key in "abhjl"} == {
                 "a": "CLIENT_INNER_PRODUCER",
@@ -188,7 +188,7 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
             sent = decode_properties(anew.fields["i"])
             assert (sent["RETRY_TOPIC"], sent["DELAY"], sent["TAGS"]) == ("T", "5", "A")
             assert sent["ORIGIN_MESSAGE_ID"] == consuming.messages[0].offset_message_id
-            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            commits = broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert {"T": "8"}.items() <= {
                 request.fields["topic"]: request.fields["commitOffset"] for request in commits
             }.items()
@@ -203,8 +203,8 @@ def test_message_that_nobody_takes_back_stays_and_is_not_committed(until: Until)
             broker.fail(RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_ERROR)
             broker.fail(SEND, ResponseCode.SERVICE_NOT_AVAILABLE)
             async with Consuming(broker, outcome=Outcome.RETRY):
-                await until(lambda: bool(broker.of(SEND)))
-            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+                await until(lambda: bool(broker.requests_of(SEND)))
+            commits = broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert not [request for request in commits if request.fields["commitOffset"] != "0"]
 
     asyncio.run(scenario())
@@ -269,7 +269,7 @@ def test_message_in_a_handler_for_too_long_is_sent_back_once(until: Until) -> No
                 await asyncio.sleep(0.02)
                 await consumer._delivery.send_back_overdue()
                 go_on.set()
-            [back] = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
+            [back] = broker.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
             assert back.fields["delayLevel"] == "3"
 
     asyncio.run(scenario())
@@ -310,7 +310,7 @@ def test_ordered_consumer_takes_only_what_it_can_lock(until: Until) -> None:
                 await until(lambda: held() == {1})
             unlocked = [
                 queue["queueId"]
-                for request in broker.of(RequestCode.UNLOCK_BATCH_MQ)
+                for request in broker.requests_of(RequestCode.UNLOCK_BATCH_MQ)
                 for queue in json.loads(bytes(request.body))["mqSet"]
             ]
             assert set(unlocked) == {0, 1}
@@ -364,7 +364,7 @@ def test_reset_pushed_by_an_old_broker_moves_the_queue(until: Until) -> None:
                 request, 0, fields={"offset": "42"}
             )
             await until(lambda: pulls_of(broker) == [0, 42])
-            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            commits = broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert [request.fields["commitOffset"] for request in commits] == ["42"]
 
     asyncio.run(scenario())
@@ -380,10 +380,10 @@ def test_start_where_there_is_no_offset(until: Until) -> None:
                     request, 0, fields={"offset": offset}
                 )
             async with Consuming(broker):
-                await until(lambda: len(broker.of(PULL)) == 2)
+                await until(lambda: len(broker.requests_of(PULL)) == 2)
                 starts = {
                     request.fields["topic"]: request.fields["queueOffset"]
-                    for request in broker.of(PULL)
+                    for request in broker.requests_of(PULL)
                 }
                 # A retry queue begins with its oldest message: it was meant for this group.
                 assert starts == {"T": "9", "%RETRY%g": "3"}

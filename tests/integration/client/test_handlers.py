@@ -71,7 +71,7 @@ def test_a_plain_function_runs_in_a_thread(until: Until, after_start: bool) -> N
                 if after_start:
                     consumer.on_message(handle)
                 await until(lambda: len(seen) == 2)
-            assert broker.of(BACK) == []
+            assert broker.requests_of(BACK) == []
 
     asyncio.run(scenario())
     assert sorted(seen) == [(b"one", False), (b"two", False)]
@@ -94,7 +94,7 @@ def test_every_kind_of_coroutine_function_runs_on_the_loop(until: Until) -> None
             consumer.on_message(handler)
             async with consumer:
                 await until(done)
-            assert broker.of(BACK) == []
+            assert broker.requests_of(BACK) == []
 
     for handler in (note, functools.partial(note, word="x"), lambda message: note(message)):
         bodies.clear()
@@ -118,7 +118,7 @@ def test_returning_acknowledges(until: Until, value: object) -> None:
             consumer.on_message(handle)
             async with consumer:
                 await until(lambda: len(seen) == 2)
-            assert broker.of(BACK) == []
+            assert broker.requests_of(BACK) == []
 
     asyncio.run(scenario())
 
@@ -149,7 +149,7 @@ def test_what_a_handler_raises_is_logged_with_its_traceback(
             consumer.subscribe("T")
             consumer.on_message(handler)
             async with consumer:
-                await until(lambda: len(broker.of(BACK)) == 1)
+                await until(lambda: len(broker.requests_of(BACK)) == 1)
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
@@ -255,7 +255,7 @@ def test_a_refusal_of_one_queue_of_two_or_for_a_moment_is_waited_for(
             consumer.subscribe("T")
             async with asyncio.timeout(60), consumer:
                 receiving = asyncio.ensure_future(consumer.receive())
-                await until(lambda: len(broker.of(PULL)) > 8)
+                await until(lambda: len(broker.requests_of(PULL)) > 8)
                 assert not receiving.done()
                 state["waits"] = False
                 message = await receiving

@@ -8,7 +8,7 @@ from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.net.client.errors import ClientClosed, ClientError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import Message
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.client.producer import Producer
@@ -61,7 +61,7 @@ def test_iteration_ends_when_the_consumer_closes(namesrv: str, topic: str, name:
 
 def test_one_client_serves_producers_and_consumers(namesrv: str, topic: str, name: str) -> None:
     async def scenario() -> None:
-        shared = Instance([namesrv])
+        shared = ClientInstance([namesrv])
         first = Consumer(name, instance=shared, options=FIRST)
         second = Consumer(f"{name}-2", instance=shared, options=FIRST)
         first.subscribe(topic)

@@ -7,7 +7,7 @@ from tests.integration.client.scripted import ScriptedBroker, route_of
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.client.errors import BrokerError
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -21,7 +21,7 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as silent, ScriptedBroker() as other:
             silent.answers[ROUTE] = lambda request: None
-            instance = Instance([silent.address, other.address], ClientOptions(timeout_ms=60_000))
+            instance = ClientInstance([silent.address, other.address], ClientOptions(timeout_ms=60_000))
             await instance.acquire()
             async with asyncio.timeout(60):
                 for topic in ("A", "B"):
@@ -29,7 +29,7 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
                     assert route is not None
                     assert route.publish
             # The silent name server is no longer the first.
-            assert [len(one.of(ROUTE)) for one in (silent, other)] == [1, 2]
+            assert [len(one.requests_of(ROUTE)) for one in (silent, other)] == [1, 2]
             await instance.release()
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -42,12 +42,12 @@ def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
             late: Deferred[Command | None] = Deferred()
 
             def release(request: Command) -> None:
-                (first,) = slow.of(ROUTE)
+                (first,) = slow.requests_of(ROUTE)
                 late.resolve(response(first, 0, body=route_of(silent).encode()))
 
             slow.answers[ROUTE] = lambda request: late
             silent.answers[ROUTE] = release
-            instance = Instance([slow.address, silent.address], ClientOptions(timeout_ms=60_000))
+            instance = ClientInstance([slow.address, silent.address], ClientOptions(timeout_ms=60_000))
             await instance.acquire()
             async with asyncio.timeout(60):
                 assert await instance.route("T") is not None
@@ -62,7 +62,7 @@ def test_a_name_server_that_refuses_a_request_is_not_asked_past() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as first, ScriptedBroker() as second:
             first.fail(ROUTE, ResponseCode.SYSTEM_ERROR)
-            instance = Instance([first.address, second.address])
+            instance = ClientInstance([first.address, second.address])
             await instance.acquire()
             with pytest.raises(BrokerError):
                 await instance.route("T")

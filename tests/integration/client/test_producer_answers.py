@@ -25,7 +25,7 @@ def test_send_is_tried_again_after_these_codes(code: int) -> None:
             broker.answers[SEND] = stored
             broker.fail(SEND, code, times=1)
             assert (await producer.send(MESSAGE)).status is SendStatus.SEND_OK
-            assert len(broker.of(SEND)) == 2
+            assert len(broker.requests_of(SEND)) == 2
 
     asyncio.run(scenario())
 
@@ -38,7 +38,7 @@ def test_send_is_given_up_after_others(code: int) -> None:
             with pytest.raises(BrokerError, match="because") as caught:
                 await producer.send(MESSAGE)
             assert (caught.value.code, caught.value.address) == (code, broker.address)
-            assert len(broker.of(SEND)) == 1
+            assert len(broker.requests_of(SEND)) == 1
 
     asyncio.run(scenario())
 
@@ -49,10 +49,10 @@ def test_tries_are_bounded() -> None:
             broker.fail(SEND, ResponseCode.SYSTEM_BUSY)
             with pytest.raises(BrokerError):
                 await producer.send(Message("T", b"x"))
-            assert len(broker.of(SEND)) == 3
+            assert len(broker.requests_of(SEND)) == 3
             with pytest.raises(BrokerError):
                 await producer.send(Message("T", b"x", sharding_key="k"))
-            assert len(broker.of(SEND)) == 4
+            assert len(broker.requests_of(SEND)) == 4
 
     asyncio.run(scenario())
 
@@ -89,7 +89,7 @@ def test_another_broker_is_tried_and_the_failed_one_avoided() -> None:
             async with Producer("pg", [bad.address]) as producer:
                 results = [await producer.send(MESSAGE) for _ in range(6)]
             assert {result.queue.broker_name for result in results} == {"broker-b"}
-            assert (len(bad.of(SEND)), len(good.of(SEND))) == (1, 6)
+            assert (len(bad.requests_of(SEND)), len(good.requests_of(SEND))) == (1, 6)
 
     asyncio.run(scenario())
 
@@ -107,7 +107,7 @@ def test_master_that_moved_is_found_by_asking_at_once() -> None:
                     names.routes["T"] = route_of(new)
                     async with asyncio.timeout(15):  # by its clock it would ask after 30 s
                         await producer.send(MESSAGE)
-            assert len(new.of(SEND)) == 1
+            assert len(new.requests_of(SEND)) == 1
 
     asyncio.run(scenario())
 
@@ -140,7 +140,7 @@ def test_unknown_topic_borrows_the_route_of_the_default_topic() -> None:
             async with Producer("pg", [broker.address]) as producer:
                 assert [queue.queue_id for queue in await producer.queues("New")] == [0, 1, 2, 3]
                 await producer.send(Message("New", b"x"))
-            [request] = broker.of(SEND)
+            [request] = broker.requests_of(SEND)
             assert [request.fields[key] for key in "bcd"] == ["New", "TBW102", "4"]
 
     asyncio.run(scenario())
@@ -172,7 +172,7 @@ def test_waiting_senders_share_one_answer_about_a_route() -> None:
         async with ScriptedBroker() as broker, Producer("pg", broker.address) as producer:
             broker.answers[SEND] = stored
             await asyncio.gather(*(producer.send(MESSAGE) for _ in range(50)))
-            assert len(broker.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
+            assert len(broker.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
             broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
             options = ProducerOptions(timeout_ms=10_000)
             patience = ClientOptions(timeout_ms=300)
@@ -197,7 +197,7 @@ def test_producer_is_announced_and_leaves() -> None:
                     while not broker.client_ids:
                         await asyncio.sleep(0.01)
             assert broker.client_ids == ["127.0.0.1@me"]
-            [leaving] = broker.of(RequestCode.UNREGISTER_CLIENT)
+            [leaving] = broker.requests_of(RequestCode.UNREGISTER_CLIENT)
             assert leaving.fields == {"clientID": "127.0.0.1@me", "producerGroup": "pg"}
 
     asyncio.run(scenario())

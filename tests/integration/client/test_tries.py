@@ -30,11 +30,11 @@ def test_a_fixed_queue_is_tried_once_unless_told_otherwise() -> None:
             async with Producer("pg", [broker.address]) as producer:
                 with pytest.raises(BrokerError):
                     await producer.send(KEYED)
-            assert len(broker.of(SEND)) == 1
+            assert len(broker.requests_of(SEND)) == 1
             options = ProducerOptions(timeout_ms=20_000, retries_to_queue=3)
             async with Producer("pg", [broker.address], options=options) as producer:
                 await producer.send(KEYED)
-            sent = broker.of(SEND)
+            sent = broker.requests_of(SEND)
             assert len(sent) == 5
             # The same message by its content, and the same queue each time.
             assert len({request.fields["i"] for request in sent[1:]}) == 1
@@ -59,7 +59,7 @@ def test_a_chosen_queue_stays_although_the_route_changes() -> None:
             async with Producer("pg", [broker.address], options=options) as producer:
                 await producer.send(Message("T", b"x"), choose=last)
             assert chosen == [8]
-            assert [request.fields[QUEUE_ID] for request in broker.of(SEND)] == ["7"] * 3
+            assert [request.fields[QUEUE_ID] for request in broker.requests_of(SEND)] == ["7"] * 3
 
     asyncio.run(scenario())
 
@@ -80,7 +80,7 @@ def test_a_broker_that_hangs_costs_one_try() -> None:
                 Producer("pg", [names.address], options=options) as producer,
             ):
                 await producer.send(Message("T", b"x"))
-            assert [len(one.of(SEND)) for one in (hangs, new)] == [1, 1]
+            assert [len(one.requests_of(SEND)) for one in (hangs, new)] == [1, 1]
             options = ProducerOptions(timeout_ms=400)
             names.routes["T"] = route_of(hangs)
             async with Producer("pg", [names.address], options=options) as producer:
@@ -107,7 +107,7 @@ def test_a_fixed_queue_of_a_dead_broker_is_not_tried_in_a_hot_loop(
             async with Producer("pg", [living.address], options=options) as producer:
                 with pytest.raises(ConnectError):
                     await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 0))
-            assert living.of(SEND) == []
+            assert living.requests_of(SEND) == []
 
     with caplog.at_level(logging.INFO, "turbopump.net.client.producer"):
         asyncio.run(scenario())

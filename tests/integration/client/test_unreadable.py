@@ -82,7 +82,7 @@ async def consume(
 def commits_of(broker: ScriptedBroker) -> dict[str, str]:
     return {
         request.fields["topic"]: request.fields["commitOffset"]
-        for request in broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+        for request in broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
     }
 
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_sent_back_as_it_is(
         async with ScriptedBroker() as broker:
             Queue(broker, RequestCode.PULL_MESSAGE, plain(0), broken(1), plain(2))
             assert await consume(broker, until, 2) == ["0", "2"]
-            [back] = broker.of(SEND_BACK)
+            [back] = broker.requests_of(SEND_BACK)
             assert (back.fields["offset"], back.fields["delayLevel"]) == ("1000", "0")
             assert back.fields["originMsgId"] == "U1"
             assert commits_of(broker)["T"] == "3"
@@ -131,7 +131,7 @@ def test_what_the_broker_does_not_take_back_is_skipped_and_said(
             Queue(broker, RequestCode.PULL_MESSAGE, broken(0), plain(1))
             broker.fail(SEND_BACK, ResponseCode.SYSTEM_ERROR)
             assert await consume(broker, until, 1) == ["1"]
-            assert not broker.of(RequestCode.SEND_MESSAGE_V2), "its body here is not its body"
+            assert not broker.requests_of(RequestCode.SEND_MESSAGE_V2), "its body here is not its body"
 
     asyncio.run(scenario())
     assert "offset 0) cannot be read and is skipped" in caplog.text
@@ -144,7 +144,7 @@ def test_a_body_that_changed_is_read_twice_and_never_stored_anew(
         async with ScriptedBroker() as broker:
             queue = Queue(broker, RequestCode.PULL_MESSAGE, plain(0), changed(1), plain(2))
             assert await consume(broker, until, 2) == ["0", "2"]
-            assert not broker.of(SEND_BACK)
+            assert not broker.requests_of(SEND_BACK)
             assert queue.asked == [0, 0, 3]
 
     asyncio.run(scenario())
@@ -161,7 +161,7 @@ def test_where_nothing_is_sent_back_it_is_skipped(until: Until) -> None:
             )
             Queue(broker, RequestCode.PULL_MESSAGE, broken(0), plain(1))
             assert await consume(broker, until, 1, options) == ["1"]
-            assert not broker.of(SEND_BACK)
+            assert not broker.requests_of(SEND_BACK)
 
     asyncio.run(scenario())
 

@@ -319,10 +319,10 @@ def test_the_lead_is_handed_over(tmp_path: Path) -> None:
             other = next(address for address in names if address != leader)
             client = LedgerClient(broker, leader, names[leader])
             term = (await client.append(EVENT))[0]["term"]
-            told, _ = await client.ask(
+            response, _ = await client.ask(
                 TRANSFER, term=term, transferId=names[leader], transfereeId=names[other]
             )
-            assert told["code"] in (SUCCESS, EXPIRED_TERM)  # the new leader may be faster
+            assert response["code"] in (SUCCESS, EXPIRED_TERM)  # the new leader may be faster
             assert await broker.leader() == other
             await broker.register(2)
 

@@ -85,7 +85,7 @@ async def group_of_machines(
 
 
 async def master(group: Elections) -> Member:
-    return group.of((await group.route())[0])
+    return group.at_member((await group.route())[0])
 
 
 def test_a_failing_and_a_hanging_disk_of_the_master(tmp_path: Path) -> None:

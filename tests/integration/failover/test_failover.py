@@ -17,7 +17,7 @@ from interop.support.controlled import FILE_SIZE, Controlled
 from interop.support.groups import Turbopump
 from interop.support.senders import master_by_route
 from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
-from tests.integration.ha.told import Told
+from tests.integration.ha.ledger import Ledger
 
 from turbopump.spark.audit.verdicts import PromiseOutcome
 
@@ -57,26 +57,26 @@ async def progress(load: Load, count: int = PROGRESS) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def note_master(group: Controlled, told: Told) -> None:
+def note_master(group: Controlled, ledger: Ledger) -> None:
     """Record the present master in the ledger."""
     found = group.sync()
     assert found is not None
     master = next(one for one in group.brokers if one.address == found.master)
-    told.elected(found.master_epoch, master.name)
+    ledger.elected(found.master_epoch, master.name)
 
 
-async def play(group: Controlled, told: Told) -> None:
+async def play(group: Controlled, ledger: Ledger) -> None:
     """Make each trouble in turn, under load."""
     route = Route(group)
     addresses = [one.address for one in group.brokers]
-    load = Load(random.Random(1), addresses, lambda: route.address, told)
+    load = Load(random.Random(1), addresses, lambda: route.address, ledger)
     load.start()
     following = asyncio.ensure_future(route.follow())
     try:
         for trouble in TROUBLES:
             await progress(load)
             await asyncio.to_thread(group.wait_whole, SOON_S)
-            await asyncio.to_thread(note_master, group, told)
+            await asyncio.to_thread(note_master, group, ledger)
             members = {"master": group.master, "leader": group.leader()}
             dead = [member for name in trouble if (member := members[name]) is not None]
             assert len(dead) == len(trouble)
@@ -87,7 +87,7 @@ async def play(group: Controlled, told: Told) -> None:
                 member.start()
         await progress(load)
         await asyncio.to_thread(group.wait_whole, SOON_S)
-        await asyncio.to_thread(note_master, group, told)
+        await asyncio.to_thread(note_master, group, ledger)
         await load.stop()
     finally:
         following.cancel()
@@ -106,16 +106,16 @@ async def compare(group: Controlled, load: Load) -> None:
         load.history.compare(queue, bodies, f"the master {master.name}")
 
 
-def check_audit(group: Controlled, told: Told) -> None:
+def check_audit(group: Controlled, ledger: Ledger) -> None:
     """Audit the brokers' stores while they run, and after they were stopped."""
     for one in group.brokers:
-        told.cuts(one.name, sorted(one.folder.glob("*.err")) + sorted(one.folder.glob("*.out")))
+        ledger.cuts(one.name, sorted(one.folder.glob("*.err")) + sorted(one.folder.glob("*.out")))
     stores = {one.name: one.store for one in group.brokers}
-    running = told.audit(stores)
+    running = ledger.audit(stores)
     assert not running.is_broken, "\n".join(running.lines())
     for one in group.brokers:
         one.stop()
-    stopped = told.audit(stores)
+    stopped = ledger.audit(stores)
     outcomes = {one.name: one.outcome for one in stopped.verdicts}
     assert set(outcomes.values()) == {PromiseOutcome.HOLDS}, "\n".join(stopped.lines())
     counts = {one.name: one.counts for one in stopped.verdicts}
@@ -131,15 +131,15 @@ def test_masters_and_leaders_die(tmp_path: Path) -> None:
     settings = {"slaveReadEnable": "true"}
     group = Controlled(tmp_path, ours, [ours] * 3, [ours] * 3, settings)
     try:
-        with Told(tmp_path / "told.jsonl", TOPIC) as told:
+        with Ledger(tmp_path / "told.jsonl", TOPIC) as ledger:
             group.start()
-            uvloop.run(play(group, told))
+            uvloop.run(play(group, ledger))
             stores = [one.store for one in group.brokers]
             end = logs.log_end(stores[0], FILE_SIZE)
             for store in stores[1:]:
                 assert logs.log_end(store, FILE_SIZE) == end
                 assert logs.difference(stores[0], store, end) is None
             assert len({(store / "epochFileCheckpoint").read_bytes() for store in stores}) == 1
-            check_audit(group, told)
+            check_audit(group, ledger)
     finally:
         group.abandon()

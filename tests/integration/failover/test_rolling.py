@@ -106,13 +106,13 @@ def epoch_of(group: Controlled) -> int:
     """Epoch of the master, as soon as a controller has one."""
     found: list[int] = []
 
-    def told() -> bool:
+    def is_named() -> bool:
         sync = group.sync()
         if sync is not None:
             found.append(sync.master_epoch)
         return bool(found)
 
-    group.until("a controller names the master", told)
+    group.until("a controller names the master", is_named)
     return found[-1]
 
 
@@ -162,14 +162,14 @@ def test_seven_nodes_are_restarted_one_by_one(tmp_path: Path) -> None:
                 f" {len(sending.places)} acknowledged"
             )
         assert sending.failed == []
-        handed = [one for one in group.brokers if "the lead is handed over" in said(one)]
+        handed = [one for one in group.brokers if "the lead is handed over" in logged(one)]
         assert handed, "no master let another broker lead before it stopped"
         check(group, sending)
     finally:
         group.abandon()
 
 
-def said(member: Member) -> str:
+def logged(member: Member) -> str:
     """All log lines of a member's lives."""
     return "".join(one.read_text() for one in sorted(member.folder.glob("*.err")))
 

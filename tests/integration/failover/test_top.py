@@ -41,10 +41,10 @@ class Watch:
                 return sample
             assert time.monotonic() < deadline, (what, self.texts, sample)
 
-    def told(self, *texts: str) -> Sample:
+    def printed(self, *texts: str) -> Sample:
         """The sample by which all that was printed."""
         found = self.until(
-            str(texts), lambda _: all(any(text in told for told in self.texts) for text in texts)
+            str(texts), lambda _: all(any(text in printed for printed in self.texts) for text in texts)
         )
         self.texts.clear()
         return found
@@ -69,8 +69,8 @@ def is_whole(sample: Sample) -> bool:
     groups = sample["groups"]
     if sample["errors"] or not groups or groups[0]["sync_state_set"] != [1, 2, 3]:
         return False
-    told = [*sample["controllers"], *groups[0]["brokers"]]
-    return not any(each["error"] for each in told)
+    lines = [*sample["controllers"], *groups[0]["brokers"]]
+    return not any(each["error"] for each in lines)
 
 
 def seen(sample: Sample, member: Member) -> dict[str, Any]:
@@ -90,26 +90,26 @@ def troubles(group: Controlled, watch: Watch) -> None:
 
     master.kill()
     number = old["broker_id"]
-    sample = watch.told(
+    sample = watch.printed(
         f"in epoch {epoch + 1} (was {number})",
         "now master (was slave)",
         f"{BROKER_NAME} {number}: {master.address} cannot be reached",
     )
     assert seen(sample, master)["role"] == ""
     master.start()
-    watch.told(f"{BROKER_NAME} {number}: answers again")
+    watch.printed(f"{BROKER_NAME} {number}: answers again")
     watch.until("whole", is_whole)
 
     leader.kill()
-    watch.told(f"(was {leader.name})", f"controller {leader.name}: ", " leads in term ")
+    watch.printed(f"(was {leader.name})", f"controller {leader.name}: ", " leads in term ")
     leader.start()
-    watch.told(f"controller {leader.name}: answers again")
+    watch.printed(f"controller {leader.name}: answers again")
 
     whole = watch.until("whole", is_whole)
     replica = next(one for one in group.brokers if seen(whole, one)["role"] == "slave")
     assert replica.process is not None
     replica.process.child.send_signal(signal.SIGSTOP)
-    watch.told(TIMED_OUT)
+    watch.printed(TIMED_OUT)
     replica.process.child.send_signal(signal.SIGCONT)
     watch.until("whole", is_whole)
 

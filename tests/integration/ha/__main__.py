@@ -14,13 +14,13 @@ from pathlib import Path
 import uvloop
 from interop.support.tracebacks import tracebacks
 from tests.integration.ha.group import Group
-from tests.integration.ha.story import Story, Told
+from tests.integration.ha.story import Story, Totals
 
 ROUNDS_OF_A_GROUP = 12
 SYNC_FLUSH = "flushDiskType=SYNC_FLUSH\n"
 
 
-async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
+async def play(folder: Path, seed: int, rounds: int, more: str) -> Totals:
     """Play one group's story; raises Finding."""
     group = Group(folder, seed, f"slaveReadEnable=true\n{more}")
     try:
@@ -30,7 +30,7 @@ async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
         raise
 
 
-async def play_of(group: Group, rounds: int) -> Told:
+async def play_of(group: Group, rounds: int) -> Totals:
     """Start a group, play its story, and stop it."""
     try:
         await group.start()
@@ -45,14 +45,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=120)
     parser.add_argument("--first", type=int, default=1)
     given = parser.parse_args()
-    total = Told()
+    total = Totals()
     for seed in itertools.count(given.first):
         rounds = min(ROUNDS_OF_A_GROUP, given.rounds - total.rounds)
         if rounds <= 0:
             break
         folder = Path(tempfile.mkdtemp(prefix="chaos-"))
         try:
-            told = uvloop.run(play(folder, seed, rounds, SYNC_FLUSH if seed % 2 else ""))
+            totals = uvloop.run(play(folder, seed, rounds, SYNC_FLUSH if seed % 2 else ""))
         except Exception:
             traceback.print_exc()
             print(f"finding: python -m tests.integration.ha --first {seed}; files: {folder}")
@@ -63,9 +63,9 @@ def main() -> int:
             print(f"tracebacks in nodes' logs: {len(found)}; seed {seed}; files: {folder}")
             return 1
         shutil.rmtree(folder)
-        for name in vars(told):
-            setattr(total, name, getattr(total, name) + getattr(told, name))
-        print(f"seed {seed}: {told}", flush=True)
+        for name in vars(totals):
+            setattr(total, name, getattr(total, name) + getattr(totals, name))
+        print(f"seed {seed}: {totals}", flush=True)
     print(f"no finding: {total}")
     print("tracebacks in nodes' logs: 0")
     return 0

@@ -17,7 +17,7 @@ from interop.support.ports import BROKER, free_ports
 from tests.integration.ha.load import TOPIC, Finding, Load
 from tests.integration.ha.processes import HOST, Broker, Process, Seen
 from tests.integration.ha.proxy import Link
-from tests.integration.ha.told import Told
+from tests.integration.ha.ledger import Ledger
 
 NUMBERS = (1, 2, 3)
 LOOK_S = 0.05
@@ -46,7 +46,7 @@ class Group:
         self.safe = frozenset(NUMBERS)
         self.members = frozenset(NUMBERS)
         addresses = [f"{HOST}:{port}" for port in ports]
-        self.ledger = Told(folder / "told.jsonl", TOPIC)
+        self.ledger = Ledger(folder / "told.jsonl", TOPIC)
         rng = random.Random(f"load {seed}")
         self.load = Load(rng, addresses, self._master_address, self.ledger)
         self.story: list[str] = []
@@ -123,14 +123,14 @@ class Group:
     def _master_address(self) -> str:
         return self.brokers[self.master].address
 
-    def name(self, master: int, members: tuple[int, ...], told: tuple[int, ...] = NUMBERS) -> None:
+    def name(self, master: int, members: tuple[int, ...], informed: tuple[int, ...] = NUMBERS) -> None:
         """A newer group file, for all that are to get it; the others keep theirs."""
         assert master in self.safe and master in members, f"{master} of {sorted(self.safe)}"
         self.epoch, self.master = self.epoch + 1, master
         self.members, self.safe = frozenset(members), self.safe & frozenset(members)
-        for number in told:
+        for number in informed:
             self.brokers[number].tell(self.epoch, master, list(members))
-        self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, given to {told}")
+        self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, given to {informed}")
 
     def master_of(self, epoch: int) -> int:
         """Number of the broker that was master in an epoch."""

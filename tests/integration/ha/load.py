@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.integration.ha.told import Told
+from tests.integration.ha.ledger import Ledger
 
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import RemotingError
@@ -52,25 +52,25 @@ class History:
             raise Finding(f"{place} was read as {self.read[place][:20]!r}, acked as {body[:20]!r}")
         self.acked[place] = body
 
-    def on_read(self, place: tuple[int, int], body: bytes, of: str) -> None:
+    def on_read(self, place: tuple[int, int], body: bytes, source: str) -> None:
         """A reader got it."""
         for known in (self.read, self.acked):
             if known.get(place, body) != body:
-                raise Finding(f"{of} gave {body[:20]!r} at {place}, not {known[place][:20]!r}")
+                raise Finding(f"{source} gave {body[:20]!r} at {place}, not {known[place][:20]!r}")
         self.read[place] = body
 
-    def compare(self, queue: int, bodies: list[bytes], of: str) -> None:
+    def compare(self, queue: int, bodies: list[bytes], source: str) -> None:
         """Compare the history with all messages of a broker's queue, from offset 0, while no
         message is written.
         """
         if len(set(bodies)) != len(bodies):
-            raise Finding(f"{of}: messages of queue {queue} are there twice")
+            raise Finding(f"{source}: messages of queue {queue} are there twice")
         for kind, known in (("acknowledged", self.acked), ("read", self.read)):
             for (where, offset), body in known.items():
                 if where == queue and (offset >= len(bodies) or bodies[offset] != body):
                     found = bodies[offset][:20] if offset < len(bodies) else None
                     raise Finding(
-                        f"{of}: {body[:20]!r} was {kind} at {queue}/{offset}, there is {found!r}"
+                        f"{source}: {body[:20]!r} was {kind} at {queue}/{offset}, there is {found!r}"
                     )
 
 
@@ -97,11 +97,11 @@ class Load:
         rng: random.Random,
         addresses: list[str],
         master: Callable[[], str],
-        told: Told | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """`told`: the ledger in which every event is recorded."""
         self.history = History()
-        self._told = told
+        self._ledger = ledger
         self._rng = rng
         self._addresses, self._master = addresses, master
         self._stopped = False
@@ -166,8 +166,8 @@ class Load:
             pass
         if code == SUCCESS:
             history.on_acked((queue, int(answer.fields["queueOffset"])), body)
-            if self._told is not None:
-                self._told.acked(address, queue, answer, body)
+            if self._ledger is not None:
+                self._ledger.acked(address, queue, answer, body)
             return True
         history.refusals[code] = history.refusals.get(code, 0) + 1
         return False
@@ -188,8 +188,8 @@ class Load:
             for message in messages:
                 place = (queue, int(message.queue_offset))
                 self.history.on_read(place, bytes(message.body), address)
-                if self._told is not None:
-                    self._told.read(address, message)
+                if self._ledger is not None:
+                    self._ledger.read(address, message)
             if messages:
                 at[queue] = max(at[queue], int(messages[-1].queue_offset) + 1)
             else:

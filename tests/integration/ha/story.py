@@ -22,7 +22,7 @@ TROUBLE_S = 1.5
 
 
 @dataclass
-class Told:
+class Totals:
     """Results of a story."""
 
     rounds: int = 0
@@ -42,7 +42,7 @@ class Story:
     """Story of a group (see the module)."""
 
     def __init__(self, group: Group) -> None:
-        self.group, self.rng, self.told = group, group.rng, Told()
+        self.group, self.rng, self.totals = group, group.rng, Totals()
         self._troubles: list[Callable[[], Awaitable[None]]] = [
             self._kill_master,
             self._kill_replica,
@@ -58,7 +58,7 @@ class Story:
             self._kill_in_a_row,
         ]
 
-    async def play(self, rounds: int) -> Told:
+    async def play(self, rounds: int) -> Totals:
         """Play `rounds` rounds, each trouble once before one is repeated; raises Finding."""
         group, began = self.group, time.monotonic()
         await group.until("a first master", lambda: group.reigns)
@@ -70,11 +70,11 @@ class Story:
             group.note(f"round {number}: {trouble.__name__}")
             await trouble()
             await self._recover()
-            self.told.rounds += 1
+            self.totals.rounds += 1
         await self._all_well()
         await self._end()
-        self.told.epochs, self.told.seconds = group.epoch, time.monotonic() - began
-        return self.told
+        self.totals.epochs, self.totals.seconds = group.epoch, time.monotonic() - began
+        return self.totals
 
     # Troubles
 
@@ -180,7 +180,7 @@ class Story:
 
     async def _kill(self, number: int) -> None:
         self.group.note(f"kill -9 of {number}")
-        self.told.kills += 1
+        self.totals.kills += 1
         await self.group.brokers[number].end()
         self.group.seen.pop(number, None)
 
@@ -254,9 +254,9 @@ class Story:
             raise Finding(f"epoch lists differ: {lists}")
         # A replica's file follows its list by a write, and that is another thread's.
         await group.until("all epoch files are alike", lambda: len(self._epoch_files()) == 1)
-        self.told.log_end = group.seen[group.master].end
-        self.told.acked, self.told.read = len(history.acked), len(history.read)
-        self.told.sent = history.sent
+        self.totals.log_end = group.seen[group.master].end
+        self.totals.acked, self.totals.read = len(history.acked), len(history.read)
+        self.totals.sent = history.sent
         self._compare_files([one.folder for one in group.brokers.values()])
         self._audit()
 
@@ -269,13 +269,13 @@ class Story:
         """Compare all responses with the files alone."""
         group = self.group
         for number, one in group.brokers.items():
-            self.told.cuts += group.ledger.cuts(str(number), [one.log])
+            self.totals.cuts += group.ledger.cuts(str(number), [one.log])
         for epoch, start in group.starts.items():
             group.ledger.elected(epoch, str(group.master_of(epoch)), start)
         audit = group.ledger.audit({str(n): one.folder for n, one in group.brokers.items()})
         if audit.is_broken:
             raise Finding("\n".join(audit.lines()))
-        self.told.audited += sum(
+        self.totals.audited += sum(
             audit.verdict(name).counts["found"] for name in ("acked-survives", "consumed-survives")
         )
 
@@ -287,8 +287,8 @@ class Story:
         epochs = self._epoch_files()
         if len(epochs) != 1:
             raise Finding(f"epoch files differ: {epochs}")
-        for base in range(0, self.told.log_end, FILE_SIZE):
-            size = min(FILE_SIZE, self.told.log_end - base)
+        for base in range(0, self.totals.log_end, FILE_SIZE):
+            size = min(FILE_SIZE, self.totals.log_end - base)
             parts = [(f / "commitlog" / f"{base:020d}").read_bytes()[:size] for f in folders]
             if len(set(parts)) != 1 or len(parts[0]) != size:
                 at = [

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.integration
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("seed", "more"), [(1, SYNC_FLUSH), (2, "")])
 def test_three_brokers_lose_nothing(tmp_path: Path, seed: int, more: str) -> None:
-    told = uvloop.run(play(tmp_path, seed, 4, more))
-    assert told.acked > 500
-    assert told.audited > told.acked, "and what was read"
+    totals = uvloop.run(play(tmp_path, seed, 4, more))
+    assert totals.acked > 500
+    assert totals.audited > totals.acked, "and what was read"
 
 
 def test_a_broker_that_cannot_start_ends_the_story(tmp_path: Path) -> None:

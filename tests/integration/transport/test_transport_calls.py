@@ -392,17 +392,17 @@ def test_a_stopping_server_says_go_away_and_finishes_what_it_holds(run, serve, t
 def test_a_client_told_to_go_away_sends_once_more_on_a_new_connection(run, serve, connect) -> None:
     async def main() -> None:
         async with serve() as served, connect() as client:
-            told = []
+            served_peers = []
 
             def once(request: Command, peer, _now_ms: int) -> Command:
-                told.append(peer)
-                return response(request, 1500 if len(told) == 1 else 0)
+                served_peers.append(peer)
+                return response(request, 1500 if len(served_peers) == 1 else 0)
 
             served.table.add(BACK, once)
             lost: list[str] = []
             client.on_lost(served.address, lambda: lost.append(served.address))
             assert (await client.call(served.address, new_request(BACK), 5000)).code == 0
-            assert told[0] is not told[1]
+            assert served_peers[0] is not served_peers[1]
             await served.until(lambda: len(served.server.peers) == 1)
             assert len(lost) == 1, "the requests of the first connection are forgotten"
 

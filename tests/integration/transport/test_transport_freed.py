@@ -52,12 +52,12 @@ def test_a_peer_whose_connection_has_ended_can_wait(run, serve, talk) -> None:
                 await raw.answer()
                 (peer,) = served.server.peers
             await served.until(lambda: peer.closed)
-            said: list[str] = []
-            peer.call_later(1, lambda: said.append("later"))
-            peer.after_answers(lambda: said.append("soon"))
+            called: list[str] = []
+            peer.call_later(1, lambda: called.append("later"))
+            peer.after_answers(lambda: called.append("soon"))
             peer.notify(Command(1))
             peer.close()
-            await served.until(lambda: len(said) == 2)
-            assert sorted(said) == ["later", "soon"]
+            await served.until(lambda: len(called) == 2)
+            assert sorted(called) == ["later", "soon"]
 
     run(main())

@@ -15,8 +15,8 @@ from tests.unit.broker.test_fast_lane import SEND, frame_of
 
 from turbopump.net.transport.connection import Connection
 from turbopump.net.transport.options import ServerOptions
-from turbopump.net.transport.turn_taker import GONE_COST
-from turbopump.net.transport.turns import REQUESTS_OF_TURN
+from turbopump.net.transport.scheduled_connection import DRAIN_COST
+from turbopump.net.transport.fair_scheduler import REQUESTS_OF_TURN
 from turbopump.net.wire.command import Command, encode, new_request, response
 
 ECHO, STEPS, LARGE = 10, 31, 32
@@ -179,11 +179,11 @@ def test_a_peer_that_is_cut_while_its_last_words_wait_is_gone(run, serve) -> Non
     run(main())
 
 
-async def _come_and_go(served, said: bytes) -> None:
+async def _come_and_go(served, sent_bytes: bytes) -> None:
     """A peer that leaves while its request is handled in steps."""
     before = set(served.hub.connections)
     peer = socket.create_connection(("127.0.0.1", served.port))
-    peer.sendall(said)
+    peer.sendall(sent_bytes)
     await served.until(lambda: served.hub.connections - before)
     (connection,) = served.hub.connections - before
     await served.until(lambda: connection._work is not None)
@@ -197,7 +197,7 @@ def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
     left = 5
 
     async def main() -> None:
-        options = ServerOptions(receive_max_of_address=left * GONE_COST + GONE_COST // 2)
+        options = ServerOptions(receive_max_of_address=left * DRAIN_COST + DRAIN_COST // 2)
         async with serve(options) as served:
             go_on: list[bool] = []
 
@@ -211,7 +211,7 @@ def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
                 await _come_and_go(served, _frame(number, STEPS) + _frame(number))
                 assert len(served.hub.connections) <= left + 1
                 assert served.hub.area.in_use <= options.receive_max_of_address
-            assert served.hub.area.in_use >= left * GONE_COST
+            assert served.hub.area.in_use >= left * DRAIN_COST
             go_on.append(True)
             await served.until(lambda: not served.server.peers)
             assert _numbers(served.seen) == list(range(left, 2 * left))
@@ -229,7 +229,7 @@ def test_who_gets_the_number_of_a_lost_socket_gets_none_of_its_answers(
     taken: list[tuple[socket.socket, socket.socket]] = []
     lane: list[Native] = []
     handled: list[int] = []
-    heard = Connection.hear_last_words
+    heard = Connection.drain_socket
 
     def take(descriptor: int) -> None:
         while not taken or descriptor not in {one.fileno() for one in taken[-1]}:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from turbopump.net.transport.options import ServerOptions, TlsSettings
-from turbopump.net.transport.receiving import SCRATCH_SIZE, SHORT_SIZE
-from turbopump.net.transport.turns import READ_OF_TURN, REQUESTS_OF_TURN, Turns
+from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE
+from turbopump.net.transport.fair_scheduler import READ_OF_TURN, REQUESTS_OF_TURN, FairScheduler
 from turbopump.net.wire.command import FRAME_MAX, Command
 
 ECHO = 10
@@ -33,9 +33,9 @@ class Counted:
         self._watch(monkeypatch, "_turn", None)
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str, amount: Any) -> None:
-        original = getattr(Turns, name)
+        original = getattr(FairScheduler, name)
 
-        def call(turns: Turns, *arguments: Any) -> Any:
+        def call(turns: FairScheduler, *arguments: Any) -> Any:
             if amount is None:
                 self.now = 0
             result = original(turns, *arguments)
@@ -44,7 +44,7 @@ class Counted:
                 self.most = max(self.most, self.now)
             return result
 
-        monkeypatch.setattr(Turns, name, call)
+        monkeypatch.setattr(FairScheduler, name, call)
 
 
 @pytest.mark.parametrize("tls", [False, True])

@@ -284,7 +284,7 @@ def test_a_server_that_stops_says_goodbye(tmp_path: Path) -> None:
     ],
 )
 def test_keys_are_updated_and_handshakes_not_repeated(
-    tmp_path: Path, version: str, letter: bytes, said: bytes, goes_on: bool
+    tmp_path: Path, version: str, letter: bytes, sent_bytes: bytes, goes_on: bool
 ) -> None:
     async def main() -> None:
         async with broker(tmp_path, TLS) as (server, port, native):
@@ -310,7 +310,7 @@ def test_keys_are_updated_and_handshakes_not_repeated(
                 answer = await client.stdout.readexactly(int.from_bytes(head, "big"))
                 assert decode(head + answer).opaque == opaque
                 client.stdin.write(letter + b"\n")
-                while said not in await client.stderr.readline():
+                while sent_bytes not in await client.stderr.readline():
                     pass
                 if not goes_on:
                     break

@@ -17,7 +17,7 @@ from tests.unit.broker.test_fast_lane import SEND, frame_of, pull_frame
 
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode
-from turbopump.net.transport import turns
+from turbopump.net.transport import fair_scheduler
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings
 from turbopump.net.transport.tls import TlsSession
 from turbopump.net.wire.command import Command, response
@@ -191,6 +191,6 @@ def test_long_answers_of_handlers_share_the_bytes_of_a_turn(run, serve, talk) ->
                 assert (await raw.answer()).opaque == 1
                 assert (await raw.answer()).opaque == 2
             watch.stop()
-            assert watch.most <= 2 * (turns.BYTES_OF_TURN // MIB) + 1
+            assert watch.most <= 2 * (fair_scheduler.BYTES_OF_TURN // MIB) + 1
 
     run(main())

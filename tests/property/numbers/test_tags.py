@@ -102,14 +102,14 @@ def received(world: World, tag: str) -> int:
             found.add(one.body)
             entries.append(receipt_of(one))
         if entries:
-            told = front.start(
+            response = front.start(
                 "AckMessage", group={"name": "GNative"}, topic={"name": "T"}, entries=entries
             )[1]
             for _ in range(10):
-                if not told.is_over:
+                if not response.is_over:
                     world.pass_time(100)
                     world.turn()
-            assert {one.status.code for one in told.answer.entries} == {20000}
+            assert {one.status.code for one in response.answer.entries} == {20000}
     return len(found)
 
 

@@ -99,14 +99,14 @@ class ActingGroup(Run):
         if not role.is_master or role.reign is None or reign in self.begun:
             return
         self.begun.add(reign)
-        mine, told = broker.tables.offsets(), broker.replicating.acting.members.members.values()
+        mine, listed = broker.tables.offsets(), broker.replicating.acting.members.members.values()
         for other in self.brokers:
             if other is broker or not other.up or other.paused:
                 continue
             known = other.context.role
             assert not known.is_acting, f"{other.name} acts as {broker.name} begins to serve"
             # A broker that came just now is queried while the master serves.
-            if other.endpoint.address in told and not self._is_cut(broker, other):
+            if other.endpoint.address in listed and not self._is_cut(broker, other):
                 for where, at in other.tables.offsets().items():
                     assert mine.get(where, -1) >= at or where in self.clerk.set_back, (
                         f"{broker.name} serves with {mine.get(where)} of {where}, {other.name} has"

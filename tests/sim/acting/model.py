@@ -182,9 +182,9 @@ class Model:
         self._served.add(master.name)
         if self._group.has_cuts:
             return
-        mine, told = offsets_of(master), master.replicating.acting.members.members.values()
+        mine, listed = offsets_of(master), master.replicating.acting.members.members.values()
         for other in self._listed(master):
-            if other.endpoint.address not in told:
+            if other.endpoint.address not in listed:
                 continue  # it came just now: `quiet` looks after it
             assert not other.context.role.is_acting, f"{other.name} acts still"
             if not self._is_one_life(master, other):

@@ -109,13 +109,13 @@ def commits(story: ActingStory, broker: GroupBroker) -> None:
     clerk = story.clerk
     (topic, queue_id), end = min(clerk.safe.items())
     clerk.active = False
-    told(story, broker, partial(clerk.group_of, "one"))
-    told(story, broker, partial(clerk.commit, "one", topic, queue_id, end))
+    report(story, broker, partial(clerk.group_of, "one"))
+    report(story, broker, partial(clerk.commit, "one", topic, queue_id, end))
     clerk.active = True
     story.until(lambda: story.acted > 0, 1_000, "nothing is committed there")
 
 
-def told(story: ActingStory, broker: GroupBroker, ask: Callable[[], None]) -> None:
+def report(story: ActingStory, broker: GroupBroker, ask: Callable[[], None]) -> None:
     """The clerk asks that broker, and gets success."""
     clerk = story.clerk
     story.until(lambda: not clerk.is_busy, 5_000, "the clerk is busy")

@@ -151,11 +151,11 @@ class EscapedPayer(Process):
         self._ask(address, request, prepared)
 
     def _end(self, payment: Payment, address: str) -> None:
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             payment.is_told |= isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
             self._done(answer)
 
-        self._ask(address, _end_of(payment, payment.places[0], checked=False), told)
+        self._ask(address, _end_of(payment, payment.places[0], checked=False), on_response)
 
     def asked(self, address: str, command: Command) -> None:
         """A broker asks: mostly it is answered."""
@@ -218,7 +218,7 @@ class Run(escapes.Run):
     def _open(self) -> list[str]:
         masters = [self.brokers[0], *self.others]
         found = [(one.name, one.context.transactions) for one in masters]
-        return [name for name, of in found if not of.is_ready or of.open_count]
+        return [name for name, group in found if not group.is_ready or group.open_count]
 
     def _check_one(self, payment: Payment) -> None:
         masters = [self.brokers[0].context, *(one.context for one in self.others)]

@@ -165,12 +165,12 @@ class Popper(Process):
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             letter.is_safe = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
             letter.is_safe &= operator is None or operator.is_sure
             self._done(80)
 
-        self._ask(address, request, told)
+        self._ask(address, request, on_response)
 
     def _pop(self, name: str, address: str) -> None:
         rng, now_ms = self.group.rng, self.group.now_ms
@@ -238,7 +238,7 @@ class Popper(Process):
         at = handle.queue_offset or 0
         header = AckMessageRequest(POPPERS, topic, handle.queue_id, text, at)
 
-        def told(address: str, answer: Command | str) -> None:
+        def on_response(address: str, answer: Command | str) -> None:
             is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
             if letter is not None and not isinstance(answer, Command):
                 letter.may_be_handled = True
@@ -250,7 +250,7 @@ class Popper(Process):
             self._done(60)
 
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._at(name, lambda address: self._ask(address, request, partial(told, address)))
+        self._at(name, lambda address: self._ask(address, request, partial(on_response, address)))
 
     def _done(self, pause_ms: int) -> None:
         self.is_busy = False

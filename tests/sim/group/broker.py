@@ -469,11 +469,11 @@ class GroupBroker(Stands, Broker):
         self.run_of.journal.took(self, sent)
         safe = part.when_safe(appended, permit)
 
-        def told(status: PutStatus) -> None:
+        def on_status(status: PutStatus) -> None:
             sent.status.append(status)
             self._answer(sent)
 
-        safe.then(told)
+        safe.then(on_status)
         return sent, safe
 
     def state(self) -> str:

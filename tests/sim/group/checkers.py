@@ -24,7 +24,7 @@ the beginning of a term.
 """
 
 
-Said = tuple[int | None, int, frozenset[int], int, frozenset[int]]
+AgreedState = tuple[int | None, int, frozenset[int], int, frozenset[int]]
 """Master, epoch, set, epoch of the set, members eligible beside it."""
 
 
@@ -50,7 +50,7 @@ class Agreed:
         return self.members | self.eligible
 
     @property
-    def said(self) -> Said:
+    def state(self) -> AgreedState:
         """The state in the form in which tables report it."""
         return self.master, self.epoch, self.members, self.set_epoch, self.eligible
 
@@ -129,7 +129,7 @@ class Journal:
         self.role = Agreed()
         self.entries: list[bytes] = []
         """Applied entries, by index (Raft-7)."""
-        self.after_entry: list[Said] = []
+        self.after_entry: list[AgreedState] = []
         """State of all tables after an entry, by its index."""
         self.sets: dict[int, frozenset[int]] = {}
         """Members of each set, by the set's epoch."""
@@ -228,14 +228,14 @@ class Journal:
             else:
                 self._happens(kind, event)
         self.sets[self.role.set_epoch] = self.role.members
-        self.after_entry.append(self.role.said)
+        self.after_entry.append(self.role.state)
 
-    def stands(self, name: str, index: int, said: Said) -> None:
+    def stands(self, name: str, index: int, state: AgreedState) -> None:
         """Check the tables of a controller after an entry, as applied or as loaded from a snapshot
         (Raft-7).
         """
-        wanted = self.after_entry[index] if index >= 0 else Agreed().said
-        assert said == wanted, f"{name} has {said} behind entry {index}, agreed is {wanted}"
+        wanted = self.after_entry[index] if index >= 0 else Agreed().state
+        assert state == wanted, f"{name} has {state} behind entry {index}, agreed is {wanted}"
 
     def _happens(self, kind: int, event: dict[str, Any]) -> None:
         before = self.role

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.disk import Copy, SimDisk
-from tests.sim.group.checkers import Said
+from tests.sim.group.checkers import AgreedState
 from tests.sim.group.machines import GROUP, Process
 from tests.sim.work import QueuedDisk, Stands
 from turbopump.controller import handlers
@@ -254,7 +254,7 @@ class Controller(Stands, Process):
         self.stands_until_ms = self.disk.spent_ms = 0
         self.driver = None
 
-    def says(self) -> Said:
+    def says(self) -> AgreedState:
         """State of the group in its tables."""
         found = self.core.tables.groups.get(GROUP)
         if found is None:

@@ -164,7 +164,7 @@ def one_way(group: "Run") -> Undo:
     one = rng.choice(names)
     ways = {(one, other) for other in names if other != one and rng.random() < 0.8}
     if rng.random() < 0.5:
-        ways = {(to, of) for of, to in ways}
+        ways = {(to, source) for source, to in ways}
     return _cut(group, ways)
 
 
@@ -221,7 +221,7 @@ def ring(group: "Run") -> Undo:
         for place, one in enumerate(names)
         for step in (0, 1)
     }
-    return _cut(group, apart | {(to, of) for of, to in apart})
+    return _cut(group, apart | {(to, source) for source, to in apart})
 
 
 def reset(group: "Run") -> None:

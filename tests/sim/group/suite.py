@@ -445,7 +445,7 @@ class Run:
         """Whether one controller leads, and all have the agreed state."""
         role = self.journal.role
         if not all(
-            one.up and one.driver is not None and one.says() == role.said
+            one.up and one.driver is not None and one.says() == role.state
             for one in self.controllers
         ):
             return False
@@ -475,17 +475,17 @@ class Run:
 
     def states(self) -> str:
         """Description of all machines for a finding."""
-        said = [f"at {self.now_ms}; faults: {', '.join(self.nemesis.begun)}", str(self.plan)]
-        said += [one.state() for one in (*self.controllers, *self.brokers)]
-        said += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]
-        said.append(f"agreed: {self.journal.role}")
+        lines = [f"at {self.now_ms}; faults: {', '.join(self.nemesis.begun)}", str(self.plan)]
+        lines += [one.state() for one in (*self.controllers, *self.brokers)]
+        lines += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]
+        lines.append(f"agreed: {self.journal.role}")
         for master in self.masters():
-            said += [
+            lines += [
                 f"{one.name}: {one.tables.same(master.tables)}"
                 for one in self.brokers
                 if one.tables is not None
             ]
-        return "\n".join(said)
+        return "\n".join(lines)
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:

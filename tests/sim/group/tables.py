@@ -378,7 +378,7 @@ class Clerk(Client):
 
 def config_of(broker: "GroupBroker") -> BrokerConfig:
     """Configuration of a broker, as its file would give it."""
-    of, timeout_ms = broker.options, broker.run_of.plan.timeout_ms
+    options, timeout_ms = broker.options, broker.run_of.plan.timeout_ms
     store = replace(broker.settings.store)
     return BrokerConfig(
         broker_name=GROUP,
@@ -393,8 +393,8 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
             controller_addr=tuple(addresses().values()),
             controller_heart_beat_timeout_ms=timeout_ms,
             broker_heartbeat_interval_ms=timeout_ms // HEARTBEATS,
-            in_sync_replicas=of.in_sync_replicas,
-            slave_timeout_ms=of.slave_timeout_ms,
+            in_sync_replicas=options.in_sync_replicas,
+            slave_timeout_ms=options.slave_timeout_ms,
             enable_slave_acting_master=broker.run_of.acts,
             broker_not_active_timeout_ms=DEAD_MS,
         ),

@@ -143,13 +143,13 @@ def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
     """
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.make_folders("/a")
-    disk.sync_ms, clock, told = 100, [0], list[int]()
+    disk.sync_ms, clock, returned = 100, [0], list[int]()
     work = QueuedDisk(random.Random(1), disk, lambda: clock[0])
     folders = ["/", "/a", "/"]
-    work.submit(lambda: disk.sync_all([], folders, lambda: told.append(clock[0])), told.append)
+    work.submit(lambda: disk.sync_all([], folders, lambda: returned.append(clock[0])), returned.append)
     for clock[0] in range(0, 301, 50):
         work.step()
-    assert told[:3] == [100, 200, 300]
+    assert returned[:3] == [100, 200, 300]
 
 
 def test_a_copy_of_a_disk_is_what_a_crash_would_leave() -> None:

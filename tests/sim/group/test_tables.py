@@ -28,7 +28,7 @@ def whole() -> Story:
     return story
 
 
-def told(story: Story, what: str, ask: Callable[[], None]) -> None:
+def report(story: Story, what: str, ask: Callable[[], None]) -> None:
     """The clerk asks the master, and gets success."""
     clerk = story.clerk
     story.until(lambda: not clerk.is_busy, 5000, "the clerk is busy")
@@ -77,9 +77,9 @@ def test_r21_a_new_master_without_tables_wipes_nothing() -> None:
     """A new master that lost its files removes no tables from the others."""
     story = whole()
     clerk = story.clerk
-    told(story, "group", lambda: clerk.group_of("one"))
-    told(story, "topic", lambda: clerk.topic_of("two", 3))
-    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    report(story, "group", lambda: clerk.group_of("one"))
+    report(story, "topic", lambda: clerk.topic_of("two", 3))
+    report(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
     story.go(2 * ROUND_MS)
     empty, other = story.replicas
     empty.crash(power=False)
@@ -103,7 +103,7 @@ def test_r22_a_replica_has_its_masters_version_and_attributes() -> None:
     story = whole()
     clerk = story.clerk
     for queues in (3, 4, 2, 4):
-        told(story, "topic", lambda queues=queues: clerk.topic_of("two", queues))
+        report(story, "topic", lambda queues=queues: clerk.topic_of("two", queues))
         for replica in story.replicas:
             replica.tables.context.groups.find(f"made-here-{queues}", replica.clock.wall_ms)
     story.go(2 * ROUND_MS)
@@ -122,8 +122,8 @@ def test_r23_two_switches_and_everybody_dies(power: bool) -> None:
     """All acknowledged and copied tables are there when the first broker starts alone."""
     story = whole()
     clerk = story.clerk
-    told(story, "topic", lambda: clerk.topic_of("two", 4))
-    told(story, "group", lambda: clerk.group_of("three"))
+    report(story, "topic", lambda: clerk.topic_of("two", 4))
+    report(story, "group", lambda: clerk.group_of("three"))
     story.go(2 * ROUND_MS)
     first = story.master
     for _ in range(2):
@@ -144,13 +144,13 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
     """
     story = whole()
     clerk = story.clerk
-    told(story, "group", lambda: clerk.group_of("one"))
-    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    report(story, "group", lambda: clerk.group_of("one"))
+    report(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
     story.go(2 * ROUND_MS)
     old = dies(story)
     before = offset(story.master)
     story.until(lambda: clerk.safe["A", 0] > before, 10_000, "no message of the queue")
-    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    report(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
     at = offset(story.master)
     assert at > before > 0
     story.go(2 * ROUND_MS)
@@ -181,11 +181,11 @@ def test_a_replica_without_news_follows_who_was_its_master() -> None:
     """
     story = whole()
     clerk = story.clerk
-    told(story, "group", lambda: clerk.group_of("one"))
+    report(story, "group", lambda: clerk.group_of("one"))
     story.go(2 * ROUND_MS)
     old, (deaf, other) = story.master, story.replicas
     vars(other.replicating.metadata)["tick"] = lambda now_ms, steady_ms: None
-    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    report(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
     story.go(2 * ROUND_MS)
     at, epoch = offset(deaf), story.journal.role.epoch
     assert at > 0 > offset(other)
@@ -236,7 +236,7 @@ def the_masters_offsets_are_right(patch: Patch) -> None:
     """R25: an offset of the present master takes the place of any other."""
 
     def adopt(
-        self: OffsetTable, theirs: Offsets, before: Offsets | None, told: bool
+        self: OffsetTable, theirs: Offsets, before: Offsets | None, report: bool
     ) -> Iterator[None]:
         for (topic, group), queues in theirs.committed.items():
             for queue_id, at in queues.items():

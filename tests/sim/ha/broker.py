@@ -280,13 +280,13 @@ class Broker(SeenBroker):
     def _to_master(self, service: HaService, role: Role) -> None:
         self.look()
 
-        def told(error: StoreError | OSError | None) -> None:
+        def on_error(error: StoreError | OSError | None) -> None:
             if error is None:
                 self._reigns(role.epoch)
             elif not isinstance(error, Overtaken):
                 assert self.epochs_damaged or self.disk_failed, f"no reign: {error}"
 
-        service.to_master(role.epoch, role.members, role.set_epoch).then(told)
+        service.to_master(role.epoch, role.members, role.set_epoch).then(on_error)
 
     def _reigns(self, epoch: int, due: int | None = None) -> None:
         """Begin its term as master, with every confirmed byte in its log and its epoch on the disk.

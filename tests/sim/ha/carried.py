@@ -196,14 +196,14 @@ class CarriedParts:
         self.context.delay.save()
         self.context.timers.close()
 
-    def ask(self, request: Command, told: Callable[[Command], None]) -> None:
+    def ask(self, request: Command, on_response: Callable[[Command], None]) -> None:
         """A request of a client, or of another broker."""
         producers = self.context.producers
         producers.register(self.peer, str(self.peer), PAYERS, self._group.now_ms)
         self.context.store.pending.steady_ms = self._group.now_ms
-        self._write(partial(self._dispatch, request, told))
+        self._write(partial(self._dispatch, request, on_response))
 
-    def _dispatch(self, request: Command, told: Callable[[Command], None]) -> None:
+    def _dispatch(self, request: Command, on_response: Callable[[Command], None]) -> None:
         answer: Any = self._table.dispatch(request, self.peer, self._broker.wall_ms)
         while isinstance(answer, Generator):
             try:
@@ -211,9 +211,9 @@ class CarriedParts:
             except StopIteration as ended:
                 answer = ended.value
         if isinstance(answer, Deferred):
-            answer.then(lambda one: told(one) if one is not None else None)
+            answer.then(lambda one: on_response(one) if one is not None else None)
         elif answer is not None:
-            told(answer)
+            on_response(answer)
 
     def _write(self, work: Callable[[], object]) -> None:
         """Run work that may append, and note when the new messages are due."""
@@ -284,24 +284,24 @@ class Carried:
         )
         body = self._body()
 
-        def told(answer: Command) -> None:
+        def on_response(answer: Command) -> None:
             if self._is_safe(broker, answer):
                 self._safe.append(body)
 
-        self._send(broker, body, kinds[int(rng.random() * len(kinds))], 0, told)
+        self._send(broker, body, kinds[int(rng.random() * len(kinds))], 0, on_response)
 
     def _pay(self, broker: "Broker") -> None:
         payment = Payment(len(self._payments), self._body(), self._group.rng.random() < 0.6)
         self._payments.append(payment)
         properties = {"TRAN_MSG": "true", "PGROUP": PAYERS, "UNIQ_KEY": f"ID{payment.number}"}
 
-        def told(answer: Command) -> None:
+        def on_response(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS:
                 half = read_header(SendMessageResponse, answer.fields)
                 payment.places.append((half.queue_offset, decode_message_id(half.msg_id)[1]))
                 payment.is_safe |= self._is_safe(broker, answer)
 
-        self._send(broker, payment.body, properties, PREPARED, told)
+        self._send(broker, payment.body, properties, PREPARED, on_response)
 
     def _body(self) -> bytes:
         self._group.number += 1
@@ -313,7 +313,7 @@ class Carried:
         body: bytes,
         properties: dict[str, str],
         flag: int,
-        told: Callable[[Command], None],
+        on_response: Callable[[Command], None],
     ) -> None:
         text = encode_properties(properties).decode()
         born_ms = broker.wall_ms
@@ -322,7 +322,7 @@ class Carried:
         )
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, body, fields=write_send(code, header))
-        self._ask(broker, request, told)
+        self._ask(broker, request, on_response)
 
     def _end(
         self, broker: "Broker", payment: Payment, place: tuple[int, int], checked: bool = False
@@ -331,9 +331,9 @@ class Carried:
         header = EndTransactionRequest(PAYERS, *place, what, f"ID{payment.number}", checked)
         self._ask(broker, new_request(RequestCode.END_TRANSACTION, header), lambda answer: None)
 
-    def _ask(self, broker: "Broker", request: Command, told: Callable[[Command], None]) -> None:
+    def _ask(self, broker: "Broker", request: Command, on_response: Callable[[Command], None]) -> None:
         if broker.up and broker.carried is not None:
-            broker.run(broker.carried.ask, request, told)
+            broker.run(broker.carried.ask, request, on_response)
             broker.look()
 
     def _is_safe(self, broker: "Broker", answer: Command) -> bool:
@@ -414,8 +414,8 @@ class _Link:
 
 def _config(broker: "Broker") -> BrokerConfig:
     """The broker's configuration, as its file would give it."""
-    of = broker.options
-    is_slave = of.broker_role is BrokerRole.SLAVE
+    options = broker.options
+    is_slave = options.broker_role is BrokerRole.SLAVE
     return BrokerConfig(
         broker_name="broker",
         broker_id=broker.number if is_slave else 0,
@@ -423,9 +423,9 @@ def _config(broker: "Broker") -> BrokerConfig:
         transaction_time_out_ms=1_500,
         transaction_check_interval_ms=1_000,
         replication=ReplicationConfig(
-            enable_controller_mode=of.switches,
-            broker_role=of.broker_role,
-            in_sync_replicas=of.in_sync_replicas,
+            enable_controller_mode=options.switches,
+            broker_role=options.broker_role,
+            in_sync_replicas=options.in_sync_replicas,
         ),
     )
 

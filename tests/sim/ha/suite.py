@@ -178,17 +178,17 @@ class Run(GroupTrouble):
 
     def _states(self) -> str:
         role = self.oracle.role
-        said = [f"{role}"]
+        lines = [f"{role}"]
         for one in self.brokers:
             log = one.replicated
             follower = one.service.follower if one.service is not None else None
             machine = follower.machine if follower is not None else None
-            said.append(
+            lines.append(
                 f"{one.name}: [{log.min}, {log.end}) confirm {log.confirm} flushed {log.flushed} "
                 f"epochs {log.epochs.entries} "
                 f"{'master' if one.is_master else machine and (machine.state.name, machine.reason)}"
             )
-        return "\n".join(said)
+        return "\n".join(lines)
 
     def _check(self) -> None:
         """Check the group after all trouble."""

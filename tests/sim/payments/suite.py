@@ -82,7 +82,7 @@ class Payer(Client):
     def _end(self, address: str, payment: Payment, place: tuple[int, int]) -> None:
         request = self._request(payment, place)
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             if not isinstance(answer, str):
                 payment.is_told |= answer.code == ResponseCode.SUCCESS
             self._busy = False
@@ -90,7 +90,7 @@ class Payer(Client):
                 self._address = ""
             self._next_ms = self.clock.now_ms + self.group.think_ms()
 
-        self._ask(address, request, told)
+        self._ask(address, request, on_response)
 
     def _request(self, payment: Payment, place: tuple[int, int], checked: bool = False) -> Command:
         what = COMMIT if payment.commits else ROLL_BACK

@@ -85,7 +85,7 @@ class OrderedPopper(Popper):
             out.is_asked = True
         header = AckMessageRequest(self.readers, self.mail, handle.queue_id, text, at)
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             if letter is not None:
                 letter.was_handled = True
             is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
@@ -94,7 +94,7 @@ class OrderedPopper(Popper):
                 self._advance(handle.queue_id, batch)
             self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
-        self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), told)
+        self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), on_response)
 
     def _advance(self, queue_id: int, batch: dict[int, GivenOut]) -> None:
         for offset in sorted(batch):

@@ -105,7 +105,7 @@ class Popper(Client):
             letter.leave(is_gone=act is Remake.TOPIC)
         self._forget()
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
             is_once = not self.group.trouble.repeat
             self.deletion.answered(self.group.brokers, is_done=is_done, is_once=is_once)
@@ -113,7 +113,7 @@ class Popper(Client):
                 self._not_sure()
             self._on(answer, {ResponseCode.SUCCESS})
 
-        self._ask(self._address, request, told)
+        self._ask(self._address, request, on_response)
 
     def _forget(self) -> None:
         """Drop the messages at hand: they belong to a former life."""
@@ -122,12 +122,12 @@ class Popper(Client):
     def _change_queues(self, request: Command) -> None:
         self._may_have_less = True
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
             self._may_have_less = not is_done or self.remakes.has_less
             self._on(answer, {ResponseCode.SUCCESS})
 
-        self._ask(self._address, request, told)
+        self._ask(self._address, request, on_response)
 
     def _post(self) -> None:
         letter = Letter(self.group.new_body())
@@ -141,7 +141,7 @@ class Popper(Client):
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             letter.may_double |= self.group.trouble.repeat
             is_taken = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
             letter.is_safe = is_taken and self.deletion.is_sure
@@ -150,7 +150,7 @@ class Popper(Client):
             else:
                 self._sent(letter.body, answer)
 
-        self._ask(self._address, request, told)
+        self._ask(self._address, request, on_response)
 
     def _pop(self) -> None:
         invisible_ms = INVISIBLE_MS[int(self._rng.random() * len(INVISIBLE_MS))]
@@ -183,7 +183,7 @@ class Popper(Client):
         at = handle.queue_offset or 0
         header = AckMessageRequest(self.readers, topic, handle.queue_id, text, at)
 
-        def told(answer: Command | str) -> None:
+        def on_response(answer: Command | str) -> None:
             if letter is not None:
                 letter.was_handled = True
                 is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
@@ -192,7 +192,7 @@ class Popper(Client):
                 letter.is_done |= is_ok and letter.handle == text and in_time
             self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
-        self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), told)
+        self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), on_response)
 
     def _on(self, answer: Command | str, expected: set[int]) -> None:
         """Continue after a response: with the next request, or with a new route after an error."""

@@ -209,11 +209,11 @@ class Run(BrokerLives):
         )  # fmt: skip
         message.is_wanted = not is_other
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             message.is_safe = answer is not None and answer.code == 0 and not message.may_be_gone
 
         body = b"%d %s" % (message.number, b"x" * 30)
-        self._ask(RequestCode.SEND_MESSAGE_V2, header, body).then(told)
+        self._ask(RequestCode.SEND_MESSAGE_V2, header, body).then(on_response)
 
     def _pop(self, *, sure: bool = False) -> None:
         rng, invisible_ms = self.rng, self.rng.choice(INVISIBLE_MS)
@@ -224,7 +224,7 @@ class Run(BrokerLives):
             header.exp, header.exp_type = "A", "TAG"
         began_ms, life = self.now_ms, self._life_number
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             if answer is None or answer.code != 0:
                 return
             for message, handle in self._messages(answer):
@@ -233,7 +233,7 @@ class Run(BrokerLives):
                 if sure:
                     self._ack(message, handle)
 
-        self._ask(RequestCode.POP_MESSAGE, header).then(told)
+        self._ask(RequestCode.POP_MESSAGE, header).then(on_response)
 
     def _messages(self, answer: Command) -> list[tuple[Message, str]]:
         name = self.broker.config.broker_name
@@ -248,25 +248,25 @@ class Run(BrokerLives):
         topic = handle.kind.topic_of("T", "g")
         header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             is_taken = answer is not None and answer.code == 0
             assert not is_taken, f"acknowledged by a handle of a former life: {text}"
 
-        self._ask(RequestCode.ACK_MESSAGE, header).then(told)
+        self._ask(RequestCode.ACK_MESSAGE, header).then(on_response)
 
     def _delete_topic(self) -> None:
         """Delete the topic with its messages; the next send creates it again."""
         handles = self._held_handles()
         gone = self.model.leave(self.model.messages)
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
                 self._life_number += 1
                 self._old_handles += handles
                 for message in [] if self._keeps_retries else gone:
                     message.gone_in = self._life_number
 
-        self._request(self._remade.request(Remake.TOPIC)).then(told)
+        self._request(self._remade.request(Remake.TOPIC)).then(on_response)
 
     def _delete_group(self) -> None:
         """The next pop makes it, and gets all messages of the topic, those acknowledged too."""
@@ -274,13 +274,13 @@ class Run(BrokerLives):
         self.model.leave(self.model.messages, keep=True)
         self._keeps_retries = True
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
                 self._life_number += 1
                 self._old_handles += handles
                 self.model.given_back()
 
-        self._request(self._remade.request(Remake.GROUP)).then(told)
+        self._request(self._remade.request(Remake.GROUP)).then(on_response)
 
     def _held_handles(self) -> list[str]:
         return [text for message in self.model.messages for text in message.handles]
@@ -303,13 +303,13 @@ class Run(BrokerLives):
         topic = handle.kind.topic_of("T", "g")
         header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             # A handle that was changed meanwhile is no longer the message's.
             if answer is not None and answer.code == 0 and message.handles[-1:] == [text]:
                 until_ms = handle.pop_time_ms + handle.invisible_ms
                 self.model.done(message, until_ms)
 
-        self._ask(RequestCode.ACK_MESSAGE, header).then(told)
+        self._ask(RequestCode.ACK_MESSAGE, header).then(on_response)
 
     def _change(self, message: Message, text: str) -> None:
         handle = PopHandle.parse(text)
@@ -323,7 +323,7 @@ class Run(BrokerLives):
         message.handles.clear()
         message.is_changing = True
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             message.is_changing = False
             if answer is None or answer.code != 0 or message.handles:
                 return
@@ -336,7 +336,7 @@ class Run(BrokerLives):
                     f"{offset} {new.pop_time} {new.invisible_time} {new.revive_qid} {place}"
                 )
 
-        self._ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header).then(told)
+        self._ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header).then(on_response)
 
 
 def run_seed(seed: int) -> Run:

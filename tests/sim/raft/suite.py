@@ -449,20 +449,20 @@ class Run:
 
     def states(self) -> str:
         """Description of all members for a finding."""
-        said = []
+        lines = []
         for node in self.disk:
             raft = node.raft
             if raft is None:
-                said.append(f"{node.name}: down")
+                lines.append(f"{node.name}: down")
                 continue
             log = raft.member.log
-            said.append(
+            lines.append(
                 f"{node.name}: {raft.role.name} term {raft.term} vote {raft.member.vote} leader "
                 f"{raft.leader_id} log ({log.base.index}, {log.end}] of {log.end_term} committed "
                 f"{raft.member.committed} applied {node.applied} queue {len(node.order)} "
                 f"sync {node.sync_ms} ms{' elder' if node.is_elder else ''}"
             )
-        return "\n".join(said)
+        return "\n".join(lines)
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:

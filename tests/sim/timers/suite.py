@@ -293,13 +293,13 @@ class Run(BrokerLives):
         text = encode_properties(properties).decode()
         header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, now_ms, 0, properties=text)
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
                 stored = read_header(SendMessageResponse, answer.fields)
                 timer.log_offset = decode_message_id(stored.msg_id)[1]
                 timer.handle, timer.is_sure = stored.recall_handle or "", True
 
-        self._ask(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number).then(told)
+        self._ask(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number).then(on_response)
 
     def _recall(self) -> None:
         known = [timer for timer in self.timers if timer.handle and not timer.delivered]

@@ -35,7 +35,7 @@ class Transaction:
     """(queue offset, log offset) of its half messages that the producer knows of."""
     is_safe: bool = False
     """Whether its half message was acknowledged, and cannot be lost."""
-    said: set[bool] = field(default_factory=set)
+    decisions: set[bool] = field(default_factory=set)
     """Decisions that were ever sent."""
     ended: bool | None = None
     """Decision that the broker acknowledged."""
@@ -68,12 +68,12 @@ class Model:
         self.acked += 1
         transaction.is_safe = True
 
-    def says(self, transaction: Transaction, commits: bool) -> bool:
+    def decides(self, transaction: Transaction, commits: bool) -> bool:
         """Note a decision that its producer, or another producer, sends."""
-        transaction.said.add(commits)
+        transaction.decisions.add(commits)
         return commits
 
-    def told(self, transaction: Transaction, commits: bool) -> None:
+    def ended_by(self, transaction: Transaction, commits: bool) -> None:
         """Note the acknowledgement of a decision."""
         if transaction.ended is not None:
             assert transaction.ended == commits, f"{transaction} ends twice"
@@ -108,7 +108,7 @@ class Model:
         for transaction in self.transactions:
             count = found.pop(transaction.body, 0)
             assert count <= 1, f"committed {count} times: {transaction}"
-            assert not count or COMMITTED in transaction.said, f"visible: {transaction}"
+            assert not count or COMMITTED in transaction.decisions, f"visible: {transaction}"
             if transaction.ended is not None:
                 assert count == transaction.ended, f"{count} messages of {transaction}"
         assert not found, f"messages of none: {found}"

@@ -168,14 +168,14 @@ class Run(BrokerLives):
         )
         self.model.tried(transaction)
 
-        def told(answer: Command | None) -> None:
+        def on_response(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
                 half = read_header(SendMessageResponse, answer.fields)
                 at = decode_message_id(half.msg_id)[1]
                 transaction.places.append((half.queue_offset, at))
                 self.model.prepared(transaction)
 
-        self._ask(RequestCode.SEND_MESSAGE_V2, header, transaction.body).then(told)
+        self._ask(RequestCode.SEND_MESSAGE_V2, header, transaction.body).then(on_response)
 
     def _end_one(self) -> None:
         known = [each for each in self.model.transactions if each.places]
@@ -204,13 +204,13 @@ class Run(BrokerLives):
         header = EndTransactionRequest(
             _GROUP, *place, COMMIT if commits else ROLL_BACK, f"ID{transaction.number}", from_check
         )
-        said = self.model.says(transaction, commits)
+        decision = self.model.decides(transaction, commits)
 
-        def told(answer: Command | None) -> None:
+        def ended_by(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
-                self.model.told(transaction, said)
+                self.model.ended_by(transaction, decision)
 
-        self._ask(RequestCode.END_TRANSACTION, header).then(told)
+        self._ask(RequestCode.END_TRANSACTION, header).then(ended_by)
 
 
 def run_seed(seed: int) -> Run:

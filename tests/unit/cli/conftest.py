@@ -13,7 +13,7 @@ import uvloop
 from tests.unit.net.client.cluster import START_MS, ScriptedCluster, VirtualLoop, now_ms
 
 from turbopump.cli import app
-from turbopump.net.client import instance, options
+from turbopump.net.client import client_instance, options
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def run_without(packages: set[str], code: str) -> str:
 
 def test_help_needs_no_extra() -> None:
     packages = {"pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib"}
-    said = run_without(
+    output = run_without(
         packages,
         """
 from turbopump.cli.analyze import app
@@ -44,10 +44,10 @@ for job in ("throughput", "truncation", "rebalance", "export"):
 """,
     )
     for job, parser in PARSERS.items():
-        assert f"Usage: turbopump analyze {job} " in said
-        assert all(f"--{name}" in said for name in ("json", "master", "verbose"))
+        assert f"Usage: turbopump analyze {job} " in output
+        assert all(f"--{name}" in output for name in ("json", "master", "verbose"))
         assert parser().prog == f"turbopump analyze {job}"
-    assert "--ledger" in said and "╭─ Options" in said
+    assert "--ledger" in output and "╭─ Options" in output
 
 
 def test_arrow_is_enough_for_read_arrow() -> None:

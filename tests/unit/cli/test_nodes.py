@@ -12,7 +12,7 @@ from tests.unit.cli.conftest import Command, Ran
 
 from turbopump.broker import node as broker_node
 from turbopump.broker.container import node as container_node
-from turbopump.cli import logs, running, serving
+from turbopump.cli import logs, run_command, serve
 from turbopump.controller import node as controller_node
 from turbopump.namesrv import node as namesrv_node
 from turbopump.proxy import node as proxy_node
@@ -171,8 +171,8 @@ def test_a_container(started: Any, configured: list[Made], capsys: Any) -> None:
 def test_a_file_that_cannot_be_used(
     started: Any, configured: list[Made], tmp_path: Path, what: str, text: str, sentence: str
 ) -> None:
-    code, said = started(what, text).failure
-    assert code == 2 and said.startswith(f"{tmp_path / 'node.conf'}: ") and sentence in said
+    code, error = started(what, text).failure
+    assert code == 2 and error.startswith(f"{tmp_path / 'node.conf'}: ") and sentence in error
     assert not configured
 
 
@@ -199,8 +199,8 @@ def test_keys_that_nobody_knows_are_warned_of(
 
 def test_a_log_folder_that_is_a_file(command: Command, tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
-    code, said = command("namesrv", "--log-dir", tmp_path / "logs").failure
-    assert (code, said) == (2, f"the log folder cannot be used: {tmp_path / 'logs'}: File exists")
+    code, error = command("namesrv", "--log-dir", tmp_path / "logs").failure
+    assert (code, error) == (2, f"the log folder cannot be used: {tmp_path / 'logs'}: File exists")
 
 
 def test_a_level_that_is_none(command: Command) -> None:

@@ -180,8 +180,8 @@ def test_properties_that_are_no_text_are_refused(
     cluster: ScriptedCluster, command: Command, option: str
 ) -> None:
     """A tag must not lose its bytes silently, nor a sharding key end in a traceback."""
-    code, said = command("send", "-t", TOPIC, "-p", "x", option, f"b={BYTES}").failure
-    assert (code, said) == (2, f"{f'b={BYTES}'!r} is not UTF-8 text")
+    code, error = command("send", "-t", TOPIC, "-p", "x", option, f"b={BYTES}").failure
+    assert (code, error) == (2, f"{f'b={BYTES}'!r} is not UTF-8 text")
     assert not cluster.made(SEND)
 
 

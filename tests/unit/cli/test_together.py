@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turbopump.cli.serving import Together
+from turbopump.cli.serve import NodeGroup
 
 
 class Node:
@@ -29,7 +29,7 @@ class Node:
 
 def test_they_stop_in_the_opposite_order() -> None:
     journal: list[str] = []
-    nodes = Together(Node("a", journal), Node("b", journal))
+    nodes = NodeGroup(Node("a", journal), Node("b", journal))
 
     async def run() -> None:
         await nodes.start()
@@ -41,7 +41,7 @@ def test_they_stop_in_the_opposite_order() -> None:
 
 def test_one_that_cannot_start_leaves_none() -> None:
     journal: list[str] = []
-    nodes = Together(Node("a", journal), Node("b", journal, "start"), Node("c", journal))
+    nodes = NodeGroup(Node("a", journal), Node("b", journal, "start"), Node("c", journal))
     with pytest.raises(RuntimeError, match="b"):
         asyncio.run(nodes.start())
     assert journal == ["start a", "start b", "stop a"]
@@ -49,7 +49,7 @@ def test_one_that_cannot_start_leaves_none() -> None:
 
 def test_one_that_cannot_stop_does_not_keep_the_others() -> None:
     journal: list[str] = []
-    nodes = Together(Node("a", journal), Node("b", journal, "stop"))
+    nodes = NodeGroup(Node("a", journal), Node("b", journal, "stop"))
 
     async def run() -> None:
         await nodes.start()

@@ -136,8 +136,8 @@ def test_the_screen_keeps_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_nobody_answers(cluster: ScriptedCluster, command: Command) -> None:
     cluster.down.add(NAME_SERVER)
-    code, said = command("top", "--once").failure
-    assert code == 1 and NAME_SERVER in said
+    code, error = command("top", "--once").failure
+    assert code == 1 and NAME_SERVER in error
     assert cluster.open == 0
 
 

@@ -200,10 +200,10 @@ def test_a_narrow_screen_shows_less_and_all_of_that() -> None:
 
 def test_lines_for_programs_and_for_files(capsys: Any) -> None:
     JsonLines().show(SAMPLE, CHANGES)
-    told = json.loads(capsys.readouterr().out)
-    assert told["changes"][0]["kind"] == "election"
-    assert told["groups"][0]["brokers"][1]["lag"] == 3072
-    assert told["controllers"][0]["term"] == 5
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["changes"][0]["kind"] == "election"
+    assert printed["groups"][0]["brokers"][1]["lag"] == 3072
+    assert printed["controllers"][0]["term"] == 5
     PlainLines().show(SAMPLE, CHANGES)
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first == f"* {local_time(SAMPLE.at_ms)} broker-a: 1 is master in epoch 4 (was 2)"

@@ -44,8 +44,8 @@ def test_every_key_of_rocketmqs_proxy_is_known() -> None:
     """Keys without an effect are silent only with RocketMQ's default."""
     lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
     for row in lines.splitlines():
-        of, key, _, default = row.split("\t")
-        if of == "ProxyConfig":
+        owner, key, _, default = row.split("\t")
+        if owner == "ProxyConfig":
             assert ProxyConfig.knows(key), key
             given = [] if default == "null" else [Property(key, default)]
             assert ProxyConfig().update(given) == [], key

@@ -8,12 +8,12 @@ from tests.unit.broker.grpc.fronts import message
 from tests.unit.proxy.worlds import NAME_SERVER, ProxyWorld
 
 from turbopump.net.grpc.codes import ClientType, Code
-from turbopump.net.messaging.drafts import queue_of_group
+from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
-from turbopump.proxy import broker_calls, ground, kept_answers
+from turbopump.proxy import broker_calls, backend, kept_answers
 
 TRAN: dict[str, Any] = {"topic": "TTran", "message_type": 4}
 
@@ -26,8 +26,8 @@ def test_a_route_has_the_queues_of_all_brokers_at_the_proxys_address(proxy: Prox
     ]
     (address,) = answer.message_queues[0].broker.endpoints.addresses
     assert (address.host, address.port) == ("10.0.0.1", 8081)
-    said = {"scheme": 3, "addresses": [{"host": "proxies.example", "port": 80}]}
-    answer = proxy.ask("QueryRoute", topic={"name": "TFifo"}, endpoints=said)
+    endpoints = {"scheme": 3, "addresses": [{"host": "proxies.example", "port": 80}]}
+    answer = proxy.ask("QueryRoute", topic={"name": "TFifo"}, endpoints=endpoints)
     endpoints = answer.message_queues[-1].broker.endpoints
     (address,) = endpoints.addresses
     assert (endpoints.scheme, address.host, address.port) == (3, "proxies.example", 8081)
@@ -89,13 +89,13 @@ def test_another_proxy_settles_and_ends_what_this_one_began(
 
 def test_a_transaction_is_checked_at_a_client_of_the_topic(proxy: ProxyWorld) -> None:
     heard = proxy.producer("c1", "TTran", "TNormal")[1]
-    assert [said.WhichOneof("kind") for said in heard.messages] == ["settings"]
+    assert [telemetry.WhichOneof("kind") for telemetry in heard.messages] == ["settings"]
     producers = proxy.brokers[1].world.broker.producers
     assert [one.client_id for one in producers.group("TTran").values()] == ["proxy@1"]
     assert not producers.group("TNormal"), "only transactions are asked about"
     proxy.send(message(**TRAN))
     proxy.pass_all(5_000)
-    checks = [said.recover_orphaned_transaction_command for said in heard.messages]
+    checks = [telemetry.recover_orphaned_transaction_command for telemetry in heard.messages]
     assert checks, "no producer was asked"
     assert checks[-1].message.body == b"body"
     named = {"message_id": "m1", "transaction_id": checks[-1].transaction_id, "source": 2}
@@ -120,15 +120,15 @@ def test_a_group_is_one_member_of_each_broker(proxy: ProxyWorld) -> None:
     header = GetConsumerRunningInfoRequest("G1", "proxy@1")
     asked = new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
     answer = proxy.brokers[0].answer(asked)
-    commands = [said for stream in streams for said in stream[1].messages]
+    commands = [telemetry for stream in streams for telemetry in stream[1].messages]
     (command,) = [one for one in commands if one.WhichOneof("kind") != "settings"]
     trace = {
         "nonce": command.print_thread_stack_trace_command.nonce,
         "thread_stack_trace": "main",
     }
-    said = type(command)(thread_stack_trace=trace).SerializeToString()
+    telemetry = type(command)(thread_stack_trace=trace).SerializeToString()
     for call, _heard in streams:
-        proxy.tell(call, said)
+        proxy.tell(call, telemetry)
     assert isinstance(answer.value, type(asked)) and b"main" in answer.value.body  # type: ignore[operator]
     proxy.ask("NotifyClientTermination", "c1")
     assert proxy.brokers[0].world.broker.consumers.group("G1") is not None
@@ -237,14 +237,14 @@ def test_what_waits_for_a_name_server_is_served_then(proxy: ProxyWorld) -> None:
 def test_what_waits_for_names_is_bounded_in_bytes(
     proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "WAITING_MAX", 10_000)
+    monkeypatch.setattr(backend, "WAITING_MAX", 10_000)
     proxy.no_answer[NAME_SERVER] = ""
     sends = [proxy.start("SendMessage", messages=[message(body=bytes(4_000))])[1] for _ in range(3)]
     assert [one.is_over for one in sends] == [False, True, True]
     assert sends[1].answer.status.code == Code.INTERNAL_SERVER_ERROR
     proxy.hanging[0].resolve("it did not answer in time")
     assert sends[0].is_over
-    assert proxy.ground.waiting == 0
+    assert proxy.backend.waiting == 0
 
 
 def test_a_call_that_was_over_when_its_route_came_does_nothing(proxy: ProxyWorld) -> None:

@@ -19,15 +19,15 @@ from turbopump.net.wire.topics import TopicConfig
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
-from turbopump.proxy.endpoints import ToldEndpoints
-from turbopump.proxy.ground import ClusterGround
+from turbopump.proxy.endpoints import ClientEndpoints
+from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.members import ClusterMembers
 
 NAME_SERVER = "127.0.0.1:9876"
 TYPES = {"TNormal": "NORMAL", "TFifo": "FIFO", "TDelay": "DELAY", "TTran": "TRANSACTION"}
 
 
-class FarBroker:
+class RemoteBroker:
     """A broker at an address, and the proxy's connection to it."""
 
     def __init__(self, world: World, address: str, table: Dispatcher) -> None:
@@ -100,7 +100,7 @@ class ProxyWorld(GrpcWorld):
         self.config.update([Property(key, value) for key, value in properties.items()])
         self.table = Dispatcher()
         self.brokers = [
-            FarBroker(world, f"127.0.0.1:109{number}1", self.table)
+            RemoteBroker(world, f"127.0.0.1:109{number}1", self.table)
             for number, world in enumerate(worlds, 1)
         ]
         self.masters = {one.name: one.address for one in self.brokers}
@@ -115,7 +115,7 @@ class ProxyWorld(GrpcWorld):
             self.known, self.calls, "proxy@1", lambda: self.world.steady_ms
         )
         self.members.register(self.table)
-        ground = ClusterGround(
+        backend = ClusterBackend(
             self.config,
             self.known,
             self.calls,
@@ -125,8 +125,8 @@ class ProxyWorld(GrpcWorld):
             now_ms=lambda: self.world.now_ms,
             steady_ms=lambda: self.world.steady_ms,
         )
-        self.ground = ground
-        self.messaging = Messaging(ground, ToldEndpoints("10.0.0.1", 8081, echoes_port=False))
+        self.backend = backend
+        self.messaging = Messaging(backend, ClientEndpoints("10.0.0.1", 8081, echoes_port=False))
         self.messaging.start()
         for world in worlds:
             for name, kind in TYPES.items():

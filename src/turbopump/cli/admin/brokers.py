@@ -18,7 +18,7 @@ from turbopump.cli.options import (
     one_place,
 )
 from turbopump.cli.output import columns, print_json, print_lines, table
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerLine, ClusterList
@@ -155,10 +155,10 @@ def delete_expired_commit_log(
 ) -> None:
     """Delete log files older than fileReservedTime now, at any hour."""
     one_place(broker, cluster)
-    told = ask(
+    brokers = ask(
         namesrv, lambda admin: admin.delete_expired_commit_log(broker=broker, cluster=cluster)
     )
     if as_json:
-        print_json({"brokers": told})
+        print_json({"brokers": brokers})
     else:
         print_lines(["success"])

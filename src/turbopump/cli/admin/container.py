@@ -11,7 +11,7 @@ import typer
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, INT64_MAX, Json, Namesrv, check_address
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 Container = Annotated[
     str,

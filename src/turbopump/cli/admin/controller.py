@@ -21,7 +21,7 @@ from turbopump.cli.options import (
     split_addresses,
 )
 from turbopump.cli.output import columns, print_json, print_lines
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -167,21 +167,21 @@ def elected_lines(elected: "ElectedMaster") -> list[str]:
 
 def controller_metadata(controllers: Controllers, as_json: Json = False) -> None:
     """Show the leader of the controllers, and their addresses."""
-    told = ask_controllers(controllers, lambda asked: asked.metadata())
+    metadata = ask_controllers(controllers, lambda asked: asked.metadata())
     if as_json:
-        print_json(told.to_json())
+        print_json(metadata.to_json())
     else:
-        print_lines(metadata_lines(told))
+        print_lines(metadata_lines(metadata))
 
 
-def metadata_lines(told: "ControllerMetadata") -> list[str]:
+def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
     """Format a quorum as mqadmin prints it."""
     return [
         "",
-        f"#ControllerGroup\t{told.group}",
-        f"#ControllerLeaderId\t{_or_null(told.leader_id)}",
-        f"#ControllerLeaderAddress\t{_or_null(told.leader_address)}",
-        *(f"#Peer:\t{number}:{address}" for number, address in told.peers.items()),
+        f"#ControllerGroup\t{metadata.group}",
+        f"#ControllerLeaderId\t{_or_null(metadata.leader_id)}",
+        f"#ControllerLeaderAddress\t{_or_null(metadata.leader_address)}",
+        *(f"#Peer:\t{number}:{address}" for number, address in metadata.peers.items()),
     ]
 
 

@@ -32,7 +32,7 @@ from turbopump.cli.output import (
     print_lines,
     table,
 )
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import ConsumerProgress, GroupProgress, UpdatedGroup

@@ -19,7 +19,7 @@ from turbopump.cli.options import (
     one_place,
 )
 from turbopump.cli.output import columns, local_time, print_json, print_lines
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerEpochs, HaStatus

@@ -22,7 +22,7 @@ from turbopump.cli.options import (
     one_place,
 )
 from turbopump.cli.output import front, print_json, print_lines, table
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import ClientConnection

@@ -20,7 +20,7 @@ from turbopump.cli.options import (
     Topic,
 )
 from turbopump.cli.output import java_text, local_time, print_json, print_lines, table
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin

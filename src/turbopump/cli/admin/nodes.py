@@ -16,7 +16,7 @@ from turbopump.cli.admin.brokers import WholeCluster
 from turbopump.cli.admin.controller import config_lines
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, OneBroker, Topic, one_place
 from turbopump.cli.output import front, print_json, print_lines, table
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin

@@ -18,7 +18,7 @@ from turbopump.cli.options import (
     one_place,
 )
 from turbopump.cli.output import columns, front, local_time, print_json, print_lines, table
-from turbopump.cli.running import ask
+from turbopump.cli.run_command import ask
 
 TOPICS = "{:<20}  {:<64}  {:<64}"
 ROUTE = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}"

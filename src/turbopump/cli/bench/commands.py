@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turbopump.cli.bench import options as of
+from turbopump.cli.bench import options as options
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, split_addresses
 from turbopump.cli.output import print_json, print_lines
@@ -34,30 +34,30 @@ app = typer.Typer(no_args_is_help=True, help="Load for any RocketMQ broker, meas
 @app.command()
 def producer(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    topic: of.Topic = TOPIC,
-    threads: of.Threads = 64,
-    size: of.Size = 128,
-    key_enable: of.KeyEnable = Switch.FALSE,
-    property_size: of.PropertySize = 0,
-    tag_count: of.TagCount = 0,
-    messages: of.Messages = 0,
-    delay_enable: of.DelayEnable = Switch.FALSE,
-    delay_level: of.DelayLevel = 1,
-    async_enable: of.AsyncEnable = Switch.FALSE,
-    trace_enable: of.TraceEnable = Switch.FALSE,
-    acl_enable: of.AclEnable = Switch.FALSE,
-    batch: of.Batch = 1,
-    in_flight: of.InFlight = None,
-    rate: of.Rate = 0.0,
-    duration_s: of.Duration = 0.0,
-    warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
-    no_unique_key: of.NoUniqueKey = False,
-    queues: of.Queues = 8,
-    topics: of.Topics = 1,
-    workload: of.WorkloadFile = None,
-    replay: of.Replay = None,
-    plot: of.Plot = None,
+    topic: options.Topic = TOPIC,
+    threads: options.Threads = 64,
+    size: options.Size = 128,
+    key_enable: options.KeyEnable = Switch.FALSE,
+    property_size: options.PropertySize = 0,
+    tag_count: options.TagCount = 0,
+    messages: options.Messages = 0,
+    delay_enable: options.DelayEnable = Switch.FALSE,
+    delay_level: options.DelayLevel = 1,
+    async_enable: options.AsyncEnable = Switch.FALSE,
+    trace_enable: options.TraceEnable = Switch.FALSE,
+    acl_enable: options.AclEnable = Switch.FALSE,
+    batch: options.Batch = 1,
+    in_flight: options.InFlight = None,
+    rate: options.Rate = 0.0,
+    duration_s: options.Duration = 0.0,
+    warmup_s: options.Warmup = 0.0,
+    encoding: options.Header = options.HeaderEncoding.ROCKETMQ,
+    no_unique_key: options.NoUniqueKey = False,
+    queues: options.Queues = 8,
+    topics: options.Topics = 1,
+    workload: options.WorkloadFile = None,
+    replay: options.Replay = None,
+    plot: options.Plot = None,
     as_json: Json = False,
 ) -> None:
     """Send messages, and measure throughput and latency."""
@@ -94,22 +94,22 @@ def producer(
 @app.command()
 def consumer(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    topic: of.Topic = TOPIC,
-    threads: of.PullConnections = 20,
-    group: of.Group = "benchmark_consumer",
-    suffix: of.Suffix = Switch.FALSE,
-    messages: of.Messages = 0,
-    trace_enable: of.TraceEnable = Switch.FALSE,
-    acl_enable: of.AclEnable = Switch.FALSE,
-    pull_size: of.PullSize = 32,
-    begin: of.From = of.BenchBegin.FIRST,
-    follow: of.Follow = False,
-    check_crc: of.CheckCrc = False,
-    duration_s: of.Duration = 0.0,
-    warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
-    topics: of.Topics = 1,
-    plot: of.Plot = None,
+    topic: options.Topic = TOPIC,
+    threads: options.PullConnections = 20,
+    group: options.Group = "benchmark_consumer",
+    suffix: options.Suffix = Switch.FALSE,
+    messages: options.Messages = 0,
+    trace_enable: options.TraceEnable = Switch.FALSE,
+    acl_enable: options.AclEnable = Switch.FALSE,
+    pull_size: options.PullSize = 32,
+    begin: options.From = options.BenchBegin.FIRST,
+    follow: options.Follow = False,
+    check_crc: options.CheckCrc = False,
+    duration_s: options.Duration = 0.0,
+    warmup_s: options.Warmup = 0.0,
+    encoding: options.Header = options.HeaderEncoding.ROCKETMQ,
+    topics: options.Topics = 1,
+    plot: options.Plot = None,
     as_json: Json = False,
 ) -> None:
     """Read the messages of a topic, from all its queues at once, and count them."""
@@ -124,8 +124,8 @@ def consumer(
         pull_connections=threads,
         pull_size=pull_size,
         group=f"{group}_{_suffix()}" if suffix else group,
-        from_end=begin is of.BenchBegin.LAST,
-        follow=follow or begin is of.BenchBegin.LAST,
+        from_end=begin is options.BenchBegin.LAST,
+        follow=follow or begin is options.BenchBegin.LAST,
         check_crc=check_crc,
         messages=messages,
         duration_s=duration_s,
@@ -137,23 +137,23 @@ def consumer(
 @app.command()
 def mixed(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    topic: of.Topic = TOPIC,
-    threads: of.Threads = 64,
-    consumers: of.Consumers = 8,
-    size: of.Size = 128,
-    messages: of.Messages = 0,
-    batch: of.Batch = 1,
-    in_flight: of.InFlight = None,
-    rate: of.Rate = 0.0,
-    pull_size: of.PullSize = 32,
-    check_crc: of.CheckCrc = False,
-    duration_s: of.Duration = 0.0,
-    warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
-    queues: of.Queues = 8,
-    topics: of.Topics = 1,
-    workload: of.WorkloadFile = None,
-    plot: of.Plot = None,
+    topic: options.Topic = TOPIC,
+    threads: options.Threads = 64,
+    consumers: options.Consumers = 8,
+    size: options.Size = 128,
+    messages: options.Messages = 0,
+    batch: options.Batch = 1,
+    in_flight: options.InFlight = None,
+    rate: options.Rate = 0.0,
+    pull_size: options.PullSize = 32,
+    check_crc: options.CheckCrc = False,
+    duration_s: options.Duration = 0.0,
+    warmup_s: options.Warmup = 0.0,
+    encoding: options.Header = options.HeaderEncoding.ROCKETMQ,
+    queues: options.Queues = 8,
+    topics: options.Topics = 1,
+    workload: options.WorkloadFile = None,
+    plot: options.Plot = None,
     as_json: Json = False,
 ) -> None:
     """Send and read at once, and measure also the time from a message's creation to its
@@ -181,7 +181,7 @@ def mixed(
     _run(_with_file(plan, workload), plot, as_json)
 
 
-def _shape(encoding: of.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
+def _shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
     from turbopump.cli.bench.frames import Shape
     from turbopump.cli.bench.run import unique_prefix
     from turbopump.net.wire.command import Codec

@@ -43,7 +43,7 @@ class Section:
     series: list[dict[str, float]]
 
     @classmethod
-    def of(cls, load: Load, kind: int, follow: bool) -> "Section":
+    def from_load(cls, load: Load, kind: int, follow: bool) -> "Section":
         """Collect the figures of `kind` from a finished load."""
         found = load.figures(kind)
         rows = [row[kind] for row in load.rows()]
@@ -144,7 +144,7 @@ class Outage:
     resumed_ms: float | None
 
     @classmethod
-    def of(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
+    def from_figures(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
         """Convert a tuple of `Load.outages`."""
         resumed_ms = (resumed_ns - began_ns) / 1e6 if resumed_ns >= 0 else None
         return cls(began_ns / 1e9, gap_ns / 1e6, failed, resumed_ms)

@@ -21,7 +21,7 @@ from turbopump.cli.bench.report import LoadReport, Outage, Section
 from turbopump.cli.bench.setup import Place, Survey, survey
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.load.failover import LOOK_S, Links
-from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.cli.run_command import client_options, failing_clearly, run
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx import load as native
 from turbopump.pyx.load import Load

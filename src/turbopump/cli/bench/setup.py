@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from turbopump.cli.bench.plan import Plan
 from turbopump.cli.errors import CommandFailed
 from turbopump.net.client.admin.client import Admin
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.wire.queues import MessageQueue
@@ -39,7 +39,7 @@ class Survey:
 
 async def survey(plan: Plan, options: ClientOptions) -> Survey:
     """Query the cluster; raises clients' errors, and CommandFailed if no queue can be used."""
-    instance = Instance(plan.namesrv, options)
+    instance = ClientInstance(plan.namesrv, options)
     await instance.acquire()
     try:
         async with Admin(plan.namesrv, client_options=options) as admin:
@@ -60,7 +60,7 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
 class _Asking:
     """The queries about each topic of a plan."""
 
-    def __init__(self, plan: Plan, instance: Instance, admin: Admin) -> None:
+    def __init__(self, plan: Plan, instance: ClientInstance, admin: Admin) -> None:
         self._plan = plan
         self._instance = instance
         self._admin = admin

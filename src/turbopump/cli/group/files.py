@@ -78,7 +78,7 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
     Raises UserError.
     """
     folder = cluster.data / FOLDER
-    told = LOOPBACK if host in WILDCARDS else host
+    node_host = LOOPBACK if host in WILDCARDS else host
     nodes: list[NodeFile] = []
 
     def add(name: str, kind: str, properties: dict[str, str], changes: str) -> None:
@@ -88,19 +88,19 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
         """
         path = folder / f"{name}.properties"
         _write(path, properties, changes)
-        nodes.append(NodeFile(name, kind, path, join(told, int(properties["listenPort"]))))
+        nodes.append(NodeFile(name, kind, path, join(node_host, int(properties["listenPort"]))))
 
     try:
         folder.mkdir(exist_ok=True)
         taken: set[int] = set()
-        properties = _with_port(cluster.namesrv_properties(), told, taken, 1)
+        properties = _with_port(cluster.namesrv_properties(), node_host, taken, 1)
         add(NAMESRV, NAMESRV, properties, str(cluster.data / "namesrv" / "namesrv.properties"))
         given = [
-            _with_port(cluster.controller_properties(number), told, taken, 1)
+            _with_port(cluster.controller_properties(number), node_host, taken, 1)
             for number in range(controllers)
         ]
         members = {
-            each["controllerDLegerSelfId"]: join(told, int(each["listenPort"])) for each in given
+            each["controllerDLegerSelfId"]: join(node_host, int(each["listenPort"])) for each in given
         }
         for properties in given:
             own = {**properties, "controllerDLegerPeers": format_peers(members)}
@@ -109,7 +109,7 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
             add(f"{CONTROLLER}-{own_id}", CONTROLLER, own, changes)
         for number in range(cluster.broker_count):
             properties = cluster.broker_properties(number, nodes[0].address, list(members.values()))
-            properties = _with_port(properties, told, taken, 2)
+            properties = _with_port(properties, node_host, taken, 2)
             root = properties["storePathRootDir"]
             add(os.path.basename(root), BROKER, properties, f"{root}{CHANGES}")
     except ClusterError as error:

@@ -41,7 +41,7 @@ POLL_S: Final = 0.1
 ASK_MS: Final = 1_000
 MASTER: Final = "master"
 
-Tell = Callable[[dict[str, Any]], None]
+Notify = Callable[[dict[str, Any]], None]
 
 
 class GroupError(CommandFailed):
@@ -78,12 +78,12 @@ class Processes:
     """
 
     def __init__(
-        self, files: list[NodeFile], logs: Path, log_level: str, tell: Tell, options: ClientOptions
+        self, files: list[NodeFile], logs: Path, log_level: str, notify: Notify, options: ClientOptions
     ) -> None:
         self._nodes = {each.name: _Node(each) for each in files}
         self._logs = logs
         self._log_level = log_level
-        self._tell = tell
+        self._notify = notify
         self._options = options
         self._busy = asyncio.Lock()
         self._stopping = False
@@ -250,9 +250,9 @@ class Processes:
             late = node.pid
             code = node.process.returncode
             await self._end(node, signal.SIGKILL)
-            said = "it did not get ready in time" if late else _last_line(logs / "stderr.log")
+            reason = "it did not get ready in time" if late else _last_line(logs / "stderr.log")
             node.state = "failed"
-            failure = GroupError(f"{file.name} did not start: {said}")
+            failure = GroupError(f"{file.name} did not start: {reason}")
             # The node's configuration or disk is unusable: the command ends with the same exit
             # code.
             failure.exit_code = BAD_INPUT if code == BAD_INPUT else FAILED
@@ -283,20 +283,20 @@ class Processes:
                 node.heard_s = asyncio.get_running_loop().time()
                 event = json.loads(line)
                 if isinstance(event, dict):
-                    self._heard(node, event)
+                    self._on_event(node, event)
         code = await process.wait()
         node.state = node.wanted
         node.is_over.set()
-        told = {"event": "node", "node": node.file.name, "state": node.state, "pid": process.pid}
-        self._tell({**told, "code": code})
+        ended = {"event": "node", "node": node.file.name, "state": node.state, "pid": process.pid}
+        self._notify({**ended, "code": code})
 
-    def _heard(self, node: _Node, event: dict[str, Any]) -> None:
+    def _on_event(self, node: _Node, event: dict[str, Any]) -> None:
         if event.get("event") == "ready":
             node.state = "running"
             node.is_ready.set()
-            self._tell({"event": "node", **self._line(node)})
+            self._notify({"event": "node", **self._line(node)})
         elif event.get("event") != "stopped":
-            self._tell({**event, "node": node.file.name})
+            self._notify({**event, "node": node.file.name})
 
     async def _end(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal and wait for the end of the process; kill it after STOP_S."""
@@ -326,5 +326,5 @@ async def _all(works: Any) -> None:
 def _last_line(path: Path) -> str:
     """The last line of a log, without the program's name before it."""
     lines = path.read_text(errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1].removeprefix("turbopump: ") if said else f"see {path.parent}"
+    texts = [line.strip() for line in lines if line.strip()]
+    return texts[-1].removeprefix("turbopump: ") if texts else f"see {path.parent}"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbopump.cli.errors import UserError
-from turbopump.cli.group.beside import beside_of
+from turbopump.cli.group.proxy_sidecar import beside_of
 from turbopump.cli.group.control import Control
 from turbopump.cli.group.files import write_files
 from turbopump.cli.group.processes import Processes
 from turbopump.cli.output import columns, print_json, print_lines
-from turbopump.cli.running import client_options, run
-from turbopump.cli.serving import Together, serve
+from turbopump.cli.run_command import client_options, run
+from turbopump.cli.serve import NodeGroup, serve
 from turbopump.cluster import Cluster, ClusterError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def up_processes(
         run(serve(group, group.announce))
         return
     beside = beside_of(cluster, host, proxy_port, lambda: group.namesrv)
-    run(serve(Together(group, beside), lambda: group.announce(beside.address)))
+    run(serve(NodeGroup(group, beside), lambda: group.announce(beside.address)))
 
 
 class _Group:
@@ -67,7 +67,7 @@ class _Group:
             files = write_files(self._cluster, host, controllers)
             logs = self._cluster.data / "logs"
             self._processes = Processes(
-                files, logs, self._log_level, self._tell, _options_of(self._cluster)
+                files, logs, self._log_level, self._notify, _options_of(self._cluster)
             )
             await self._processes.start()
             self._nodes = await self._processes.lines()
@@ -95,7 +95,7 @@ class _Group:
             raise UserError("start, stop or kill a node, or list them")
         return await self._processes.act(what, name)
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _notify(self, event: dict[str, Any]) -> None:
         if self._json:
             print_json(event)
         elif self._is_ready and event["event"] == "node":

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.cli.errors import CommandFailed, UserError
-from turbopump.cli.running import failing_clearly, run
-from turbopump.net.client.instance import Instance
+from turbopump.cli.run_command import failing_clearly, run
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import MASTER_ID
 from turbopump.pyx.load import Load
@@ -122,7 +122,7 @@ class Links:
             return {}
 
     async def _routes(self, topics: list[str]) -> Addresses:
-        instance = Instance(self._namesrv, self._options)
+        instance = ClientInstance(self._namesrv, self._options)
         found: dict[str, Mapping[int, str]] = {}
         await instance.acquire()
         try:

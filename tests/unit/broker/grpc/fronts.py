@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.grpc.ground import BrokerGround, GrpcSurroundings
+from turbopump.broker.grpc.backend import BrokerBackend, GrpcRuntime
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType
 from turbopump.net.grpc.framing import MessageReader
@@ -68,14 +68,14 @@ class GrpcWorld:
         self.world = world
         self._timers: list[tuple[int, Callable[[], None]]] = []
         world.ticks.append(self._run_due)
-        around = GrpcSurroundings(
+        runtime = GrpcRuntime(
             broker=world.broker,
             table=world.table,
             soon=lambda work: world.soon(work),
             call_later=self.call_later,
             now_ms=lambda: world.now_ms,
         )
-        self.messaging = Messaging(BrokerGround(around), lambda _: endpoints_at("127.0.0.1:8081"))
+        self.messaging = Messaging(BrokerBackend(runtime), lambda _: endpoints_at("127.0.0.1:8081"))
         self.messaging.start()
         for name, kind in TYPES.items():
             attributes = {"message.type": kind}
@@ -139,8 +139,8 @@ class GrpcWorld:
     def telemetry(self, client_id: str, **settings: Any) -> tuple[GrpcCall, Heard]:
         """Open a client's telemetry stream and send its settings."""
         call, heard = self.begin("Telemetry", client_id, "TelemetryCommand")
-        said = message_class("TelemetryCommand")(settings=settings)
-        self.tell(call, said.SerializeToString())
+        command = message_class("TelemetryCommand")(settings=settings)
+        self.tell(call, command.SerializeToString())
         return call, heard
 
     def tell(self, call: GrpcCall, message: bytes, times: int = 1) -> None:

@@ -72,11 +72,11 @@ class Caller:
         out, self.wire.out = self.wire.out, b""
         found: dict[int, tuple[bytes, dict[bytes, bytes]]] = {}
         for kind, stream, what in self.session.receive(out)[1]:
-            data, said = found.get(stream, (b"", {}))
+            data, headers = found.get(stream, (b"", {}))
             if kind == DATA:
-                found[stream] = (data + cast(bytes, what), said)
+                found[stream] = (data + cast(bytes, what), headers)
             elif kind == BLOCK:
-                found[stream] = (data, said | dict(cast(Any, what)))
+                found[stream] = (data, headers | dict(cast(Any, what)))
         return found
 
     def call(
@@ -84,5 +84,5 @@ class Caller:
     ) -> tuple[Any, dict[bytes, bytes]]:
         """Make a call; returns its response, if there is a message, and its headers."""
         hear(self.connection, self.bytes_of(body, head=head))
-        ((data, said),) = self.heard().values()
-        return message_class(f"{name}Response").FromString(data[5:]), said
+        ((data, headers),) = self.heard().values()
+        return message_class(f"{name}Response").FromString(data[5:]), headers

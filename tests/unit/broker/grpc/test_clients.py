@@ -102,9 +102,9 @@ def test_an_assignment_is_one_for_all_queues_but_in_order(front: GrpcWorld) -> N
 def test_a_producers_settings_are_answered_with_the_brokers_figures(front: GrpcWorld) -> None:
     heard = front.producer("c1", "TNormal", "TTran")[1]
     front.world.turn()
-    (said,) = heard.messages
-    assert said.status.code == Code.OK
-    settings = said.settings
+    (command,) = heard.messages
+    assert command.status.code == Code.OK
+    settings = command.settings
     assert [one.name for one in settings.publishing.topics] == ["TNormal", "TTran"]
     assert settings.publishing.max_body_size == 4 << 20
     assert settings.publishing.validate_message_type
@@ -126,8 +126,8 @@ def test_a_consumers_settings_have_its_groups_figures(front: GrpcWorld) -> None:
     )
     front.world.broker.groups.put(config, front.world.now_ms)
     settings = front.consumer("c1", "G1", "TNormal")[1].messages[0].settings
-    of = settings.subscription
-    assert (of.fifo, of.receive_batch_size, of.long_polling_timeout.seconds) == (True, 32, 20)
+    subscription = settings.subscription
+    assert (subscription.fifo, subscription.receive_batch_size, subscription.long_polling_timeout.seconds) == (True, 32, 20)
     assert settings.backoff_policy.max_attempts == 5
     backoff = settings.backoff_policy.exponential_backoff
     assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (2, 9, 3)
@@ -171,9 +171,9 @@ def test_an_unknown_group_is_refused_where_groups_are_not_made(
 
 
 def test_bytes_that_are_no_command_end_the_stream(front: GrpcWorld) -> None:
-    for said in (b"\xff\xff", bytes(1 << 20)):
+    for command in (b"\xff\xff", bytes(1 << 20)):
         call, heard = front.begin("Telemetry", answer="TelemetryCommand")
-        front.tell(call, said)
+        front.tell(call, command)
         assert heard.error is not None
     answer = front.start("QueryRoute", topic={"name": "t" * (128 << 10)})[1]
     assert answer.error is not None
@@ -182,15 +182,15 @@ def test_bytes_that_are_no_command_end_the_stream(front: GrpcWorld) -> None:
 
 def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
     settings = {"publishing": {"topics": [{"name": "TNormal"}]}}
-    said = message_class("TelemetryCommand")(settings=settings).SerializeToString()
+    command = message_class("TelemetryCommand")(settings=settings).SerializeToString()
     call, heard = front.begin("Telemetry", answer="TelemetryCommand")
-    front.tell(call, said, times=3)
+    front.tell(call, command, times=3)
     assert len(heard.messages) == 3
     assert call.on_end is not None
     call.on_end()
     assert heard.is_over
     call, heard = front.begin("Telemetry", answer="TelemetryCommand")
-    front.tell(call, said, times=telemetry.WAITING_MAX + 1)
+    front.tell(call, command, times=telemetry.WAITING_MAX + 1)
     assert heard.error is not None
     assert heard.error.code is GrpcCode.RESOURCE_EXHAUSTED
 
@@ -297,8 +297,8 @@ def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     heard.raw.clear()
     header = GetConsumerRunningInfoRequest("G1", "c1", jstack_enable=True)
     request = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
-    (said,) = heard.messages
-    trace = {"nonce": said.print_thread_stack_trace_command.nonce, "thread_stack_trace": "main"}
+    (command,) = heard.messages
+    trace = {"nonce": command.print_thread_stack_trace_command.nonce, "thread_stack_trace": "main"}
     answer = message_class("TelemetryCommand")(thread_stack_trace=trace)
     front.tell(call, answer.SerializeToString())
     assert bodies.load_object(request.value.body)["jstack"] == "main"
@@ -318,8 +318,8 @@ def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, r
     message_id = encode_message_id(front.world.broker.store_host, unit.log_offset)
     header = ConsumeMessageDirectlyResultRequest("G1", "c1", message_id)
     request = front.world.dispatch(new_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header))
-    (said,) = heard.messages
-    asked = said.verify_message_command
+    (command,) = heard.messages
+    asked = command.verify_message_command
     assert (asked.message.body, asked.message.topic.name) == (b"body", "TNormal")
     answer = message_class("TelemetryCommand")(
         status={"code": code}, verify_message_result={"nonce": asked.nonce}

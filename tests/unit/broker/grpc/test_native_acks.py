@@ -18,7 +18,7 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.messaging.messaging import PATH
 
-ACKS = tuple((name, f"{PATH}AckMessage".encode() if name == b":path" else of) for name, of in HEAD)
+ACKS = tuple((name, f"{PATH}AckMessage".encode() if name == b":path" else text) for name, text in HEAD)
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def test_acknowledgements_of_one_read_share_records(front: GrpcWorld) -> None:
     answers = caller.heard()
     assert len(answers) == 20 and side.lane.ack_count == 20
     given = {one["receipt_handle"] for one in receipts[:20]}
-    for data, said in answers.values():
+    for data, headers in answers.values():
         answer = message_class("AckMessageResponse").FromString(data[5:])
         (entry,) = answer.entries
-        assert (said[b"grpc-status"], answer.status.code) == (b"0", Code.OK)
+        assert (headers[b"grpc-status"], answer.status.code) == (b"0", Code.OK)
         assert (answer.status.message, entry.status.code) == ("OK", Code.OK)
         given.remove(entry.receipt_handle)
         assert entry.message_id in {one["message_id"] for one in receipts}
@@ -183,7 +183,7 @@ def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
     changed = {"group": "G2", "auto_renew": True}
     found = [receipt(one) for one in receive(front, client_id="c2", **changed)]
     side = Side(front, True)
-    head = tuple((name, b"c2" if name == b"x-mq-client-id" else of) for name, of in ACKS)
+    head = tuple((name, b"c2" if name == b"x-mq-client-id" else text) for name, text in ACKS)
     for _ in range(2):
         body = body_of(found.pop(), group="G2")
         assert side.connect().call(body, head, "AckMessage")[0].status.code == Code.OK

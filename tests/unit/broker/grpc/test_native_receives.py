@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
 from tests.unit.broker.grpc.test_receiving import PUSH, ack, is_empty, receipt, receive, start
 
-from turbopump.broker.grpc.ground import BrokerGround
+from turbopump.broker.grpc.backend import BrokerBackend
 from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.ground import Given, Take
+from turbopump.net.messaging.backend import Given, Take
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.properties import RESERVED
 
@@ -37,15 +37,15 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[Given | None] = []
-        take = BrokerGround.take
+        take = BrokerBackend.take
 
-        def watched(ground: BrokerGround, wish: Take) -> Given | None:
+        def watched(backend: BrokerBackend, wish: Take) -> Given | None:
             if wish.group.group_name == PYTHON:
                 return None
-            self.taken.append(take(ground, wish))
+            self.taken.append(take(backend, wish))
             return self.taken[-1]
 
-        monkeypatch.setattr(BrokerGround, "take", watched)
+        monkeypatch.setattr(BrokerBackend, "take", watched)
 
     @property
     def was_native(self) -> bool:
@@ -89,7 +89,7 @@ def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: A
     front.world.pass_time(1)
 
 
-def said(one: Any) -> Any:
+def visible(one: Any) -> Any:
     """A message without the fields that differ between two pops: times and revive queues."""
     words = one.system_properties.receipt_handle.split(" ")
     assert len(words) == 9
@@ -100,15 +100,15 @@ def said(one: Any) -> Any:
 def both(front: GrpcWorld, **changed: Any) -> tuple[list[Any], list[Any]]:
     """Messages that the two groups receive, by log offset."""
 
-    def of(group: str) -> list[Any]:
+    def messages_of(group: str) -> list[Any]:
         heard = start(front, group=group, **changed)[1]
         front.world.pass_time(300)
         if not heard.is_over:
             return []
-        found = [said(one.message) for one in heard.messages[1:-1]]
+        found = [visible(one.message) for one in heard.messages[1:-1]]
         return sorted(found, key=lambda one: int(one.system_properties.receipt_handle.split()[-1]))
 
-    return of(NATIVE), of(PYTHON)
+    return messages_of(NATIVE), messages_of(PYTHON)
 
 
 def test_messages_are_the_same_both_ways(front: GrpcWorld, watch: Watch) -> None:
@@ -256,8 +256,8 @@ def test_receipts_of_push_consumers_are_renewed(front: GrpcWorld, watch: Watch) 
     front.world.pass_time(200_000)
     assert is_empty(front, group=NATIVE)
     entries = [receipt(one) for one in found]
-    of = {"group": {"name": NATIVE}, "topic": {"name": "TNormal"}}
-    assert front.ask("AckMessage", "c5", entries=entries, **of).status.code == Code.OK
+    names = {"group": {"name": NATIVE}, "topic": {"name": "TNormal"}}
+    assert front.ask("AckMessage", "c5", entries=entries, **names).status.code == Code.OK
     front.world.pass_time(400_000)
     assert is_empty(front, group=NATIVE)
 

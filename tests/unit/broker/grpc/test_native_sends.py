@@ -42,12 +42,12 @@ class Sides:
         return found[0], found[1], self.native.lane.send_count > before
 
     def _by(self, caller: Caller, body: bytes, head: Any) -> Any:
-        answer, said = caller.call(body, head)
+        answer, headers = caller.call(body, head)
         for entry in answer.entries:
             entry.offset = 0
         stored = sorted(records(self.front, "TNormal"), key=lambda one: one.log_offset)[self.seen :]
         self.seen += len(stored)
-        return said, answer, [_shown(one) for one in stored]
+        return headers, answer, [_shown(one) for one in stored]
 
 
 def _shown(record: Any) -> tuple[Any, ...]:
@@ -186,8 +186,8 @@ def test_a_call_that_comes_in_pieces(sides: Sides) -> None:
         hear(caller.connection, data[:cut])
         assert not caller.heard()
         hear(caller.connection, data[cut:])
-        ((_, said),) = caller.heard().values()
-        assert said[b"grpc-status"] == b"0", cut
+        ((_, headers),) = caller.heard().values()
+        assert headers[b"grpc-status"] == b"0", cut
     assert len(records(sides.front, "TNormal")) == sides.begun + size - 1
     assert sides.native.lane.send_count > size // 3, "those whose headers come in one piece"
 

@@ -52,7 +52,7 @@ class Replay:
         self.codes: dict[str, set[int]] = {}
         self.world = front.world
         front.world.broker.topics.put(TopicConfig(self.topic, 1, 1), front.world.now_ms)
-        methods = {path: self._noted(path, of) for path, of in self.side.hub.methods.items()}
+        methods = {path: self._noted(path, method) for path, method in self.side.hub.methods.items()}
         self.side.hub.methods = methods
 
     def _noted(self, path: str, method: Method) -> Method:
@@ -78,10 +78,10 @@ class Replay:
         self._judge(one, list(frames(wire.out)))
         one.connection_lost(None)
 
-    def _judge(self, one: GrpcConnection, said: list[tuple[int, int, int, bytes]]) -> None:
-        assert not [kind for kind, *_ in said if kind in (h2.GOAWAY, h2.RESET)]
+    def _judge(self, one: GrpcConnection, written: list[tuple[int, int, int, bytes]]) -> None:
+        assert not [kind for kind, *_ in written if kind in (h2.GOAWAY, h2.RESET)]
         bodies: dict[int, bytes] = {}
-        for kind, stream, _flags, payload in said:
+        for kind, stream, _flags, payload in written:
             if kind == h2.DATA:
                 bodies[stream] = bodies.get(stream, b"") + payload
         for stream in {stream for owner, stream in self.paths if owner == id(one)}:

@@ -13,7 +13,7 @@ from tests.unit.broker.grpc.fronts import GrpcWorld, message
 
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.drafts import consistent_hash
+from turbopump.net.messaging.message_conversion import consistent_hash
 from turbopump.net.messaging.sending import (
     LIGHT_MAX,
     MESSAGES_MAX,
@@ -40,7 +40,7 @@ def records(front: GrpcWorld, topic: str) -> list[Record]:
 
 
 def test_a_message_is_stored_with_what_its_sender_said(front: GrpcWorld) -> None:
-    said = message(
+    draft = message(
         tag="a",
         keys=["k1", "k2"],
         born_timestamp={"seconds": 1_600_000_000, "nanos": 5_000_000},
@@ -48,7 +48,7 @@ def test_a_message_is_stored_with_what_its_sender_said(front: GrpcWorld) -> None
         trace_context="t",
         user={"u": "v"},
     )
-    answer = front.send(said)
+    answer = front.send(draft)
     assert answer.status.code == Code.OK
     (entry,) = answer.entries
     assert (entry.status.code, entry.message_id, entry.transaction_id) == (Code.OK, "m1", "m1")
@@ -145,8 +145,8 @@ def test_a_message_group_has_one_queue_that_other_proxies_choose_too(front: Grpc
         (message(body_encoding=2), Code.MESSAGE_CORRUPTED),
     ],
 )
-def test_what_may_not_be_sent(front: GrpcWorld, said: dict[str, Any], code: int) -> None:
-    answer = front.send(said)
+def test_what_may_not_be_sent(front: GrpcWorld, draft: dict[str, Any], code: int) -> None:
+    answer = front.send(draft)
     assert answer.status.code == code
     assert not answer.entries
     assert not records(front, "TNormal")
@@ -272,11 +272,11 @@ def test_a_transaction_that_is_left_is_checked_by_telemetry(
     front = make_front("transactionTimeOut=3000\ntransactionCheckInterval=1000\n")
     heard = front.producer("c1")[1]
     front.world.turn()
-    assert [said.WhichOneof("kind") for said in heard.messages] == ["settings"]
+    assert [command.WhichOneof("kind") for command in heard.messages] == ["settings"]
     front.send(message(**TRAN, user={"u": "v"}))  # its settings did not name the topic
     front.world.turn()
     front.world.pass_time(5_000)
-    checks = [said.recover_orphaned_transaction_command for said in heard.messages]
+    checks = [command.recover_orphaned_transaction_command for command in heard.messages]
     assert checks, "no producer was asked"
     check = checks[-1]
     assert (check.message.topic.name, check.message.body) == ("TTran", b"body")
@@ -313,7 +313,7 @@ def sent_and_stored(front: GrpcWorld, *, natively: bool) -> tuple[list[bytes], l
     world = front.world
     world.broker.fast.start(world.broker.store_host)
     world.broker.fast.lane.open = natively
-    said = [
+    drafts = [
         message(message_id="a", born_host="h"),
         message(message_id="a", born_host="h", tag="t", keys=["k1", "k2"], trace_context="x"),
         message(message_id="b", user={"u": "v", "w": "\u20ac"}, born_timestamp={"seconds": 1_000}),
@@ -330,8 +330,8 @@ def sent_and_stored(front: GrpcWorld, *, natively: bool) -> tuple[list[bytes], l
         message(message_id="", body=b"no id"),
         message(message_id="n", body=b""),
     ]
-    answers = [front.send(one).SerializeToString() for _ in range(8) for one in said]
-    answers.append(front.send(*said[:3]).SerializeToString())
+    answers = [front.send(one).SerializeToString() for _ in range(8) for one in drafts]
+    answers.append(front.send(*drafts[:3]).SerializeToString())
     log = Path(world.config.store.root, "commitlog")
     return (
         answers,

@@ -218,8 +218,8 @@ def test_a_groups_configuration(two: ScriptedCluster, command: Command) -> None:
 def test_what_cannot_be_asked_is_one_sentence(
     two: ScriptedCluster, command: Command, words: tuple[str, ...], sentence: str
 ) -> None:
-    code, said = command("admin", *words).failure
-    assert code == 2 and said.startswith(sentence)
+    code, error = command("admin", *words).failure
+    assert code == 2 and error.startswith(sentence)
     assert not [call for call in two.calls if call.address in (A, B)]
 
 
@@ -228,8 +228,8 @@ def test_a_group_goes_back_in_time(two: ScriptedCluster, command: Command) -> No
     for name in "ab":
         two.says(name, code, by_queue(name, {0: "5"}))
     reset = "admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC
-    said, _, *rows = command(*reset, "-s", "1700000000123").lines
-    assert "timestamp(long)[1700000000123]" in said and "force[true]" in said
+    error, _, *rows = command(*reset, "-s", "1700000000123").lines
+    assert "timestamp(long)[1700000000123]" in error and "force[true]" in error
     assert [row.split() for row in rows] == [["a", "0", "5"], ["b", "0", "5"]]
     assert [address for address, _ in requests(two, code)] == [A, B]
     one_queue = "-s", "-1", "-b", B, "-q", 1, "-o", 42, "-f", "false"
@@ -364,15 +364,15 @@ def test_times_as_mqadmin_takes_them(
     "when", ["-2", "9223372036854775808", "2026-13-01#00:00:00:000", "0001-01-01#00:00:00:000", ""]
 )
 def test_times_that_are_none(two: ScriptedCluster, command: Command, when: str) -> None:
-    code, said = command("admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC, "-s", when).failure
-    assert code == 2 and said.startswith(f"{when} is no time")
+    code, error = command("admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC, "-s", when).failure
+    assert code == 2 and error.startswith(f"{when} is no time")
 
 
 def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Command) -> None:
     """A deeply nested policy must not end in a traceback."""
     words = "updateSubGroup", "-g", "G", "-b", A, "-p", '{"a":' * 9_000
-    code, said = command("admin", *words).failure
-    assert code == 2 and "is no retry policy" in said
+    code, error = command("admin", *words).failure
+    assert code == 2 and "is no retry policy" in error
 
 
 def test_what_no_terminal_can_show_is_shown_escaped(two: ScriptedCluster, command: Command) -> None:
@@ -385,8 +385,8 @@ def test_old_files_go_at_one_broker_or_all(two: ScriptedCluster, command: Comman
     code = RequestCode.DELETE_EXPIRED_COMMITLOG
     assert command("admin", "deleteExpiredCommitLog", "-b", B).lines == ["success"]
     assert [address for address, _ in requests(two, code)] == [B]
-    (told,) = command("admin", "deleteExpiredCommitLog", "-c", "C", "--json").json
-    assert told == {"brokers": [A, B]}
+    (printed,) = command("admin", "deleteExpiredCommitLog", "-c", "C", "--json").json
+    assert printed == {"brokers": [A, B]}
     assert command("admin", "deleteExpiredCommitLog").failure[0] == 2
     assert command("admin", "deleteExpiredCommitLog", "-c", "none").failure[0] == 1
 
@@ -396,19 +396,19 @@ def test_brokers_of_a_container(two: ScriptedCluster, command: Command) -> None:
     lines = command("admin", "addBroker", *words).lines
     assert lines == [f"add broker to {A} success"]
     assert requests(two, RequestCode.ADD_BROKER) == [(A, {"configPath": "/etc/b.conf"})]
-    (told,) = command("admin", "addBroker", *words, "--json").json
-    assert told == {"container": A, "config_path": "/etc/b.conf"}
+    (printed,) = command("admin", "addBroker", *words, "--json").json
+    assert printed == {"container": A, "config_path": "/etc/b.conf"}
     words = ("-c", A, "-b", "C:b:3")
     assert command("admin", "removeBroker", *words).lines == [f"remove broker from {A} success"]
     fields = {"brokerClusterName": "C", "brokerName": "b", "brokerId": "3"}
     assert requests(two, RequestCode.REMOVE_BROKER) == [(A, fields)]
-    (told,) = command("admin", "removeBroker", *words, "--json").json
-    assert told == {"container": A, "cluster": "C", "broker_name": "b", "id": 3}
+    (printed,) = command("admin", "removeBroker", *words, "--json").json
+    assert printed == {"container": A, "cluster": "C", "broker_name": "b", "id": 3}
     two.says("a", RequestCode.REMOVE_BROKER, ResponseCode.BROKER_NOT_EXIST)
     assert command("admin", "removeBroker", *words).failure[0] == 1
     for identity in ("C:b", "C:b:x", "C:b:-1", "C:b:1:2", "C::1", "C:b:9999999999999999999"):
-        code, said = command("admin", "removeBroker", "-c", A, "-b", identity).failure
-        assert code == 2 and said.startswith(identity)
+        code, error = command("admin", "removeBroker", "-c", A, "-b", identity).failure
+        assert code == 2 and error.startswith(identity)
     assert command("admin", "addBroker", "-c", "none", "-b", "x").failure[0] == 2
 
 

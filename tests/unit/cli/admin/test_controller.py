@@ -66,8 +66,8 @@ def test_an_election() -> None:
 
 def test_a_quorum() -> None:
     peers = {"n0": "127.0.0.1:19890", "n1": "[::1]:19891"}
-    told = ControllerMetadata("x:1", "group1", "n0", "127.0.0.1:19890", True, peers, 5)
-    assert metadata_lines(told) == [
+    metadata = ControllerMetadata("x:1", "group1", "n0", "127.0.0.1:19890", True, peers, 5)
+    assert metadata_lines(metadata) == [
         "",
         "#ControllerGroup\tgroup1",
         "#ControllerLeaderId\tn0",

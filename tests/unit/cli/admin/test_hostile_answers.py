@@ -169,16 +169,16 @@ def bad(good: Said) -> Iterator[Said]:
     yield from bad_bodies(good)
 
 
-def given(cluster: ScriptedCluster, code: int, said: Said) -> None:
+def given(cluster: ScriptedCluster, code: int, response: Said) -> None:
     """Set a response; the broker acts as name server and controller, too."""
-    cluster.says("a", code, said)
-    cluster.says(NAME_SERVER, code, said)
+    cluster.says("a", code, response)
+    cluster.says(NAME_SERVER, code, response)
 
 
 @pytest.fixture
 def answering(cluster: ScriptedCluster) -> ScriptedCluster:
-    for code, said in GOOD.items():
-        given(cluster, code, said)
+    for code, response in GOOD.items():
+        given(cluster, code, response)
     return cluster
 
 
@@ -188,14 +188,14 @@ def test_any_answer_is_a_sentence_or_is_shown(
 ) -> None:
     command("admin", *words)
     asked = [code for code in sorted({call.code for call in answering.calls}) if code in GOOD]
-    answers = [(code, said) for code in asked for said in bad(GOOD[code])]
+    answers = [(code, response) for code in asked for response in bad(GOOD[code])]
     start = COMMANDS.index(words) % EVERY
-    for number, (code, said) in enumerate(answers[start::EVERY]):
-        given(answering, code, said)
+    for number, (code, response) in enumerate(answers[start::EVERY]):
+        given(answering, code, response)
         ran = command("admin", *words, *(("--json",) if number % 4 == 3 else ()))
         given(answering, code, GOOD[code])
         if ran.code:
-            assert ran.err.startswith("turbopump: ") and ran.err.count("\n") == 1, (code, said)
+            assert ran.err.startswith("turbopump: ") and ran.err.count("\n") == 1, (code, response)
 
 
 @pytest.mark.parametrize("name", ["brokerDatas", "readQueueNums", "cluster", "brokerAddrs", "perm"])

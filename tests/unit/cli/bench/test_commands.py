@@ -111,8 +111,8 @@ def test_sending_and_reading_at_once(command: Command, plans: list[Plan]) -> Non
 def test_what_a_load_has_not(
     command: Command, plans: list[Plan], what: str, option: str, sentence: str
 ) -> None:
-    code, said = command("bench", what, option, "true").failure
-    assert code == 2 and said.startswith(sentence) and not plans
+    code, error = command("bench", what, option, "true").failure
+    assert code == 2 and error.startswith(sentence) and not plans
     assert command("bench", what, option, "false").code == 0
 
 
@@ -150,12 +150,12 @@ def test_a_picture_is_drawn_last(
     command: Command, plans: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(report, "plot", lambda of, path: drawn.append((of.plan, path)))
+    monkeypatch.setattr(report, "plot", lambda made, path: drawn.append((made.plan, path)))
     command("bench", "producer", "--plot", tmp_path / "a.png")
     assert drawn == [(plans[0], tmp_path / "a.png")]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    code, said = command("bench", "producer", "--plot", tmp_path / "b.png").failure
-    assert code == 2 and said.startswith("--plot needs matplotlib") and len(plans) == 1
+    code, error = command("bench", "producer", "--plot", tmp_path / "b.png").failure
+    assert code == 2 and error.startswith("--plot needs matplotlib") and len(plans) == 1
 
 
 def test_a_workload_file_over_options(command: Command, plans: list[Plan], tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_people_read_lines() -> None:
 
 def test_what_a_failover_cost() -> None:
     outages = [
-        Outage.of(1_500_000_000, 2_250_000_000, 800_000_000, 64),
-        Outage.of(9_000_000_000, -1, 3_000_000_000, 1_000),
+        Outage.from_figures(1_500_000_000, 2_250_000_000, 800_000_000, 64),
+        Outage.from_figures(9_000_000_000, -1, 3_000_000_000, 1_000),
     ]
     report = replace(REPORT, outages=outages)
     first, second, _ = report.lines()[-3:]

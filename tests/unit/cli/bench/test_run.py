@@ -17,7 +17,7 @@ from turbopump.cli.bench.frames import Shape, Templates
 from turbopump.cli.bench.plan import TEMPLATES_MAX, Plan
 from turbopump.cli.bench.setup import ROUTE_WAIT_S, Place, Survey, survey
 from turbopump.cli.errors import CommandFailed, UserError
-from turbopump.net.client import instance
+from turbopump.net.client import client_instance
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.queues import MessageQueue
 
@@ -35,8 +35,8 @@ def plan(**fields: Any) -> Plan:
     return Plan([NAME_SERVER], TOPIC, **fields)
 
 
-def senders(of: Plan, places: list[Place] = PLACES) -> list[tuple[str, int, int, int]]:
-    found = run._senders(of, places, Templates(), 128)
+def senders(plan: Plan, places: list[Place] = PLACES) -> list[tuple[str, int, int, int]]:
+    found = run._senders(plan, places, Templates(), 128)
     return [(one.queue.broker_name, *rest) for one, *rest in found]
 
 
@@ -57,8 +57,8 @@ def test_tags_are_more_templates_unless_messages_are_together() -> None:
         senders(plan(send_connections=1, shape=Shape(tag_count=TEMPLATES_MAX)))
 
 
-def pullers(of: Plan, places: list[Place]) -> list[tuple[str, list[int]]]:
-    count, found = run._pullers(of, places, Templates())
+def pullers(plan: Plan, places: list[Place]) -> list[tuple[str, list[int]]]:
+    count, found = run._pullers(plan, places, Templates())
     queues = [queue for _, mine in found for queue in mine]
     assert count == len(queues) == len({template for template, _, _ in queues})
     return [(one.queue.broker_name, [begin for _, begin, _ in mine]) for one, mine in found]
@@ -113,8 +113,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     return made
 
 
-def surveyed(of: Plan) -> Survey:
-    return play(survey(of, options()))
+def surveyed(plan: Plan) -> Survey:
+    return play(survey(plan, options()))
 
 
 def status(cluster: ScriptedCluster, name: str, *ends: int) -> None:

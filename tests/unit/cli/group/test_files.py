@@ -55,8 +55,8 @@ def test_replicas_that_act_for_their_master(tmp_path: Path) -> None:
     namesrv, *nodes = write_files(one, "127.0.0.1", 0)
     assert "supportActingMaster=true\n" in namesrv.path.read_text()
     for number, node in enumerate(nodes):
-        of = load_config(node.path.read_text())[0].replication
-        assert of.enable_slave_acting_master and of.total_replicas == 3
+        config = load_config(node.path.read_text())[0].replication
+        assert config.enable_slave_acting_master and config.total_replicas == 3
         assert load_config(node.path.read_text())[0].broker_id == number
     plain = Cluster(tmp_path, replicas=2, namesrv_port=9876, broker_port=10911)
     namesrv, *nodes = write_files(plain, "127.0.0.1", 0)

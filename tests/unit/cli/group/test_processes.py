@@ -17,7 +17,7 @@ from tests.unit.net.client.cluster import ScriptedCluster, options, play
 from turbopump.cli.errors import BAD_INPUT, FAILED
 from turbopump.cli.group.files import NodeFile
 from turbopump.cli.group.processes import GROUP_S, READY_S, STOP_S, GroupError, Processes
-from turbopump.net.client import instance
+from turbopump.net.client import client_instance
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.route import BrokerData, ClusterInfo
 
@@ -29,13 +29,13 @@ READY = b'{"event": "ready"}\n'
 class Scripted:
     """A process: its output at the start, and its reaction to signals."""
 
-    def __init__(self, pid: int, *said: bytes, is_deaf: bool = False) -> None:
+    def __init__(self, pid: int, *lines: bytes, is_deaf: bool = False) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self.stdout = asyncio.StreamReader()
         self.signals: list[int] = []
         self._is_deaf = is_deaf
-        for line in said:
+        for line in lines:
             self.stdout.feed_data(line)
 
     def end(self, code: int) -> None:
@@ -85,7 +85,7 @@ class Group:
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.machine = Machine(folder)
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         addresses = {"namesrv": NAMESRV, "broker-a": MASTER, "broker-a-2": REPLICA}
         files = [
             NodeFile(
@@ -97,10 +97,10 @@ class Group:
             for number, name in enumerate(names)
         ]
         self.logs = folder / "logs"
-        self.processes = Processes(files, self.logs, "warning", self._tell, options())
+        self.processes = Processes(files, self.logs, "warning", self._notify, options())
 
-    def _tell(self, event: dict[str, Any]) -> None:
-        self.told.append(event)
+    def _notify(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
         if event["event"] == "node" and event["state"] != "running":
             self.machine.journal.append(f"{event['state']} {event['node']}")
 
@@ -196,8 +196,8 @@ def test_a_recovery_that_is_told_of_has_all_the_time(group: Group) -> None:
     tasks = []
     group.machine.plays["broker-a"] = lambda one: tasks.append(asyncio.ensure_future(recover(one)))
     running(group, nothing)
-    told = [event for event in group.told if event["event"] == "recovering"]
-    assert told == [{"event": "recovering", "done": 1, "node": "broker-a"}] * 5
+    events = [event for event in group.events if event["event"] == "recovering"]
+    assert events == [{"event": "recovering", "done": 1, "node": "broker-a"}] * 5
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_node_that_ends_by_itself_is_told(group: Group) -> None:
         assert states == {**dict.fromkeys(NAMES, "running"), "broker-a-2": "failed"}
 
     running(group, story)
-    (failed,) = [event for event in group.told if event.get("state") == "failed"]
+    (failed,) = [event for event in group.events if event.get("state") == "failed"]
     assert (failed["node"], failed["code"]) == ("broker-a-2", 9)
 
 
@@ -306,6 +306,6 @@ def test_without_an_elected_master_nothing_runs(
 
 def test_the_events_are_json(group: Group) -> None:
     running(group, nothing)
-    first = group.told[0]
+    first = group.events[0]
     assert first["event"] == "node" and first["node"] == "namesrv" and first["state"] == "running"
-    json.dumps(group.told)
+    json.dumps(group.events)

@@ -27,8 +27,8 @@ class Nodes:
 
     fails = False
 
-    def __init__(self, files: list[Any], logs: Path, level: str, tell: Any, options: Any) -> None:
-        self.files, self.logs, self.level, self.tell = files, logs, level, tell
+    def __init__(self, files: list[Any], logs: Path, level: str, notify: Any, options: Any) -> None:
+        self.files, self.logs, self.level, self.notify = files, logs, level, notify
         self.journal: list[Any] = []
 
     async def start(self) -> None:
@@ -86,26 +86,26 @@ def group(data: Path, as_json: bool = False) -> Any:
     return up_processes._Group(cluster(data), "127.0.0.1", 1, "info", as_json)
 
 
-async def asked(of: Any, **question: Any) -> str:
+async def asked(asked_group: Any, **question: Any) -> str:
     with pytest.raises(UserError) as raised:
-        await of._answer(question)
+        await asked_group._answer(question)
     return str(raised.value)
 
 
 @pytest.mark.usefixtures("scripted")
 def test_questions_are_passed_on(tmp_path: Path) -> None:
     async def story() -> None:
-        of = group(tmp_path)
-        assert await asked(of, do="list") == "the group is being started"
-        await of.start()
-        assert await of._answer({"do": "list"}) == NODES
-        done = await of._answer({"do": "kill", "node": "broker-a"})
+        asked_group = group(tmp_path)
+        assert await asked(asked_group, do="list") == "the group is being started"
+        await asked_group.start()
+        assert await asked_group._answer({"do": "list"}) == NODES
+        done = await asked_group._answer({"do": "kill", "node": "broker-a"})
         assert done == {"node": "broker-a", "pid": 7, "state": "killed"}
         for bad in ({"do": "burn", "node": "a"}, {"do": "kill"}, {"do": "kill", "node": 5}, {}):
-            assert await asked(of, **bad) == "start, stop or kill a node, or list them"
-        assert of._processes.journal == ["start", ("kill", "broker-a")]
-        await of.stop()
-        assert of._processes.journal[-1] == "stop" and NoSocket.open == 0
+            assert await asked(asked_group, **bad) == "start, stop or kill a node, or list them"
+        assert asked_group._processes.journal == ["start", ("kill", "broker-a")]
+        await asked_group.stop()
+        assert asked_group._processes.journal[-1] == "stop" and NoSocket.open == 0
 
     asyncio.run(story())
 
@@ -118,24 +118,24 @@ def test_a_group_that_does_not_start_is_not_asked(
     with pytest.raises(CommandFailed, match="the disk is full"):
         asyncio.run(group(tmp_path).start())
     assert NoSocket.open == 0
-    of = up_processes._Group(
+    asked_group = up_processes._Group(
         Cluster(tmp_path, brokers=2, controllers=0), "127.0.0.1", 0, "info", False
     )
     with pytest.raises(UserError, match="controllers"):
-        asyncio.run(of.start())
+        asyncio.run(asked_group.start())
     assert NoSocket.open == 0
 
 
 @pytest.mark.usefixtures("scripted")
 def test_what_people_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
-        of = group(tmp_path)
-        await of.start()
-        of._tell({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group = group(tmp_path)
+        await asked_group.start()
+        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
         assert not capsys.readouterr().out, "a sentence reports it when all of them run"
-        of.announce()
-        of._tell({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
-        of._tell({"event": "recovering", "node": "broker-a"})
+        asked_group.announce()
+        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
+        asked_group._notify({"event": "recovering", "node": "broker-a"})
 
     asyncio.run(story())
     lines = capsys.readouterr().out.splitlines()
@@ -151,10 +151,10 @@ def test_what_people_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.usefixtures("scripted")
 def test_what_programs_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
-        of = group(tmp_path, as_json=True)
-        await of.start()
-        of._tell({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
-        of.announce()
+        asked_group = group(tmp_path, as_json=True)
+        await asked_group.start()
+        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group.announce()
 
     asyncio.run(story())
     first, ready = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.net.client.cluster import ScriptedCluster
 
-from turbopump.net.client import instance
+from turbopump.net.client import client_instance
 
 
 @pytest.fixture

@@ -87,21 +87,21 @@ def test_the_leader_is_found_through_anybody_who_answers() -> None:
 
 
 def test_metadata_of_a_quorum() -> None:
-    told, _ = asking(lambda admin: admin.metadata(), {})
-    assert (told.address, told.group, told.leader_id) == (FOLLOWER, "group1", "n2")
-    assert (told.leader_address, told.is_leader, told.peers) == (LEADER, False, PEERS)
-    assert told.term is None
+    metadata, _ = asking(lambda admin: admin.metadata(), {})
+    assert (metadata.address, metadata.group, metadata.leader_id) == (FOLLOWER, "group1", "n2")
+    assert (metadata.leader_address, metadata.is_leader, metadata.peers) == (LEADER, False, PEERS)
+    assert metadata.term is None
     of_ours = Command(0, fields={**METADATA, "term": "9"})
-    told, _ = asking(lambda admin: admin.metadata(), {RequestCode(1005): of_ours})
-    assert told.term == 9
+    metadata, _ = asking(lambda admin: admin.metadata(), {RequestCode(1005): of_ours})
+    assert metadata.term == 9
 
 
 def test_nobody_leads() -> None:
     """Known fields are shown; commands that need a leader raise an error."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
     answers: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
-    told, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)
-    assert (told.leader_id, told.leader_address, told.peers) == ("", "", PEERS)
+    metadata, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)
+    assert (metadata.leader_id, metadata.leader_address, metadata.peers) == ("", "", PEERS)
     assert [where for where, *_ in asked] == [FOLLOWER, LEADER]
     with pytest.raises(ClientError, match=f"{FOLLOWER}: they have no leader"):
         asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)

@@ -48,8 +48,8 @@ LAG = "7 messages, 1500 ms, 2 members"
 def test_a_group_with_controllers() -> None:
     """Ids come from the controller, roles from each broker, and the lag from the master."""
     data = BrokerData("c", "b", {0: "h:1", 2: "h:2"})
-    told = [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "h:3 cannot be reached")]
-    group = read_group(data, STATE, told)
+    tables = [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "h:3 cannot be reached")]
+    group = read_group(data, STATE, tables)
     assert (group.master_id, group.epoch, group.set_epoch) == (1, 4, 9)
     assert group.sync_state_set == [1, 2]
     assert group.brokers == [
@@ -97,8 +97,8 @@ def test_the_consumer_groups_that_pop() -> None:
 def test_what_waits_at_the_master() -> None:
     """Timers and transactions of the master; values that are no numbers are skipped."""
     zero, table = ReplicaLine("b", 0, "h:1", True), dict(MASTER_TABLE)
-    told = [(zero, table)]
-    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView()
+    tables = [(zero, table)]
+    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, tables).waiting == WaitingView()
     table |= {
         "timerCongestNum": "7",
         "timerNextDue": "1700000000500",
@@ -108,7 +108,7 @@ def test_what_waits_at_the_master() -> None:
         "transactionsWithoutProducer": "many",
         "transactionsGivenUp": "1",
     }
-    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView(
+    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, tables).waiting == WaitingView(
         7, 1_700_000_000_500, {"5 s": 3, "60 s": 4, "300 s": 0}, 2, 5, 0, 1
     )
 
@@ -118,8 +118,8 @@ def test_a_replica_that_acts_for_its_master() -> None:
     reason."""
     one, two = ReplicaLine("b", 1, "h:2", False), ReplicaLine("b", 2, "h:3", False)
     acts = REPLICA_TABLE | {"actingSince": "1700000000123", "consumerLag_T@g": LAG}
-    told = [(one, acts), (two, REPLICA_TABLE)]
-    before = read_group(BrokerData("c", "b", {1: "h:2", 2: "h:3"}), None, told)
+    tables = [(one, acts), (two, REPLICA_TABLE)]
+    before = read_group(BrokerData("c", "b", {1: "h:2", 2: "h:3"}), None, tables)
     assert before.master_id is None
     assert [(each.role, each.acting_since_ms) for each in before.brokers] == [
         ("acting", 1_700_000_000_123),
@@ -138,18 +138,18 @@ def test_a_replica_that_acts_for_its_master() -> None:
 
 def test_what_escaped_and_why_the_rest_waits() -> None:
     one = ReplicaLine("b", 1, "h:2", False)
-    told = {
+    tables = {
         "haState": "READY",
         "actingSince": "1700000000123",
         "escapedTo_m": "12 messages, last at 1700000000500",
         "escapedTo_n": "odd",
         "escapeWaits": "m at h:9, for topic T: no answer",
     }
-    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, told)])
+    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, tables)])
     state = group.brokers[0].state
     assert state.startswith("READY escaped: 12 to m cannot send what is due: m at h:9, for")
-    del told["actingSince"]
-    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, told)])
+    del tables["actingSince"]
+    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, tables)])
     assert group.brokers[0].state == "READY"
 
 
@@ -171,7 +171,7 @@ def test_a_group_without_controllers() -> None:
 def test_brokers_in_trouble() -> None:
     """A master that may not acknowledge, a replica that cannot follow, a broker without a role
     yet."""
-    told = [
+    tables = [
         (ONE, {**MASTER_TABLE, "haLease": "false", "haMembership": "MEMBER"}),
         (
             TWO,
@@ -185,7 +185,7 @@ def test_brokers_in_trouble() -> None:
         ),
         (THREE, {"haConfirmOffset": "0", "haMembership": "JOINING: not registered yet"}),
     ]
-    group = read_group(BrokerData("c", "b"), STATE, told)
+    group = read_group(BrokerData("c", "b"), STATE, tables)
     assert [(each.role, each.state) for each in group.brokers] == [
         ("master", "no lease: it acknowledges nothing"),
         ("slave", "READY no master"),
@@ -194,11 +194,11 @@ def test_brokers_in_trouble() -> None:
 
 
 def test_a_store_that_takes_no_messages() -> None:
-    told = [
+    tables = [
         (ONE, {**MASTER_TABLE, "storeUnfit": "the disk is too full"}),
         (TWO, {**REPLICA_TABLE, "storeUnfit": "input/output error"}),
     ]
-    group = read_group(BrokerData("c", "b"), STATE, told)
+    group = read_group(BrokerData("c", "b"), STATE, tables)
     assert [each.state for each in group.brokers] == [
         "takes no messages: the disk is too full",
         "TRANSFER takes no messages: input/output error",
@@ -206,8 +206,8 @@ def test_a_store_that_takes_no_messages() -> None:
 
 
 def test_a_store_whose_disk_is_slow() -> None:
-    told = [(ONE, {**MASTER_TABLE, "storeSlow": "true"}), (TWO, REPLICA_TABLE)]
-    group = read_group(BrokerData("c", "b"), STATE, told)
+    tables = [(ONE, {**MASTER_TABLE, "storeSlow": "true"}), (TWO, REPLICA_TABLE)]
+    group = read_group(BrokerData("c", "b"), STATE, tables)
     assert [each.state for each in group.brokers] == ["its disk is slow", "TRANSFER"]
 
 
@@ -215,8 +215,8 @@ def test_brokers_of_rocketmq() -> None:
     """RocketMQ's brokers report neither role nor confirm offset: the role comes from the
     controller."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}
-    told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
-    group = read_group(BrokerData("c", "b"), STATE, told)
+    tables = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
+    group = read_group(BrokerData("c", "b"), STATE, tables)
     assert [(each.role, each.epoch, each.lag) for each in group.brokers] == [
         ("master", 4, None),
         ("slave", None, 400),

@@ -6,7 +6,7 @@ import logging
 import pytest
 from tests.unit.net.client.cluster import NAME_SERVER, ScriptedCluster, options, play
 
-from turbopump.net.client import instance
+from turbopump.net.client import client_instance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pop_consumer import PopConsumer
 from turbopump.net.client.consuming.simple_consumer import SimpleConsumer

@@ -7,7 +7,7 @@ from turbopump.net.client import backoff
 from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.consuming.process_queue import ProcessQueue, Totals
 from turbopump.net.client.consuming.rates import Rates, TopicRates
-from turbopump.net.client.consuming.ready import ReadyQueues
+from turbopump.net.client.consuming.ready_queues import ReadyQueues
 from turbopump.net.client.errors import BrokerError
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.queues import MessageQueue

@@ -118,10 +118,10 @@ def test_how_a_call_ends_is_said(bench: Callable[..., Bench]) -> None:
 
 
 def test_a_status_of_thousands_of_digits_ends_the_call(bench: Callable[..., Bench]) -> None:
-    said = pairs([*HEAD, (b"grpc-status", b"1" * 5_000)])
+    raw_headers = pairs([*HEAD, (b"grpc-status", b"1" * 5_000)])
 
     def answer(call: Any, _message: bytes) -> None:
-        call._carrier._session.answer(call.stream_id, said, None, b"")
+        call._carrier._session.answer(call.stream_id, raw_headers, None, b"")
         call._carrier._flush_soon()
 
     made = bench()

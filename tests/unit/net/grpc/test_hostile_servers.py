@@ -34,11 +34,11 @@ def status(code: bytes, *more: tuple[bytes, bytes]) -> bytes:
 GOOD = HELLO + headers(*HEAD) + frame(h2.DATA, 1, framed(b"good")) + status(b"0")
 
 
-async def outcome(one: Scripted, said: bytes, size: int = 1 << 16) -> list[bytes] | Exception:
+async def outcome(one: Scripted, sent_bytes: bytes, size: int = 1 << 16) -> list[bytes] | Exception:
     """The result of a call whose server sends these bytes, then closes."""
     asked = one.ask()
     await asyncio.sleep(0)
-    one.scripts[-1].say(said, size)
+    one.scripts[-1].say(sent_bytes, size)
     await asyncio.sleep(0)
     if not asked.done():
         one.scripts[-1].close()
@@ -48,12 +48,12 @@ async def outcome(one: Scripted, said: bytes, size: int = 1 << 16) -> list[bytes
         return error
 
 
-def play(said: bytes, size: int = 1 << 16) -> Exception:
+def play(sent_bytes: bytes, size: int = 1 << 16) -> Exception:
     """The error of a call; afterwards an honest server answers the next call."""
 
     async def both() -> Exception:
         one = Scripted()
-        error = await outcome(one, said, size)
+        error = await outcome(one, sent_bytes, size)
         assert isinstance(error, Exception), error
         if one.scripts[-1].is_over:
             assert await outcome(one, GOOD) == [b"good"]
@@ -84,9 +84,9 @@ def play(said: bytes, size: int = 1 << 16) -> Exception:
         (HELLO + frame(h2.GOAWAY, 0, bytes(8)), r"without a status \(7\)"),
     ],
 )
-def test_what_is_no_server_of_grpc_is_named(said: bytes, text: str) -> None:
+def test_what_is_no_server_of_grpc_is_named(sent_bytes: bytes, text: str) -> None:
     for size in (1 << 20, 999):
-        error = play(said, size)
+        error = play(sent_bytes, size)
         assert isinstance(error, ConnectionClosed | GrpcError)
         assert re.search(text, str(error)), f"{error} in pieces of {size}"
 
@@ -129,15 +129,15 @@ def test_what_is_no_server_of_grpc_is_named(said: bytes, text: str) -> None:
     ],
 )
 def test_an_answer_that_is_wrong_ends_its_call_alone(
-    said: bytes, code: GrpcCode, text: str
+    sent_bytes: bytes, code: GrpcCode, text: str
 ) -> None:
-    error = play(HELLO + said)
+    error = play(HELLO + sent_bytes)
     assert isinstance(error, GrpcError) and (error.code, text in error.text) == (code, True), error
 
 
 def test_a_text_of_a_server_is_short_and_can_be_read() -> None:
-    said = (b"grpc-message", b"%1b[31m%0a%00" + b"x" * 9_000)
-    error = play(HELLO + headers(*HEAD) + status(b"13", said))
+    sent_bytes = (b"grpc-message", b"%1b[31m%0a%00" + b"x" * 9_000)
+    error = play(HELLO + headers(*HEAD) + status(b"13", sent_bytes))
     assert isinstance(error, GrpcError)
     assert error.text.startswith("[31m  xxx") and len(error.text) <= TEXT_MAX
 
@@ -145,8 +145,8 @@ def test_a_text_of_a_server_is_short_and_can_be_read() -> None:
 def test_headers_ahead_of_the_answer_are_not_the_answer() -> None:
     async def call() -> None:
         early = headers((b":status", b"103"), (b"link", b"x"))
-        said = HELLO + early * 3 + GOOD[len(HELLO) :]
-        assert await outcome(Scripted(), said) == [b"good"]
+        sent_bytes = HELLO + early * 3 + GOOD[len(HELLO) :]
+        assert await outcome(Scripted(), sent_bytes) == [b"good"]
 
     asyncio.run(call())
 

@@ -15,7 +15,7 @@ from turbopump.net.grpc.opening import GrpcOpening
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsError, server_context
-from turbopump.net.transport.turns import HANDSHAKE_REQUESTS, REQUESTS_OF_TURN
+from turbopump.net.transport.fair_scheduler import HANDSHAKE_REQUESTS, REQUESTS_OF_TURN
 
 Make = Callable[..., Bench]
 AT_ONCE = REQUESTS_OF_TURN // HANDSHAKE_REQUESTS

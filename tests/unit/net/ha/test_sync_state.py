@@ -375,8 +375,8 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: in
         assert 4 not in state.required and 1 in state.members
         assert state.confirm_offset >= confirm
         if state.confirm_offset > confirm:
-            said = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
-            assert all(at is not None and at >= state.confirm_offset for at in said.values())
+            positions = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
+            assert all(at is not None and at >= state.confirm_offset for at in positions.values())
         confirm = state.confirm_offset
     # Few replicas keep up for the time that a formerly slow replica needs.
     assert sets > (0 if wait_ms else 3) and confirm > START

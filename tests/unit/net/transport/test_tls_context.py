@@ -60,8 +60,8 @@ def test_files_that_fit_no_more_change_nothing(
         assert not caplog.records, number
         for _ in range(3):
             asyncio.run(context.look())
-        (said,) = caplog.records
-        assert "cert.pem" in said.getMessage()
+        (record,) = caplog.records
+        assert "cert.pem" in record.getMessage()
         assert context.load() is first
     with caplog.at_level(logging.INFO):
         renew(tmp_path)

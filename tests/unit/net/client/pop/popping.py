@@ -116,10 +116,10 @@ class PoppingBroker(ScriptedBroker):
 
     def _visible(self, topic: str) -> list[Place]:
         places = [
-            (of, queue_id, at)
-            for (of, queue_id), stored in sorted(self.queues.items())
+            (topic_name, queue_id, at)
+            for (topic_name, queue_id), stored in sorted(self.queues.items())
             for at in range(len(stored))
-            if of == topic
+            if topic_name == topic
         ]
         hidden = self.hidden
         return [

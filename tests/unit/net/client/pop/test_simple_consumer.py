@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     RouteNotFound,
 )
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -358,7 +358,7 @@ def test_a_receive_ends_with_its_consumer(
     cluster.fail("a", POP, *[ConnectError("gone")] * 99)
 
     async def story() -> None:
-        instance = Instance(NAME_SERVER, options(instance_name="unit"))
+        instance = ClientInstance(NAME_SERVER, options(instance_name="unit"))
         await instance.acquire()
         made = SimpleConsumer("G", instance=instance) if is_shared else consumer()
         made.subscribe(TOPIC)

@@ -70,8 +70,8 @@ class EndpointSession:
         self._channel: GrpcChannel | None = None
         self._stream: OutgoingCall | None = None
         self._answered: asyncio.Future[Any] | None = None
-        self._says = asyncio.Lock()
-        self._will_say = False
+        self._sending = asyncio.Lock()
+        self._will_send = False
         self.client_id = ""
         self.client_type = 0
 
@@ -117,14 +117,14 @@ class EndpointSession:
         """Send the settings, over a new stream if none is open. Raises BrokerError if the server
         refuses them, RemotingError. An answer does not name its settings, so the lock admits one
         exchange at a time."""
-        async with self._says:
-            self._will_say = False
-            await self._say()
+        async with self._sending:
+            self._will_send = False
+            await self._send_settings()
 
     def sync_soon(self) -> None:
         """Send changed settings in the background."""
-        if not self._will_say and self.runs:
-            self._will_say = True
+        if not self._will_send and self.runs:
+            self._will_send = True
             self._tasks.spawn(self._sync_or_not(), "settings")
 
     async def _sync_or_not(self) -> None:
@@ -133,16 +133,16 @@ class EndpointSession:
         except (ClientError, RemotingError) as error:
             logger.info("%s did not accept new settings: %s", self.address, error)
 
-    async def _say(self) -> None:
+    async def _send_settings(self) -> None:
         channel = self._opened()
-        said = _Command(settings=self._settings()).SerializeToString()
+        message = _Command(settings=self._settings()).SerializeToString()
         answered = self._answered = asyncio.get_running_loop().create_future()
         if self._stream is None or self._stream.is_over:
             path = f"/{SERVICE}/Telemetry"
             self._stream = await channel.stream(
-                path, self._metadata(), self._heard, self._stream_over
+                path, self._metadata(), self._on_command, self._stream_over
             )
-        self._stream.send(said)
+        self._stream.send(message)
         try:
             async with asyncio.timeout(self.options.timeout_ms / 1_000):
                 await answered
@@ -162,9 +162,9 @@ class EndpointSession:
         found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
         if len(found) != 1:
             raise ConnectionClosed(f"{self.address} answered {name} with {len(found)} messages")
-        answer = self._read(name, found[0])
-        self.check(answer.status, fine)
-        return answer
+        response = self._read(name, found[0])
+        self.check(response.status, fine)
+        return response
 
     async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
         """Return the messages of a streamed answer. Raises RemotingError, BrokerError."""
@@ -217,19 +217,19 @@ class EndpointSession:
 
     # Callbacks of the stream.
 
-    def _heard(self, message: bytes) -> None:
+    def _on_command(self, message: bytes) -> None:
         try:
-            said = _Command.FromString(message)
+            command = _Command.FromString(message)
         except DecodeError:
             text = "a command that is no message came over the stream of settings"
             raise GrpcError(GrpcCode.INTERNAL, text) from None
         answered = self._answered
-        if said.WhichOneof("kind") != "settings" or answered is None or answered.done():
+        if command.WhichOneof("kind") != "settings" or answered is None or answered.done():
             return
-        if said.HasField("status") and said.status.code != Code.OK:
-            answered.set_exception(BrokerError(said.status.code, said.status.message, self.address))
+        if command.HasField("status") and command.status.code != Code.OK:
+            answered.set_exception(BrokerError(command.status.code, command.status.message, self.address))
         else:
-            answered.set_result(said.settings)
+            answered.set_result(command.settings)
 
     def _stream_over(self, error: Exception | None) -> None:
         answered = self._answered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.cli import app, logs, running
+from turbopump.cli import app, logs, run_command
 from turbopump.cli.errors import (
     BAD_INPUT,
     FAILED,
@@ -19,7 +19,7 @@ from turbopump.cli.errors import (
     sentence_of,
 )
 from turbopump.cli.files import read_text
-from turbopump.cli.running import TLS_FILE, client_options, failing_clearly, one_line
+from turbopump.cli.run_command import TLS_FILE, client_options, failing_clearly, one_line
 from turbopump.net.client.errors import ClientError, InvalidArgument
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.bodies import BadBody
@@ -43,9 +43,9 @@ def test_what_clients_raise(raised: Exception, kind: type[UserError], sentence: 
     async def work() -> None:
         raise raised
 
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         asyncio.run(failing_clearly(work()))
-    assert type(told.value) is kind and str(told.value) == sentence
+    assert type(caught.value) is kind and str(caught.value) == sentence
 
 
 def test_other_errors_are_ours_and_stay() -> None:
@@ -66,9 +66,9 @@ def test_a_tls_file_that_cannot_be_used(
     with pytest.raises(UserError, match="No such file"):
         client_options()
     path.write_text(text)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         client_options()
-    assert str(told.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_certificates_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_certificates_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         f"tls.client.trustCertPath={certificate}\n"
     )
     monkeypatch.setenv(TLS_FILE, str(path))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         client_options()
-    assert str(told.value).startswith(f"{path}: ") and str(certificate) in str(told.value)
+    assert str(caught.value).startswith(f"{path}: ") and str(certificate) in str(caught.value)
 
 
 def test_tls_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_coroutine_runs_on_a_loop_of_its_own() -> None:
     async def work() -> str:
         return type(asyncio.get_running_loop()).__module__
 
-    assert running.run(work()) == "uvloop"
+    assert run_command.run(work()) == "uvloop"
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
 
@@ -159,7 +159,7 @@ def test_how_a_command_ends(
     capsys: pytest.CaptureFixture[str],
     raised: Exception,
     code: int,
-    said: str,
+    error: str,
 ) -> None:
     def command() -> None:
         raise raised
@@ -169,7 +169,7 @@ def test_how_a_command_ends(
     monkeypatch.setattr(app, "_drop_output", lambda: dropped.append(1))
     with pytest.raises(SystemExit) as ended:
         app.run()
-    assert (ended.value.code, capsys.readouterr().err) == (code, said)
+    assert (ended.value.code, capsys.readouterr().err) == (code, error)
     is_output = isinstance(raised, OSError) and raised.filename is None
     assert bool(dropped) == is_output, "a flush of the rest would fail once more"
 

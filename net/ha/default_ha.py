@@ -22,8 +22,8 @@ from turbopump.net.ha.frames import (
     HEARTBEAT_INTERVAL_MS,
     HOUSEKEEPING_INTERVAL_MS,
     BadFrame,
-    PlainFramer,
-    PlainTransfer,
+    DefaultHaFramer,
+    DefaultHaTransfer,
     Report,
     ReportFramer,
 )
@@ -34,7 +34,7 @@ GAP_NOT_IN_SYNC = 268_435_456
 """Default of RocketMQ's haMaxGapNotInSync."""
 
 
-class PlainPrimary(MasterSide):
+class DefaultHaPrimary(MasterSide):
     """A replica's connection at the master. `number` identifies
     the replica: its address does not."""
 
@@ -69,7 +69,7 @@ class PlainPrimary(MasterSide):
             return self.close(f"the log begins at {log.min}, {self.next} is gone")
         actions: list[Action] = []
         if now_ms - self.last_write_ms > options.heartbeat_interval_ms:
-            actions.append(Send(PlainTransfer(self.next).header(0)))
+            actions.append(Send(DefaultHaTransfer(self.next).header(0)))
             self.last_write_ms = now_ms
         for _ in range(FRAMES_AT_ONCE_MAX):
             if self.next >= log.end or self.in_flight >= options.in_flight_max:
@@ -79,7 +79,7 @@ class PlainPrimary(MasterSide):
             size = self._within_quota(size)
             if not size:
                 break
-            actions.append(SendLog(PlainTransfer(self.next).header(size), self.next, size))
+            actions.append(SendLog(DefaultHaTransfer(self.next).header(size), self.next, size))
             self.next = LogOffset(self.next + size)
             self.last_write_ms = now_ms
         return actions
@@ -95,7 +95,7 @@ class PlainPrimary(MasterSide):
 
 
 @dataclass(slots=True, frozen=True)
-class PlainOptions:
+class DefaultHaOptions:
     """Options of the replica; names are RocketMQ's keys."""
 
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
@@ -104,17 +104,17 @@ class PlainOptions:
     """Report the end from `on_durable`, not the end of the appended bytes."""
 
 
-class PlainReplica:
+class DefaultHaReplica:
     """The replica. An empty log ends at 0 and accepts bytes of any offset."""
 
-    def __init__(self, options: PlainOptions) -> None:
+    def __init__(self, options: DefaultHaOptions) -> None:
         self.options = options
         self.state = State.READY
         self.reason = ""
         self.address = ""
         self.log_end = LogOffset(0)
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
-        self._framer = PlainFramer()
+        self._framer = DefaultHaFramer()
         self._reported = LogOffset(-1)
         self._durable_end = LogOffset(0)
         self._connecting = False
@@ -143,7 +143,7 @@ class PlainReplica:
             return [Close("not asked for")]
         self._connecting = False
         self.state, self.reason = State.TRANSFER, ""
-        self._framer = PlainFramer()
+        self._framer = DefaultHaFramer()
         self.log_end, self._reported, self._durable_end = log_end, LogOffset(-1), log_end
         self.last_read_ms = now_ms
         return self._report(now_ms)
@@ -231,7 +231,7 @@ class PlainReplica:
         return [Close(reason)] if open_ else []
 
 
-class PlainGroup:
+class DefaultHaGroup:
     """The positions of a plain master's replicas."""
 
     def __init__(self, gap_max: int = GAP_NOT_IN_SYNC) -> None:

@@ -11,7 +11,7 @@ from turbopump.net.transport.peer import Timer
 from turbopump.net.wire.command import Command
 
 
-class Gone:
+class ClosedLink:
     """The link of a peer whose connection has ended."""
 
     __slots__ = ("_loop",)

@@ -1,18 +1,18 @@
 """The backend of the clients' service in a proxy: brokers of a cluster execute its requests.
 
 Owns the choice of the broker for a request. It must never handle a message of gRPC. The services of
-net/messaging use it through the port GrpcGround.
+net/messaging use it through the port RequestBackend.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.drafts import queue_of_group
-from turbopump.net.messaging.ground import ANY_QUEUE, Done, NoRooms, Take, without_failing
+from turbopump.net.messaging.message_conversion import queue_of_group
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, without_failing
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.turns import Steps, Turns
+from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -34,7 +34,7 @@ TOPIC_FIELDS: Final = ("topic", "b", "originTopic")
 """Fields with the topic of a request."""
 
 
-class ClusterGround:
+class ClusterBackend:
     """The port of a proxy. Loop thread only.
 
     `soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
@@ -48,7 +48,7 @@ class ClusterGround:
         calls: BrokerCalls,
         members: ClusterMembers,
         *,
-        soon: Callable[[Callable[[], None]], object],
+        call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[int, Callable[[], None]], Timer],
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
@@ -57,11 +57,11 @@ class ClusterGround:
         self._known = known
         self._calls = calls
         self._members = members
-        self.soon = soon
+        self.call_soon = call_soon
         self.call_later = call_later
         self.now_ms = now_ms
         self.steady_ms = steady_ms
-        self._turns = Turns(soon, NoRooms())
+        self._turns = FairScheduler(call_soon, NoReadBuffers())
         self._next = 0
         self.waiting = 0
         """Bytes of requests that wait for names."""
@@ -75,7 +75,7 @@ class ClusterGround:
         """Run steps of some milliseconds each; the steps of a host run one after another."""
         self._turns.work(host, without_failing(steps))
 
-    def know(
+    def resolve_names(
         self,
         topics: Sequence[str],
         groups: Sequence[str],
@@ -136,9 +136,9 @@ class ClusterGround:
         """Choose a broker and queue for a message: brokers in rotation, without recently failed
         ones; a message group always has the same queue. Raises RpcRefused."""
         writable = {
-            name: of.write_queue_nums
-            for name, of in self.topics_of(topic).items()
-            if of.is_writable and of.write_queue_nums > 0
+            name: config.write_queue_nums
+            for name, config in self.topics_of(topic).items()
+            if config.is_writable and config.write_queue_nums > 0
         }
         if not writable:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")

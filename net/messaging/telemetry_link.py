@@ -14,7 +14,7 @@ from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.delivery import message_of
-from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.rpc import status
 from turbopump.net.messaging.sending import HalfPlace
 from turbopump.net.transport.peer import Peer, Timer
@@ -43,8 +43,8 @@ class TelemetryLink:
 
     __slots__ = ("_asked", "_ground", "_on_close", "peer", "stream")
 
-    def __init__(self, ground: GrpcGround, on_close: Callable[[], None]) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend, on_close: Callable[[], None]) -> None:
+        self._backend = backend
         self._on_close = on_close
         self._asked: dict[int, Command] = {}
         self.stream: GrpcCall | None = None
@@ -56,13 +56,13 @@ class TelemetryLink:
         """Convert a request of remoting to a Telemetry command and send it. Requests other than
         those in _COMMANDS have no meaning for a gRPC client."""
         ask = _COMMANDS.get(command.code)
-        said = None if ask is None else ask(command)
-        is_said = said is not None and self._say(said)
+        message = None if ask is None else ask(command)
+        is_sent = message is not None and self._send(message)
         if command.is_oneway:
             return
         asked = Command(command.code, command.opaque)
-        if not is_said:
-            self._ground.soon(lambda: self._refuse(asked))
+        if not is_sent:
+            self._backend.call_soon(lambda: self._refuse(asked))
             return
         self._asked[command.opaque] = asked
         if len(self._asked) > ASKED_MAX:
@@ -74,33 +74,33 @@ class TelemetryLink:
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Have `callback` called after `delay_ms` (see Link)."""
-        return self._ground.call_later(delay_ms, callback)
+        return self._backend.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
         """Have `callback` called after the current turn of the loop (see Link)."""
-        self._ground.soon(callback)
+        self._backend.call_soon(callback)
 
     # Methods for telemetry.py.
 
-    def answered(self, said: Any) -> None:
+    def answered(self, message: Any) -> None:
         """Pass on a client's answer to a command, if the command still waits for it."""
-        kind = said.WhichOneof("kind")
-        nonce = getattr(said, kind).nonce
+        kind = message.WhichOneof("kind")
+        nonce = getattr(message, kind).nonce
         is_number = nonce.isascii() and nonce.isdigit() and len(nonce) <= NONCE_DIGITS_MAX
         asked = self._asked.pop(int(nonce), None) if is_number else None
         if asked is None or self.peer is None:
             return
         if kind == "thread_stack_trace":
-            answer = _running_info(asked, said)
+            answer = _running_info(asked, message)
         else:
-            answer = _consumed(asked, said)
+            answer = _consumed(asked, message)
         self.peer.answered(answer)
 
-    def _say(self, said: Any) -> bool:
+    def _send(self, message: Any) -> bool:
         stream = self.stream
         if stream is None or stream.is_over or stream.is_clogged:
             return False
-        stream.send(said.SerializeToString())
+        stream.send(message.SerializeToString())
         return True
 
     def _refuse(self, command: Command) -> None:
@@ -153,10 +153,10 @@ _COMMANDS: Final[dict[int, Callable[[Command], Any]]] = {
 }
 
 
-def _running_info(asked: Command, said: Any) -> Command:
+def _running_info(asked: Command, message: Any) -> Command:
     """The running info of a gRPC client has its threads alone: it reports nothing else."""
     info = {
-        "jstack": said.thread_stack_trace.thread_stack_trace,
+        "jstack": message.thread_stack_trace.thread_stack_trace,
         "mqTable": {},
         "properties": {},
         "statusTable": {},
@@ -165,12 +165,12 @@ def _running_info(asked: Command, said: Any) -> Command:
     return response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
 
 
-def _consumed(asked: Command, said: Any) -> Command:
+def _consumed(asked: Command, message: Any) -> Command:
     result = {
         "autoCommit": True,
-        "consumeResult": _RESULTS.get(said.status.code, "CR_THROW_EXCEPTION"),
+        "consumeResult": _RESULTS.get(message.status.code, "CR_THROW_EXCEPTION"),
         "order": False,
-        "remark": said.status.message,
+        "remark": message.status.message,
         "spentTimeMills": 0,
     }
     return response(asked, ResponseCode.SUCCESS, body=bodies.dump(result))

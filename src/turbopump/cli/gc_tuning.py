@@ -5,7 +5,7 @@ Owns the collector's settings. It must never start a collection.
 A full collection visits every object: with 60,000 registered topics that takes 30 to 50 ms, with
 ten times the topics ten times as long, and the loop serves no peer meanwhile. The rows of tables
 need no collector, because they are in no reference cycle; nor is a closed connection
-(net/transport/gone.py). So each object that survived one long collection is frozen: later
+(net/transport/closed_link.py). So each object that survived one long collection is frozen: later
 collections do not visit it, and each takes as long as the objects created since the last one.
 """
 
@@ -26,7 +26,7 @@ def _clock_ms() -> float:
     return time.perf_counter() * 1000
 
 
-class Collecting:
+class GcTuning:
     """A callback of the collector that freezes objects after each long full collection."""
 
     def __init__(self, clock_ms: Callable[[], float] = _clock_ms) -> None:

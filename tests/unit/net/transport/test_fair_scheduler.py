@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.receiving import SCRATCH_SIZE, SHORT_SIZE, Area
-from turbopump.net.transport.turns import (
+from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE, Area
+from turbopump.net.transport.fair_scheduler import (
     BYTES_OF_TURN,
     HANDSHAKE_REQUESTS,
     READ_OF_TURN,
     READERS_OF_TURN,
     REQUESTS_OF_TURN,
     Steps,
-    Turns,
+    FairScheduler,
 )
 from turbopump.net.wire.bodies import BadBody, finish
 from turbopump.net.wire.command import Command, new_request, response
@@ -21,7 +21,7 @@ class Loop:
     def __init__(self) -> None:
         self.posted: list[Callable[[], None]] = []
         self.area = Area(1 << 20)
-        self.turns = Turns(self.posted.append, self.area)
+        self.turns = FairScheduler(self.posted.append, self.area)
 
     def turn(self) -> None:
         posted = list(self.posted)

@@ -2,7 +2,7 @@
 
 Owns the single transport Client, the route cache, the client id and the background tasks that
 producers and consumers share. It must never know how messages are sent or consumed. Each Producer,
-Consumer, PullConsumer and Admin makes an own Instance unless it is given an Instance to share.
+Consumer, PullConsumer and Admin makes an own ClientInstance unless it is given an ClientInstance to share.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class _Topic:
         self.failure: Exception | None = None
 
 
-class Instance:
+class ClientInstance:
     """A client of a cluster of name servers, shared by any number of producers and consumers.
 
     Args:

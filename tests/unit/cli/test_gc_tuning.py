@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from turbopump.cli.collecting import FROZEN_OVER_MS, Collecting
+from turbopump.cli.gc_tuning import FROZEN_OVER_MS, GcTuning
 
 ROWS = 50_000
 
@@ -34,8 +34,8 @@ def quiet() -> Iterator[None]:
     ("step_ms", "looked_at"), [(FROZEN_OVER_MS + 1, False), (FROZEN_OVER_MS - 1, True)]
 )
 def test_what_took_long_is_looked_at_once(quiet: None, step_ms: float, looked_at: bool) -> None:
-    collecting = Collecting(Clock(step_ms))
-    collecting.begin()
+    gc_tuning = GcTuning(Clock(step_ms))
+    gc_tuning.begin()
     try:
         rows = [[[]] for _ in range(ROWS)]
         gc.collect(1)
@@ -44,6 +44,6 @@ def test_what_took_long_is_looked_at_once(quiet: None, step_ms: float, looked_at
         assert (len(gc.get_objects(generation=2)) >= ROWS) is looked_at
         del rows
     finally:
-        collecting.end()
+        gc_tuning.end()
     assert gc.get_freeze_count() == 0
-    assert collecting not in gc.callbacks
+    assert gc_tuning not in gc.callbacks

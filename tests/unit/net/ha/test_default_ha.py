@@ -7,10 +7,10 @@ from tests.unit.net.ha.logs import MemoryLog, on_the_wire
 from tests.wire.ha_streams import PLAIN_CONNECTIONS, steps, stream
 
 from turbopump.engine.types import LogOffset
-from turbopump.net.ha import plain
+from turbopump.net.ha import default_ha
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send
-from turbopump.net.ha.frames import PlainFramer, PlainTransfer, Report
-from turbopump.net.ha.plain import PlainGroup, PlainOptions, PlainPrimary, PlainReplica
+from turbopump.net.ha.frames import DefaultHaFramer, DefaultHaTransfer, Report
+from turbopump.net.ha.default_ha import DefaultHaGroup, DefaultHaOptions, DefaultHaPrimary, DefaultHaReplica
 from turbopump.net.ha.primary import PrimaryOptions
 from turbopump.net.ha.replica import (
     ACK_BYTES,
@@ -26,19 +26,19 @@ SMALL_READ = LARGE_READ - 1
 
 
 def bodies(connection: int) -> bytes:
-    frames = PlainFramer().feed(stream("plain", connection, "master-to-slave"))
+    frames = DefaultHaFramer().feed(stream("plain", connection, "master-to-slave"))
     return b"".join(frame.body for frame in frames)
 
 
-def following(end: int = 0, **options: int) -> PlainReplica:
-    replica = PlainReplica(PlainOptions(**options))
+def following(end: int = 0, **options: int) -> DefaultHaReplica:
+    replica = DefaultHaReplica(DefaultHaOptions(**options))
     assert replica.follow("master:1", 0) == [Connect("master:1")]
     assert replica.on_connected(LogOffset(end), 0) == [Send(Report(LogOffset(end)).encode())]
     return replica
 
 
 def piece(at: int, body: bytes = b"") -> bytes:
-    return PlainTransfer(LogOffset(at)).header(len(body)) + body
+    return DefaultHaTransfer(LogOffset(at)).header(len(body)) + body
 
 
 # --- a real pair
@@ -71,9 +71,9 @@ def test_our_master_says_what_the_real_one_said(
     truth = steps("plain", connection)
     whole = bytearray(bodies(0) + bodies(1))
     log = MemoryLog(whole, file_size=262_144)
-    machine = PlainPrimary(PrimaryOptions(heartbeat_interval_ms=4900), log, 7, 0)
+    machine = DefaultHaPrimary(PrimaryOptions(heartbeat_interval_ms=4900), log, 7, 0)
     machine.on_writable(False, 0)
-    read, said, sent_at, acked = stream("plain", connection, "slave-to-master"), b"", 0, []
+    read, sent_bytes, sent_at, acked = stream("plain", connection, "slave-to-master"), b"", 0, []
     for number, step in enumerate(truth):
         now_ms = int(step["ms"])
         if step["direction"] == "slave-to-master":
@@ -85,11 +85,11 @@ def test_our_master_says_what_the_real_one_said(
         else:
             log.data = whole[: step["offset"] + step["size"]]
             machine.last_write_ms = now_ms if step["size"] else sent_at
-            said += on_the_wire(log, machine.on_writable(True, now_ms))
+            sent_bytes += on_the_wire(log, machine.on_writable(True, now_ms))
             machine.on_writable(False, now_ms)
             sent_at = now_ms
     assert acked == [s["offset"] for s in truth if s["kind"] == "report"]
-    assert said == stream("plain", connection, "master-to-slave")
+    assert sent_bytes == stream("plain", connection, "master-to-slave")
 
 
 # --- the replica
@@ -159,19 +159,19 @@ def test_leaving() -> None:
     assert replica.follow("other:1", 5) == []
     assert replica.shutdown() == [Close("shut down")]
     assert (replica.on_tick(10**6), replica.follow("x:1", 0)) == ([], [])
-    assert PlainReplica(PlainOptions()).on_connected(START, 0) == [Close("not asked for")]
+    assert DefaultHaReplica(DefaultHaOptions()).on_connected(START, 0) == [Close("not asked for")]
 
 
 # --- the master
 
 
-def connection_of(begin: int, end: int, **options: int) -> tuple[PlainPrimary, MemoryLog]:
+def connection_of(begin: int, end: int, **options: int) -> tuple[DefaultHaPrimary, MemoryLog]:
     log = MemoryLog(bytearray(end - begin), min=LogOffset(begin))
-    return PlainPrimary(PrimaryOptions(**options), log, 7, 0), log
+    return DefaultHaPrimary(PrimaryOptions(**options), log, 7, 0), log
 
 
 def positions(log: MemoryLog, actions: list[Action]) -> list[tuple[int, int]]:
-    frames = PlainFramer().feed(on_the_wire(log, actions))
+    frames = DefaultHaFramer().feed(on_the_wire(log, actions))
     return [(frame.log_offset, len(frame.body)) for frame in frames]
 
 
@@ -220,7 +220,7 @@ GAP = 268_435_456
 
 
 def test_in_sync_counts() -> None:
-    group = PlainGroup()
+    group = DefaultHaGroup()
     assert group.in_sync_count(START) == 1
     for number, at in enumerate((123, 124, 123, 125)):
         group.on_ack(number, LogOffset(at))
@@ -243,7 +243,7 @@ def test_in_sync_counts() -> None:
     ],
 )
 def test_copies(acked: list[int], need: int, expected: bool) -> None:
-    group = PlainGroup()
+    group = DefaultHaGroup()
     for number, at in enumerate(acked):
         group.on_ack(number, LogOffset(at))
     assert group.have(LogOffset(124), need) is expected

@@ -1,8 +1,8 @@
 """The port between the clients' service and the backend that executes its requests.
 
 Owns the shape of that port, and the types that both sides share. It must never know the backend:
-the handlers of the broker in this process (`broker/grpc/ground.py`), or brokers that a proxy asks
-(`src/turbopump/proxy/ground.py`).
+the handlers of the broker in this process (`broker/grpc/backend.py`), or brokers that a proxy asks
+(`src/turbopump/proxy/backend.py`).
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -62,7 +62,7 @@ class Given:
     rows: Sequence[tuple[bytes, int, int, int, int]]
 
 
-class GrpcGround(Protocol):
+class RequestBackend(Protocol):
     """The executor of requests, the clock and the loop. Loop thread only."""
 
     @property
@@ -75,7 +75,7 @@ class GrpcGround(Protocol):
     def steady_ms(self) -> int:
         """Milliseconds of the loop's clock, which deadlines of calls use."""
 
-    def soon(self, work: Callable[[], None]) -> object:
+    def call_soon(self, work: Callable[[], None]) -> object:
         """Have `work` called after the current turn of the loop."""
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
@@ -84,7 +84,7 @@ class GrpcGround(Protocol):
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Execute steps of a few milliseconds each; the steps of a host run one after the other."""
 
-    def know(
+    def resolve_names(
         self,
         topics: Sequence[str],
         groups: Sequence[str],
@@ -132,7 +132,7 @@ class GrpcGround(Protocol):
         """Unregister a client; `group` is its consumer group, or empty."""
 
 
-class NoRooms:
+class NoReadBuffers:
     """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
 
     def shorten(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from turbopump.net.allocation.shares import sharing_of, sorted_names
 from turbopump.net.allocation.strategies import STICKY, allocate
-from turbopump.net.client.consuming.led_shares import LedShares
+from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.routes import TopicRoute
@@ -26,12 +26,12 @@ from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
 from turbopump.net.wire.queues import MessageQueue
 
 PROPERTY: Final = "turbopump.shares"
-"""Property of the answer to 307 with the shares: topic to LedShares."""
+"""Property of the answer to 307 with the shares: topic to LeaderAssignment."""
 ASKED_MAX: Final = 3
 """Maximum number of members that a leader without shares asks."""
 
 
-class ShareFinder:
+class LeaderAssignor:
     """Computes the shares of a push consumer."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
@@ -61,7 +61,7 @@ class ShareFinder:
             decided = self._membership.led[topic] = asked
         return decided.shares.get(me, [])
 
-    async def _lead(self, topic: str, members: tuple[str, ...], route: TopicRoute) -> LedShares:
+    async def _lead(self, topic: str, members: tuple[str, ...], route: TopicRoute) -> LeaderAssignment:
         known = self._membership.led.get(topic)
         if known is None:
             found = [await self._ask(topic, one, route) for one in members[1 : ASKED_MAX + 1]]
@@ -72,25 +72,25 @@ class ShareFinder:
         shares = allocate(STICKY, sharing_of(members, route.subscribe, before))
         if known is None or shares != before or known.members != members:
             generation += 1
-        decided = self._membership.led[topic] = LedShares(generation, members, shares)
+        decided = self._membership.led[topic] = LeaderAssignment(generation, members, shares)
         return decided
 
-    async def _ask(self, topic: str, member: str, route: TopicRoute) -> LedShares | None:
+    async def _ask(self, topic: str, member: str, route: TopicRoute) -> LeaderAssignment | None:
         """Ask another member for its shares of a topic; None if no broker returns an answer, or the
         member has none."""
         header = GetConsumerRunningInfoRequest(self._membership.group, member, False)
         for address in _addresses(self._membership, route):
             try:
                 code = RequestCode.GET_CONSUMER_RUNNING_INFO
-                answer = await self._membership.instance.ask(address, code, header)
-                assert isinstance(answer.body, bytes)
-                properties = table(load_object(answer.body), "properties", as_text)
+                response = await self._membership.instance.ask(address, code, header)
+                assert isinstance(response.body, bytes)
+                properties = table(load_object(response.body), "properties", as_text)
             except (BrokerError, RemotingError, BadBody):
                 continue
             if PROPERTY not in properties:
                 raise ClientError(f"member {member} does not share queues by {STICKY}")
             kept = load_object(properties[PROPERTY].encode()).get(topic)
-            return None if kept is None else LedShares.from_json(topic, kept)
+            return None if kept is None else LeaderAssignment.from_json(topic, kept)
         return None
 
 

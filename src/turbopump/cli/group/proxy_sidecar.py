@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turbopump.proxy.node import ProxyNode
 
 
-class ProxyBeside:
+class ProxySidecar:
     """A proxy in this process, for the brokers of `namesrv()`; `tls` are properties."""
 
     def __init__(
@@ -54,14 +54,14 @@ class ProxyBeside:
 
 def beside_of(
     cluster: "Cluster", host: str, port: int, namesrv: Callable[[], str] | None = None
-) -> ProxyBeside:
+) -> ProxySidecar:
     """A proxy for a cluster, with the cluster's certificates, and by TLS if the brokers require it.
 
     `namesrv` returns the name server's address if it runs in another process.
     """
     properties = cluster.broker_properties(0, "", [])
     tls = {key: value for key, value in properties.items() if key.startswith("tls.")}
-    return ProxyBeside(namesrv or (lambda: cluster.namesrv), host, port, tls)
+    return ProxySidecar(namesrv or (lambda: cluster.namesrv), host, port, tls)
 
 
 def proxy_node(config: "ProxyConfig") -> "ProxyNode":

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.receiving import SCRATCH_SIZE, Area, Receiver
+from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, Area, Receiver
 from turbopump.net.wire.command import FRAME_MAX, WireError
 from turbopump.pyx.frame_memory import SIZE_MIN
 

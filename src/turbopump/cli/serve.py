@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from turbopump.cli.collecting import Collecting
+from turbopump.cli.gc_tuning import GcTuning
 from turbopump.cli.errors import UserError, sentence_of
 from turbopump.engine.disk.flush import ABANDONED
 
@@ -29,7 +29,7 @@ class Node(Protocol):
     async def stop(self) -> None: ...
 
 
-class Together:
+class NodeGroup:
     """Several nodes of a process as a single node: started in order, stopped in reverse order."""
 
     def __init__(self, *nodes: Node) -> None:
@@ -76,13 +76,13 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
     finally:
         if ABANDONED and not is_up:
             leave()
-    collecting = Collecting()
-    collecting.begin()
+    gc_tuning = GcTuning()
+    gc_tuning.begin()
     try:
         ready()
         await stop.wait()
     finally:
-        collecting.end()
+        gc_tuning.end()
         try:
             await node.stop()
         finally:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from turbopump.engine.types import LogOffset
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.rpc import (
     AnswerEntries,
     Rpc,
@@ -23,7 +23,7 @@ from turbopump.net.messaging.rpc import (
     topic_of,
 )
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
@@ -69,19 +69,19 @@ class Receipt:
         """Epoch milliseconds at which the message is delivered again."""
         return self.handle.pop_time_ms + self.handle.invisible_ms
 
-    def changed(self, answer: Command) -> "Receipt":
+    def changed(self, response: Command) -> "Receipt":
         """The receipt after its time was changed."""
-        found, of = read_header(ChangeInvisibleTimeResponse, answer.fields), self.handle
-        assert of.queue_offset is not None, "a receipt names one message"
+        found, before = read_header(ChangeInvisibleTimeResponse, response.fields), self.handle
+        assert before.queue_offset is not None, "a receipt names one message"
         handle = PopHandle(
-            of.queue_offset,
+            before.queue_offset,
             found.pop_time,
             found.invisible_time,
             found.revive_qid,
-            of.kind,
-            of.broker_name,
-            of.queue_id,
-            of.queue_offset,
+            before.kind,
+            before.broker_name,
+            before.queue_id,
+            before.queue_offset,
         )
         return Receipt(self.group, self.topic, handle, self.log_offset)
 
@@ -102,14 +102,14 @@ def read_receipt(group: str, topic: str, text: str) -> Receipt:
 class ReceiptSettling:
     """The requests that settle a receipt. `done` receives the result of each."""
 
-    def __init__(self, ground: GrpcGround) -> None:
-        self._ground = ground
+    def __init__(self, backend: RequestBackend) -> None:
+        self._backend = backend
 
     def check(self, receipt: Receipt) -> None:
         """Raises RpcRefused for an expired receipt, or if its broker is not served here."""
-        if not self._ground.serves(receipt.handle.broker_name):
+        if not self._backend.serves(receipt.handle.broker_name):
             raise invalid_handle("the handle is another broker's")
-        if receipt.until_ms <= self._ground.now_ms():
+        if receipt.until_ms <= self._backend.now_ms():
             raise invalid_handle("receipt handle is expired")
 
     def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
@@ -124,7 +124,7 @@ class ReceiptSettling:
             offset=handle.queue_offset,
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._ground.ask(handle.broker_name, request, peer, lambda answer: done(*_settled(answer)))
+        self._backend.ask(handle.broker_name, request, peer, lambda response: done(*_settled(response)))
 
     def hide(
         self,
@@ -149,15 +149,15 @@ class ReceiptSettling:
             suspend=suspend,
         )
 
-        def hidden(answer: Command | None) -> None:
-            code, text = _settled(answer)
-            is_done = code is Code.OK and answer is not None
-            done(code, text, receipt.changed(answer) if is_done and answer else receipt)
+        def hidden(response: Command | None) -> None:
+            code, text = _settled(response)
+            is_done = code is Code.OK and response is not None
+            done(code, text, receipt.changed(response) if is_done and response else receipt)
 
         request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        self._ground.ask(handle.broker_name, request, peer, hidden)
+        self._backend.ask(handle.broker_name, request, peer, hidden)
 
-    def bury(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
+    def send_to_dlq(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
         """Make the message a dead letter and acknowledge it."""
         header = ConsumerSendMsgBackRequest(
             offset=receipt.log_offset,
@@ -168,8 +168,8 @@ class ReceiptSettling:
             max_reconsume_times=0,
         )
 
-        def copied(answer: Command | None) -> None:
-            code, text = code_of(answer)
+        def copied(response: Command | None) -> None:
+            code, text = code_of(response)
             if code is not Code.OK:
                 done(code, text)
                 return
@@ -178,7 +178,7 @@ class ReceiptSettling:
             self.ack(receipt, peer, lambda _code, _text: done(code, text))
 
         request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        self._ground.ask(receipt.handle.broker_name, request, peer, copied)
+        self._backend.ask(receipt.handle.broker_name, request, peer, copied)
 
 
 def invalid_handle(text: str) -> RpcRefused:
@@ -200,10 +200,10 @@ def check_invisible(invisible_ms: int, least_ms: int) -> None:
     raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
 
 
-def _settled(answer: Command | None) -> tuple[Code, str]:
-    code, text = code_of(answer)
-    gone = answer is not None and answer.code in _NO_MORE
-    if not gone:
+def _settled(response: Command | None) -> tuple[Code, str]:
+    code, text = code_of(response)
+    is_gone = response is not None and response.code in _NO_MORE
+    if not is_gone:
         return code, text
     refused = invalid_handle(text)
     return refused.code, refused.text
@@ -221,18 +221,18 @@ Lookup = Callable[[str, str, Receipt, Callable[[HeldReceipt], None]], None]
 """Arguments: client id, message id, the client's receipt, and a callback for the newest receipt."""
 
 
-class Handles:
+class ReceiptMethods:
     """Serves consumers' calls about messages. `newest` returns
     the current receipt of a renewed one."""
 
     def __init__(
         self,
-        ground: GrpcGround,
+        backend: RequestBackend,
         settling: ReceiptSettling,
         peer_of: Callable[[Rpc], Peer],
         newest: Lookup,
     ) -> None:
-        self._ground = ground
+        self._backend = backend
         self._settling = settling
         self._peer_of = peer_of
         self._newest = newest
@@ -245,7 +245,7 @@ class Handles:
             raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
         if len(asked) > ENTRIES_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"{len(asked)} entries, over {ENTRIES_MAX}")
-        rpc.when_known(self._ground, [topic], [], lambda: self._ack_known(rpc, group, topic))
+        rpc.when_known(self._backend, [topic], [], lambda: self._ack_known(rpc, group, topic))
 
     def _ack_known(self, rpc: Rpc, group: str, topic: str) -> None:
         asked = rpc.request.entries
@@ -255,13 +255,13 @@ class Handles:
             for _ in steps:
                 pass
         else:
-            self._ground.work(peer.host, steps)
+            self._backend.work(peer.host, steps)
 
     def _ack_all(
         self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: AnswerEntries
     ) -> Steps[None]:
         for number, one in enumerate(rpc.request.entries):
-            self._ack(rpc, group, topic, one, peer, entries.of(number))
+            self._ack(rpc, group, topic, one, peer, entries.setter(number))
             if number % ACKS_OF_STEP == ACKS_OF_STEP - 1:
                 yield
 
@@ -317,7 +317,7 @@ class Handles:
             def changed(code: Code, text: str, receipt: Receipt) -> None:
                 if code in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
                     held.settled()
-                rpc.guarded(lambda: rpc.answer(code, text, receipt_handle=receipt.text))
+                rpc.fail_on_error(lambda: rpc.answer(code, text, receipt_handle=receipt.text))
 
             self._settling.hide(
                 held.receipt, invisible_ms, self._peer_of(rpc), changed, suspend=request.suspend
@@ -328,17 +328,17 @@ class Handles:
     def forward(self, rpc: Rpc) -> None:
         """Serve ForwardMessageToDeadLetterQueue: forward the message and acknowledge it."""
 
-        def bury(held: HeldReceipt) -> None:
+        def send_to_dlq(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)
 
-            def buried(code: Code, text: str) -> None:
+            def sent(code: Code, text: str) -> None:
                 if code is Code.OK:
                     held.settled()
-                rpc.guarded(lambda: rpc.answer(code, text))
+                rpc.fail_on_error(lambda: rpc.answer(code, text))
 
-            self._settling.bury(held.receipt, rpc.request.message_id, self._peer_of(rpc), buried)
+            self._settling.send_to_dlq(held.receipt, rpc.request.message_id, self._peer_of(rpc), sent)
 
-        self._with_newest(rpc, bury)
+        self._with_newest(rpc, send_to_dlq)
 
     def _with_newest(self, rpc: Rpc, work: Callable[[HeldReceipt], None]) -> None:
         request = rpc.request
@@ -347,9 +347,9 @@ class Handles:
         )
 
         def found(held: HeldReceipt) -> None:
-            rpc.guarded(lambda: work(held))
+            rpc.fail_on_error(lambda: work(held))
 
         def known() -> None:
             self._newest(rpc.client_id, request.message_id, receipt, found)
 
-        rpc.when_known(self._ground, [receipt.topic], [], known)
+        rpc.when_known(self._backend, [receipt.topic], [], known)

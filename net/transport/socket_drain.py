@@ -11,7 +11,7 @@ READS_MAX: Final = 64
 """Maximum number of reads of up to 256 KiB: the kernel keeps a few megabytes of a connection."""
 
 
-class LastWords:
+class SocketDrain:
     """The unread bytes of a socket whose peer is gone. Raises OSError if they cannot be read."""
 
     __slots__ = ("_descriptor", "_left")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from turbopump.net.client import backoff
-from turbopump.net.client.endpoints.converting import outgoing
-from turbopump.net.client.endpoints.session import EndpointSession
+from turbopump.net.client.grpc.conversion import outgoing
+from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.errors import BrokerError, InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions
@@ -43,7 +43,7 @@ _AGAIN: Final = frozenset(
 """After these codes a message is sent again, so its topic may have it twice."""
 
 
-class FarProducer:
+class GrpcProducer:
     """Sends to the server `host:port`, with `retries` and `timeout_ms` as in ProducerOptions."""
 
     def __init__(
@@ -115,14 +115,14 @@ class FarProducer:
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
         asked = {"topic": {"name": topic}, "recall_handle": handle}
-        answer = await self._session.ask("RecallMessage", asked, timeout_ms or self._timeout_ms)
-        return str(answer.message_id)
+        response = await self._session.ask("RecallMessage", asked, timeout_ms or self._timeout_ms)
+        return str(response.message_id)
 
     async def _ask(self, request: dict[str, Any], left_ms: int) -> Any:
         return await self._session.ask("SendMessage", request, left_ms, fine=_SENT)
 
-    def _results(self, topic: str, ids: list[str], answer: Any) -> list[SendResult]:
-        entries = list(answer.entries)
+    def _results(self, topic: str, ids: list[str], response: Any) -> list[SendResult]:
+        entries = list(response.entries)
         if len(entries) == 1 and len(ids) > 1:
             entries *= len(ids)  # RocketMQ's proxy returns one entry for all
         found = []

@@ -12,7 +12,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class LedShares:
+class LeaderAssignment:
     """A leader's decision about a topic; a higher generation is newer."""
 
     generation: int
@@ -20,7 +20,7 @@ class LedShares:
     shares: Shares
 
     @classmethod
-    def from_json(cls, topic: str, value: Any) -> "LedShares":
+    def from_json(cls, topic: str, value: Any) -> "LeaderAssignment":
         """Parse the bean; raises BadBody."""
         bean = as_object(value)
         owners = table(bean, "owners", lambda names: items({"": names}, "", as_text))

@@ -11,7 +11,7 @@ from tests.unit.net.client.cluster import NAME_SERVER, TOPIC, ScriptedCluster, o
 
 from turbopump.engine import fastjson
 from turbopump.net.client.consuming.consumer import Consumer
-from turbopump.net.client.consuming.led_shares import LedShares
+from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.options import ConsumerOptions
 from turbopump.net.wire.bodies import BadBody, dump
 from turbopump.net.wire.codes import RequestCode
@@ -21,7 +21,7 @@ OWN, FIRST, LAST = "127.0.0.1@unit", "127.0.0.1@aa", "127.0.0.1@zz"
 ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 
 
-def said(*led: LedShares, **more: Any) -> bytes:
+def shares(*led: LeaderAssignment, **more: Any) -> bytes:
     """A member's answer to 307."""
     kept = {TOPIC: led[0].to_json()} if led else {}
     return dump({"properties": {"turbopump.shares": dump(kept).decode()}} | more)
@@ -64,10 +64,10 @@ def four(cluster: ScriptedCluster) -> ScriptedCluster:
 
 def test_the_member_with_the_smallest_id_decides(four: ScriptedCluster) -> None:
     both = (FIRST, OWN)
-    share = LedShares(3, both, {FIRST: queues(0, 1), OWN: queues(2, 3)})
-    other = LedShares(4, both, {FIRST: queues(3, 1), OWN: queues(2, 0)})
-    older = LedShares(9, (FIRST,), {FIRST: queues(0, 1, 2, 3)})
-    none = said()
+    share = LeaderAssignment(3, both, {FIRST: queues(0, 1), OWN: queues(2, 3)})
+    other = LeaderAssignment(4, both, {FIRST: queues(3, 1), OWN: queues(2, 0)})
+    older = LeaderAssignment(9, (FIRST,), {FIRST: queues(0, 1, 2, 3)})
+    none = shares()
     assert held_by_us(four, FIRST, share_of(share), none, share_of(older), share_of(other)) == [
         [2, 3],
         [2, 3],
@@ -76,14 +76,14 @@ def test_the_member_with_the_smallest_id_decides(four: ScriptedCluster) -> None:
     ]
 
 
-def share_of(led: LedShares) -> bytes:
-    return said(led)
+def share_of(led: LeaderAssignment) -> bytes:
+    return shares(led)
 
 
 def test_one_that_leads_and_knows_nothing_asks_the_others(four: ScriptedCluster) -> None:
-    led = LedShares(7, (LAST, "gone"), {LAST: queues(3, 0), "gone": queues(1, 2)})
-    assert held_by_us(four, LAST, said(led)) == [[1, 2]]
-    assert held_by_us(four, LAST, said()) == [[0, 2]]
+    led = LeaderAssignment(7, (LAST, "gone"), {LAST: queues(3, 0), "gone": queues(1, 2)})
+    assert held_by_us(four, LAST, shares(led)) == [[1, 2]]
+    assert held_by_us(four, LAST, shares()) == [[0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_answer_that_says_nothing_leaves_us_without(
 )
 def test_any_bean_is_read_or_refused(value: Any) -> None:
     try:
-        led = LedShares.from_json(TOPIC, value)
+        led = LeaderAssignment.from_json(TOPIC, value)
     except BadBody:
         return
-    assert LedShares.from_json(TOPIC, fastjson.loads(dump(led.to_json()))) == led
+    assert LeaderAssignment.from_json(TOPIC, fastjson.loads(dump(led.to_json()))) == led

@@ -16,7 +16,7 @@ from tests.unit.net.client.cluster import (
 from turbopump.net.client import instance as instances
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
-from turbopump.net.client.instance import Instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -38,9 +38,9 @@ class Started:
     """An instance between `acquire` and `release`."""
 
     def __init__(self, namesrv: str = NAME_SERVER) -> None:
-        self.made = Instance(namesrv, options(instance_name="unit"))
+        self.made = ClientInstance(namesrv, options(instance_name="unit"))
 
-    async def __aenter__(self) -> Instance:
+    async def __aenter__(self) -> ClientInstance:
         await self.made.acquire()
         return self.made
 
@@ -270,4 +270,4 @@ def test_a_request_to_the_wrong_kind_of_server_says_so(one: ScriptedCluster) -> 
 )
 def test_what_is_no_list_of_name_servers(text: str | list[str], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        Instance(text)
+        ClientInstance(text)

@@ -1,4 +1,4 @@
-"""The port GrpcGround for a broker: requests of gRPC clients are executed by the broker's own
+"""The port RequestBackend for a broker: requests of gRPC clients are executed by the broker's own
 handlers.
 
 Owns the way from a call to a remoting handler and back. It must never know a message of gRPC.
@@ -12,12 +12,12 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.traffic.replies import SEE_FAQ
 from turbopump.engine.types import LogOffset
 from turbopump.net.grpc.codes import Code
-from turbopump.net.messaging.drafts import queue_of_group
-from turbopump.net.messaging.ground import ANY_QUEUE, Done, Given, NoRooms, Take, without_failing
+from turbopump.net.messaging.message_conversion import queue_of_group
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, Given, NoReadBuffers, Take, without_failing
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.turns import Steps, Turns
+from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -29,24 +29,24 @@ from turbopump.pyx.grpc_pops import GrpcPops
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class GrpcSurroundings:
+class GrpcRuntime:
     """Functions of the loop: `soon` runs work after the current turn of the loop, `call_later`
     after a number of ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
 
     broker: BrokerContext
     table: Dispatcher
-    soon: Callable[[Callable[[], None]], object]
+    call_soon: Callable[[Callable[[], None]], object]
     call_later: Callable[[int, Callable[[], None]], Timer]
     now_ms: Callable[[], int]
 
 
-class BrokerGround:
-    """GrpcGround of a broker, which serves only its own topics and groups. Loop thread only."""
+class BrokerBackend:
+    """RequestBackend of a broker, which serves only its own topics and groups. Loop thread only."""
 
-    def __init__(self, around: GrpcSurroundings) -> None:
-        self._broker = around.broker
-        self._around = around
-        self._turns = Turns(around.soon, NoRooms())
+    def __init__(self, runtime: GrpcRuntime) -> None:
+        self._broker = runtime.broker
+        self._runtime = runtime
+        self._turns = FairScheduler(runtime.call_soon, NoReadBuffers())
         self._pops = GrpcPops(_md5)
 
     @property
@@ -56,25 +56,25 @@ class BrokerGround:
 
     def now_ms(self) -> int:
         """Time of the wall clock, in ms."""
-        return self._around.now_ms()
+        return self._runtime.now_ms()
 
     def steady_ms(self) -> int:
         """Time of the loop's clock, in ms."""
         return self._broker.steady_ms()
 
-    def soon(self, work: Callable[[], None]) -> object:
+    def call_soon(self, work: Callable[[], None]) -> object:
         """Run work after the current turn of the loop."""
-        return self._around.soon(work)
+        return self._runtime.call_soon(work)
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
         """Run work after `delay_ms`."""
-        return self._around.call_later(delay_ms, work)
+        return self._runtime.call_later(delay_ms, work)
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; all steps of a host run one after another."""
         self._turns.work(host, without_failing(steps))
 
-    def know(
+    def resolve_names(
         self,
         _topics: Sequence[str],
         _groups: Sequence[str],
@@ -110,12 +110,12 @@ class BrokerGround:
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """Choose the broker and queue of a send; raises RpcRefused. Without a message group the
         send handler chooses the queue."""
-        ((name, of),) = self.topics_of(topic).items()
-        if not of.is_writable or of.write_queue_nums <= 0:
+        ((name, config),) = self.topics_of(topic).items()
+        if not config.is_writable or config.write_queue_nums <= 0:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")
         if message_group is None:
             return name, ANY_QUEUE
-        return name, queue_of_group(message_group, of.write_queue_nums)
+        return name, queue_of_group(message_group, config.write_queue_nums)
 
     def choose_readable(self, _topic: str) -> str:
         """The name of this broker."""
@@ -131,7 +131,7 @@ class BrokerGround:
             if sent is not None:
                 done(sent)
                 return
-        answer = self._around.table.dispatch(request, peer, self.now_ms())
+        answer = self._runtime.table.dispatch(request, peer, self.now_ms())
         if isinstance(answer, Generator):
             self._turns.work(peer.host, answer).then(lambda found: _arrived(found, done))
         else:

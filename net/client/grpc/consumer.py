@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from turbopump.net.client.endpoints.converting import received, time_of
-from turbopump.net.client.endpoints.session import EndpointSession
+from turbopump.net.client.grpc.conversion import received, time_of
+from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
@@ -37,7 +37,7 @@ _DOMAIN: Final = AddressScheme.DOMAIN_NAME
 _READABLE: Final = frozenset({Permission.READ, Permission.READ_WRITE})
 
 
-class FarConsumer:
+class GrpcConsumer:
     """Receives from the server `host:port`; `subscriptions` are the consumer's own, by topic."""
 
     def __init__(
@@ -105,8 +105,8 @@ class FarConsumer:
         }
         asked = {**self._named(message), "entries": [entry]}
         fine = frozenset({Code.OK, Code.MULTIPLE_RESULTS})
-        answer = await self._session.ask("AckMessage", asked, fine=fine)
-        for one in answer.entries:
+        response = await self._session.ask("AckMessage", asked, fine=fine)
+        for one in response.entries:
             self._session.check(one.status)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
@@ -117,8 +117,8 @@ class FarConsumer:
             "receipt_handle": message.properties.get(names.POP_CK, ""),
             "invisible_duration": time_of(invisible_ms),
         }
-        answer = await self._session.ask("ChangeInvisibleDuration", asked)
-        message.properties[names.POP_CK] = answer.receipt_handle
+        response = await self._session.ask("ChangeInvisibleDuration", asked)
+        message.properties[names.POP_CK] = response.receipt_handle
 
     def _named(self, message: ReceivedMessage) -> dict[str, Any]:
         return {"group": {"name": self._group}, "topic": {"name": message.topic}}
@@ -148,9 +148,9 @@ class FarConsumer:
         host, port = split(self._session.address)
         endpoints = {"scheme": _DOMAIN, "addresses": [{"host": host, "port": port}]}
         asked = {"topic": {"name": topic}, "endpoints": endpoints}
-        answer = await self._session.ask("QueryRoute", asked)
+        response = await self._session.ask("QueryRoute", asked)
         found: dict[str, Any] = {}
-        for queue in answer.message_queues:
+        for queue in response.message_queues:
             if queue.permission in _READABLE:
                 found.setdefault(queue.broker.name, queue)
         self._routes[topic] = (now_ms, list(found.values()))

@@ -63,7 +63,7 @@ class Reading(Protocol):
         """Read again in this turn."""
 
 
-class Rooms(Protocol):
+class ReadBuffers(Protocol):
     """The setting of the largest size of a read."""
 
     def shorten(self) -> None:
@@ -73,15 +73,15 @@ class Rooms(Protocol):
         """Make the next reads long."""
 
 
-class Turns:
+class FairScheduler:
     """The order of waiting connections and requests. Loop thread only.
 
     `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
     """
 
-    def __init__(self, post: Callable[[Callable[[], None]], object], rooms: Rooms) -> None:
+    def __init__(self, post: Callable[[Callable[[], None]], object], buffers: ReadBuffers) -> None:
         self._post = post
-        self._rooms = rooms
+        self._buffers = buffers
         self._read_left = READ_OF_TURN
         self._alone = True
         self._readers: deque[Reading] = deque()
@@ -98,7 +98,7 @@ class Turns:
         if self._left <= 0 or self._bytes_left <= 0:
             return False
         self._left -= 1
-        self._soon()
+        self._schedule()
         return True
 
     def begin_handshake(self) -> bool:
@@ -107,7 +107,7 @@ class Turns:
         if self._left <= 0:
             return False
         self._left -= HANDSHAKE_REQUESTS
-        self._soon()
+        self._schedule()
         return True
 
     def takes(self, size: int) -> bool:
@@ -115,15 +115,15 @@ class Turns:
         the loop polls the sockets. If not, the caller passes it to `read_later`."""
         self._read_left -= size
         if self._read_left < READ_OF_TURN // 2:
-            self._soon()
+            self._schedule()
         if self._read_left <= 0:
-            self._rooms.shorten()
+            self._buffers.shorten()
         return self._read_left > 0 and self._alone
 
     def read_later(self, connection: Reading) -> None:
         """Have `connection` read again in its turn."""
         self._readers.append(connection)
-        self._soon()
+        self._schedule()
 
     def gives(self, size: int) -> bool:
         """Count `size` bytes written to a connection; returns whether more may follow before the
@@ -131,23 +131,23 @@ class Turns:
         self._bytes_left -= size
         if self._bytes_left < BYTES_OF_TURN // 2:
             # Not for each pull: a callback costs the loop another poll of the sockets.
-            self._soon()
+            self._schedule()
         return self._bytes_left > 0
 
     def rest(self, connection: Resting, *, fresh: bool) -> None:
         """Have `connection` continue in its turn; `fresh`: it had no turn yet."""
         (self._fresh if fresh else self._others).append(connection)
-        self._soon()
+        self._schedule()
 
     def work(self, host: bytes, steps: Steps[T]) -> Deferred[T]:
         """Run `steps`, which must not raise, and return their result.
         A host's steps follow one another."""
         later: Deferred[T] = Deferred()
         self._waiting.setdefault(host, deque()).append((steps, later))
-        self._soon()
+        self._schedule()
         return later
 
-    def _soon(self) -> None:
+    def _schedule(self) -> None:
         if not self._posted:
             self._posted = True
             self._post(self._turn)
@@ -157,7 +157,7 @@ class Turns:
         self._left = REQUESTS_OF_TURN
         self._bytes_left = BYTES_OF_TURN
         self._read_left = READ_OF_TURN
-        self._rooms.lengthen()
+        self._buffers.lengthen()
         readers = min(len(self._readers), READERS_OF_TURN)
         # With several readers each gets one read: the loop would read the first 32 times before the
         # second.
@@ -173,7 +173,7 @@ class Turns:
             (self._others if older else self._fresh).popleft().continue_turn()
         self._step()
         if self._fresh or self._others or self._current or self._waiting or self._readers:
-            self._soon()
+            self._schedule()
 
     def _step(self) -> None:
         if self._current is None and self._waiting:

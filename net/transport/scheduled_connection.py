@@ -11,9 +11,9 @@ from typing import Final
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.hub import Hub
-from turbopump.net.transport.last_words import LastWords
+from turbopump.net.transport.socket_drain import SocketDrain
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command, WireError
 from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 
@@ -22,7 +22,7 @@ _STEPS: Final = 8
 READ: Final = 16
 """Reasons not to read, besides Connection's own. READ: other connections are read first."""
 
-GONE_COST: Final = 64 * 1024
+DRAIN_COST: Final = 64 * 1024
 """Bytes that count for a connection without a peer, besides the peer's unread bytes, until all of
 them are handled: with TLS some 45 KB were measured. No limit of connections holds here: its peer
 may have opened the next one already."""
@@ -33,7 +33,7 @@ class _Holder:
 
     __slots__ = ("abort", "peer")
 
-    def __init__(self, connection: "TurnTaker") -> None:
+    def __init__(self, connection: "ScheduledConnection") -> None:
         self.peer = connection.peer
         self.abort = connection.abort
 
@@ -43,12 +43,12 @@ class _Work(_Holder):
 
     __slots__ = ("steps",)
 
-    def __init__(self, connection: "TurnTaker", steps: Steps[Answer]) -> None:
+    def __init__(self, connection: "ScheduledConnection", steps: Steps[Answer]) -> None:
         super().__init__(connection)
         self.steps = steps
 
 
-class TurnTaker(FastConnection):
+class ScheduledConnection(FastConnection):
     """The turns of a connection. `rests` is set while bytes that were read have to wait."""
 
     __slots__ = ("_gone", "_hub", "_sealed", "_words", "_work")
@@ -59,8 +59,8 @@ class TurnTaker(FastConnection):
         super().__init__()
         self._hub = hub
         self._sealed: _Holder | None = None
-        self._gone: _Holder | None = None
-        self._words: LastWords | None = None
+        self._drain_holder: _Holder | None = None
+        self._drain: SocketDrain | None = None
         self._work: _Work | None = None
 
     def hold_sealed(self, size: int) -> None:
@@ -74,7 +74,7 @@ class TurnTaker(FastConnection):
         """Count a handled read of `size` bytes; reading may pause
         in favour of other connections."""
         hub = self._hub
-        if not hub.is_server or self._words is not None or hub.turns.takes(size):
+        if not hub.is_server or self._drain is not None or hub.turns.takes(size):
             return
         if not self.rests and not self.is_over:
             self.pause(READ)
@@ -109,7 +109,7 @@ class TurnTaker(FastConnection):
         """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
         self.rests = True
         self.pause(_TURN)
-        fresh = self.turn_left == TURN_REQUESTS and self._words is None
+        fresh = self.turn_left == TURN_REQUESTS and self._drain is None
         self._hub.turns.rest(self, fresh=fresh)
 
     def continue_turn(self) -> None:
@@ -126,8 +126,8 @@ class TurnTaker(FastConnection):
                 self.go_on()
             else:
                 self.go_on_slowly()
-        if self._words is not None:
-            self._hear(self._words)
+        if self._drain is not None:
+            self._read_drain(self._drain)
         elif not self.rests:
             self.resume(_TURN)
 
@@ -148,7 +148,7 @@ class TurnTaker(FastConnection):
             self._hub.area.hold(self._work, 0)
             self._work.steps.close()
 
-    def hear_last_words(self, descriptor: int) -> bool:
+    def drain_socket(self, descriptor: int) -> bool:
         """Handle the unread bytes of a peer that is gone, in turns with other connections'
         requests. The answers are dropped; then the connection ends. False if the bytes cannot be
         read.
@@ -157,13 +157,13 @@ class TurnTaker(FastConnection):
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
         """
         try:
-            gone = _Holder(self)
-            self._hub.area.hold(gone, GONE_COST)
-            self._gone = gone
-            self._words = LastWords(descriptor)
+            holder = _Holder(self)
+            self._hub.area.hold(holder, DRAIN_COST)
+            self._drain_holder = holder
+            self._drain = SocketDrain(descriptor)
         except (OSError, WireError) as error:
             self._hub.complain(f"the last bytes of {self.peer.address} are not read: {error}")
-            self.end_last_words()
+            self.end_drain()
             return False
         self.mute()
         self.blocked = False
@@ -172,22 +172,22 @@ class TurnTaker(FastConnection):
 
     def hear_on(self) -> None:
         """Continue in the next turn with the unread bytes of a peer that is gone."""
-        if self._words is not None and not self.rests and not self.is_over:
+        if self._drain is not None and not self.rests and not self.is_over:
             self.give_way()
 
-    def end_last_words(self) -> None:
+    def end_drain(self) -> None:
         """Close the duplicate descriptor: the unread bytes are handled, or are dropped."""
-        if self._gone is not None:
-            self._hub.area.hold(self._gone, 0)
-            self._gone = None
-        if self._words is not None:
-            self._words.close()
-            self._words = None
+        if self._drain_holder is not None:
+            self._hub.area.hold(self._drain_holder, 0)
+            self._drain_holder = None
+        if self._drain is not None:
+            self._drain.close()
+            self._drain = None
 
-    def _hear(self, words: LastWords) -> None:
+    def _read_drain(self, drain: SocketDrain) -> None:
         """Handle another read of a peer that is gone; further reads follow in later turns."""
         if not self.rests and not self.is_over and not self.is_full:
-            size = words.read_into(self.get_buffer(-1))
+            size = drain.read_into(self.get_buffer(-1))
             if size:
                 self.buffer_updated(size)
                 self._hub.turns.gives(size)

@@ -18,7 +18,7 @@ from turbopump.spark.audit.ledger import Claim, Cut, Elected, Entry, decode, dig
 CUT = re.compile(r"the log was cut at (\d+), (\d+) bytes went")
 
 
-class Told:
+class Ledger:
     """The ledger of a topic."""
 
     def __init__(self, file: Path, topic: str) -> None:

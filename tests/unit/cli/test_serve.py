@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from turbopump.cli import serving
+from turbopump.cli import serve
 from turbopump.cli.errors import UserError
-from turbopump.cli.serving import raise_open_files, serve
+from turbopump.cli.serve import raise_open_files, serve
 from turbopump.engine.types import StoreError
 
 
@@ -17,7 +17,7 @@ class SlowNode:
     """A node whose start never completes."""
 
     def __init__(self, number: signal.Signals | None) -> None:
-        self.said: list[str] = []
+        self.events: list[str] = []
         self._number = number
 
     async def start(self) -> None:
@@ -27,18 +27,18 @@ class SlowNode:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self.said.append("cancelled")
+            self.events.append("cancelled")
             raise
 
     async def stop(self) -> None:
-        self.said.append("stopped")
+        self.events.append("stopped")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> None:
     node = SlowNode(number)
-    asyncio.run(asyncio.wait_for(serve(node, lambda: node.said.append("ready")), 60))
-    assert node.said == ["cancelled"], "a node that did not start is not stopped"
+    asyncio.run(asyncio.wait_for(serve(node, lambda: node.events.append("ready")), 60))
+    assert node.events == ["cancelled"], "a node that did not start is not stopped"
 
 
 def test_a_start_that_fails_is_one_sentence() -> None:
@@ -53,23 +53,23 @@ class OneOfSeveral(SlowNode):
         super().__init__(None)
 
     async def start(self) -> None:
-        self.said.append("started")
+        self.events.append("started")
 
     async def stop(self) -> None:
-        self.said.append("stopped")
+        self.events.append("stopped")
 
 
 def test_a_disk_that_was_given_up_does_not_end_what_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     node = OneOfSeveral()
 
     def ready() -> None:
-        node.said.append("ready")
+        node.events.append("ready")
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(serving, "ABANDONED", [object()])
-    monkeypatch.setattr(serving, "leave", lambda: node.said.append("left"))
+    monkeypatch.setattr(serving, "leave", lambda: node.events.append("left"))
     asyncio.run(asyncio.wait_for(serve(node, ready), 60))
-    assert node.said == ["started", "ready", "stopped", "left"]
+    assert node.events == ["started", "ready", "stopped", "left"]
 
 
 def test_the_soft_limit_of_open_files_is_raised() -> None:

@@ -434,8 +434,8 @@ class BrokerNode:
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
         try:
-            from turbopump.broker.grpc.front import GrpcFront
             from turbopump.broker.grpc.backend import GrpcRuntime
+            from turbopump.broker.grpc.front import GrpcFront
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("google"):
                 raise

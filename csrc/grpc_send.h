@@ -1,10 +1,10 @@
 /* SendMessage of gRPC in the fast lane: from the single plain message of a call to the parts of a
  * send of remoting, and the answer.
  *
- * The reference is net/messaging/sending.py and drafts.py: a message read here ends in the same
- * record and the same answer as there; for all others Python serves the call. So there are no
- * errors here: in rare cases (other encodings, message groups, times, texts that are not printable
- * ASCII, repeated fields) the message is not plain.
+ * The reference is net/messaging/sending.py and message_conversion.py: a message read here ends in
+ * the same record and the same answer as there; for all others Python serves the call. So there are
+ * no errors here: in rare cases (other encodings, message groups, times, texts that are not
+ * printable ASCII, repeated fields) the message is not plain.
  *
  *     DATA -> grs_message -> properties -> lane_send (lane.h) -> answer
  *

@@ -81,7 +81,9 @@ async def _fill(address: str, count: int) -> None:
         response = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
         while response.code:  # RocketMQ is sometimes busy
             await asyncio.sleep(0.01)
-            response = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+            response = await connection.ask(
+                new_request(RequestCode.SEND_BATCH_MESSAGE, header, body)
+            )
 
 
 async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:

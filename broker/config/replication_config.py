@@ -23,13 +23,13 @@ from turbopump.engine.keys import (
     key,
     keys_of,
 )
+from turbopump.net.ha.default_ha import GAP_NOT_IN_SYNC
 from turbopump.net.ha.frames import (
     BODY_MAX,
     HEARTBEAT_INTERVAL_MS,
     HOUSEKEEPING_INTERVAL_MS,
     TRANSFER_BATCH_SIZE,
 )
-from turbopump.net.ha.default_ha import GAP_NOT_IN_SYNC
 from turbopump.net.ha.sync_state import NOT_CAUGHT_UP_MS, SENDS_WAIT_MS
 
 NO_ID_YET: Final = -1

@@ -12,12 +12,19 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.traffic.replies import SEE_FAQ
 from turbopump.engine.types import LogOffset
 from turbopump.net.grpc.codes import Code
+from turbopump.net.messaging.backend import (
+    ANY_QUEUE,
+    Done,
+    Given,
+    NoReadBuffers,
+    Take,
+    without_failing,
+)
 from turbopump.net.messaging.message_conversion import queue_of_group
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, Given, NoReadBuffers, Take, without_failing
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig

@@ -24,8 +24,8 @@ from turbopump.broker.tables.kept_shares import VERSION, KeptShare
 from turbopump.broker.tables.request_modes import ALL_TOPICS, POP, FullTable
 from turbopump.engine.json_steps import JsonBounds
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -17,8 +17,8 @@ from turbopump.broker.tables.producers import ProducerConnection, TooManyProduce
 from turbopump.broker.traffic.replies import no_filters
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response

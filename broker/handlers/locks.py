@@ -17,8 +17,8 @@ from turbopump.broker.handlers.shapes import MAX_BODY
 from turbopump.broker.replication import LockWish
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -238,7 +238,11 @@ class Controlled:
         """Return the controller that reports to lead."""
         for one in self.controllers:
             response = self._ask(one.port, METADATA_INFO, {})
-            if response is not None and response.code == 0 and response.fields.get("isLeader") == "true":
+            if (
+                response is not None
+                and response.code == 0
+                and response.fields.get("isLeader") == "true"
+            ):
                 return one
         return None
 

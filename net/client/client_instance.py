@@ -2,7 +2,7 @@
 
 Owns the single transport Client, the route cache, the client id and the background tasks that
 producers and consumers share. It must never know how messages are sent or consumed. Each Producer,
-Consumer, PullConsumer and Admin makes an own ClientInstance unless it is given an ClientInstance to share.
+Consumer, PullConsumer and Admin makes its own ClientInstance unless it is given one to share.
 """
 
 import asyncio

@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from turbopump.net.client import backoff
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
@@ -24,7 +25,6 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions

@@ -231,7 +231,9 @@ def batch_request(
     return new_request(code, body=body, fields=write_send(code, header))
 
 
-def send_result(response: Command, queue: MessageQueue, message_id: str, address: str) -> SendResult:
+def send_result(
+    response: Command, queue: MessageQueue, message_id: str, address: str
+) -> SendResult:
     """Return the result in a response to a send; raises BrokerError for an error code.
 
     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are successes: the message is

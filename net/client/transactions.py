@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions

@@ -12,8 +12,8 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.config.idle import is_secret, shown
 from turbopump.net.config.updates import parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.java_properties import PropertiesError, Property, printable

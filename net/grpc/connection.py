@@ -221,7 +221,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._forget(call)
         self._flush_soon()
 
-    # Methods for Turns.
+    # Methods for FairScheduler.
 
     def continue_turn(self) -> None:
         """Serve more of the calls that wait for a turn."""

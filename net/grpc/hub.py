@@ -45,7 +45,7 @@ class SweptPeer(Protocol):
 
 
 class _NoReadBuffers:
-    """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
+    """A stand-in for the buffers that FairScheduler shortens while it is busy: without buffers."""
 
     def shorten(self) -> None:
         """No-op: there is no buffer to shorten."""

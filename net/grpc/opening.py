@@ -77,7 +77,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._transport = self._session = self._context = None
         self._hub.connections.discard(self)
 
-    # Methods for Turns.
+    # Methods for FairScheduler.
 
     def continue_turn(self) -> None:
         """Take the step of the handshake that waited for a turn."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -122,7 +122,7 @@ class RequestBackend(Protocol):
         may wait for messages."""
 
     def take(self, take: Take) -> Given | None:
-        """Pop the available messages, if the ground can do so without an object for each; None:
+        """Pop the available messages, if the backend can do so without an object for each; None:
         nothing was done, and the caller has to send a pop request."""
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
@@ -133,7 +133,7 @@ class RequestBackend(Protocol):
 
 
 class NoReadBuffers:
-    """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
+    """A stand-in for the buffers that FairScheduler shortens while it is busy: without buffers."""
 
     def shorten(self) -> None:
         """No-op: there is no buffer to shorten."""

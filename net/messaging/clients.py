@@ -1,7 +1,7 @@
 """The gRPC clients: their settings, and their Peers for the broker's tables.
 
 Owns a Peer for each client id, its settings and its life: Heartbeat, NotifyClientTermination, the
-end. It must never write to a stream: link.py does.
+end. It must never write to a stream: telemetry_link.py does.
 
 The first settings create a client. It stays as long as it calls, or has a Telemetry stream; an open
 stream counts like heartbeats.
@@ -18,7 +18,6 @@ from typing import Any, Final
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.messaging.backend import RequestBackend
-from turbopump.net.messaging.telemetry_link import TelemetryLink
 from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_response, language_of
 from turbopump.net.messaging.settings import (
     TOPICS_MAX,
@@ -27,8 +26,9 @@ from turbopump.net.messaging.settings import (
     merge,
     topics_of,
 )
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.messaging.telemetry_link import TelemetryLink
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.command import VERSION, Command
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.names import kept_size
@@ -107,7 +107,7 @@ class GrpcClient:
 
 
 class GrpcClients:
-    """All clients by their ids. Loop thread only. `on_gone` is called with each dropped client."""
+    """All clients by their ids. Loop thread only. `on_dropped` is called with each that ends."""
 
     def __init__(self, backend: RequestBackend) -> None:
         self._backend = backend

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.messages import SERVICE
-from turbopump.net.messaging.clients import GrpcClients
 from turbopump.net.messaging.backend import TICK_MS, RequestBackend
+from turbopump.net.messaging.clients import GrpcClients
 from turbopump.net.messaging.receipts import ReceiptMethods, ReceiptSettling
 from turbopump.net.messaging.receiving import Receiving
 from turbopump.net.messaging.renewals import Renewals

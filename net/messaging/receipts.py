@@ -22,8 +22,8 @@ from turbopump.net.messaging.rpc import (
     status,
     topic_of,
 )
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
@@ -124,7 +124,9 @@ class ReceiptSettling:
             offset=handle.queue_offset,
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._backend.ask(handle.broker_name, request, peer, lambda response: done(*_settled(response)))
+        self._backend.ask(
+            handle.broker_name, request, peer, lambda response: done(*_settled(response))
+        )
 
     def hide(
         self,
@@ -336,7 +338,9 @@ class ReceiptMethods:
                     held.settled()
                 rpc.fail_on_error(lambda: rpc.answer(code, text))
 
-            self._settling.send_to_dlq(held.receipt, rpc.request.message_id, self._peer_of(rpc), sent)
+            self._settling.send_to_dlq(
+                held.receipt, rpc.request.message_id, self._peer_of(rpc), sent
+            )
 
         self._with_newest(rpc, send_to_dlq)
 

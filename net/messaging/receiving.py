@@ -1,9 +1,9 @@
 """ReceiveMessage: a pop, its wait, and the stream of its answer.
 
 Owns the limits of a receive and the choice of the messages to deliver (RocketMQ:
-ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself. The ground may return
-available messages already encoded; otherwise remoting's handler pops, for a Peer made for this
-call, so that an ended call waits for nothing.
+ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself. The backend may
+return available messages already encoded; otherwise remoting's handler pops, for a Peer made for
+this call, so that an ended call waits for nothing.
 
 If the call ends before its answer is written, its popped messages are made visible again at once.
 """
@@ -20,9 +20,9 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.framing import framed
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend, Take
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
-from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend, Take
 from turbopump.net.messaging.receipts import Receipt, ReceiptSettling, check_invisible
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.rpc import (
@@ -141,7 +141,7 @@ class Receiving:
             self._pop(receive, request, poll_ms, now_ms)
 
     def _take(self, call: GrpcCall, client_id: str, take: Take, broker_name: str) -> bool:
-        """Answer with the available messages, if the ground can return them at once."""
+        """Answer with the available messages, if the backend can return them at once."""
         taken = None if call.is_clogged else self._backend.take(take)
         if taken is None:
             return False

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turbopump.net.grpc.codes import Code
-from turbopump.net.messaging.clients import GrpcClient, NoLink
 from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.clients import GrpcClient, NoLink
 from turbopump.net.messaging.receipts import HeldReceipt, Receipt, ReceiptSettling
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.messaging.settings import retry_delay_ms
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.names import kept_size
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """SendMessage, EndTransaction and RecallMessage: the requests of producers.
 
 Owns the way of a message to the send handler, and the conversion of the handler's response. It must
-never store anything, nor check a message: drafts.py does.
+never store anything, nor check a message: message_conversion.py does.
 
 RocketMQ's proxy remembers for half a minute where a half message is stored. Here the transaction id
 contains the place, and clients return the id unchanged.
@@ -16,22 +16,22 @@ from typing import Any, Final
 
 from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.message_conversion import check_sendable, kind_of, plain, send_fields
 from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.message_conversion import check_sendable, kind_of, plain, send_fields
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
     AnswerEntries,
     Rpc,
     RpcRefused,
-    check_response,
     check_not_system,
+    check_response,
     code_of,
     status,
     topic_of,
 )
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import RecallMessageRequest

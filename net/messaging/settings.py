@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from turbopump.net.grpc.codes import ClientType, Code, FilterType
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.delivery import set_ms
 from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.delivery import set_ms
 from turbopump.net.messaging.rpc import RpcRefused, group_of, topic_of
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import (
@@ -69,7 +69,8 @@ def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
         group_name=group_of(subscription.group),
         consume_type=CONSUME_PASSIVELY if is_push else CONSUME_ACTIVELY,
         subscription_data_set=[
-            subscription_of(topic_of(one.topic), one.expression, now_ms) for one in subscription.subscriptions
+            subscription_of(topic_of(one.topic), one.expression, now_ms)
+            for one in subscription.subscriptions
         ],
     )
 
@@ -108,7 +109,10 @@ def merge(backend: RequestBackend, settings: Any) -> None:
     subscription.fifo = group.consume_message_orderly
     subscription.receive_batch_size = BATCH_MAX
     set_ms(subscription.long_polling_timeout, POLL_MAX_MS)
-    subscription.lite_subscription_quota, subscription.max_lite_topic_size = LITE_QUOTA, LITE_TOPIC_SIZE
+    subscription.lite_subscription_quota, subscription.max_lite_topic_size = (
+        LITE_QUOTA,
+        LITE_TOPIC_SIZE,
+    )
 
 
 def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:

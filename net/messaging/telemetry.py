@@ -15,8 +15,8 @@ from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
-from turbopump.net.messaging.clients import GrpcClient, GrpcClients
 from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.clients import GrpcClient, GrpcClients
 from turbopump.net.messaging.rpc import RpcRefused, check_response, client_id_of, parsed, status
 from turbopump.net.messaging.settings import needs_of
 from turbopump.net.transport.fair_scheduler import Steps
@@ -54,7 +54,7 @@ class Telemetry:
 class _Stream:
     """A Telemetry stream of a client."""
 
-    __slots__ = ("_call", "_client", "_client_id", "_clients", "_ground", "_waiting")
+    __slots__ = ("_backend", "_call", "_client", "_client_id", "_clients", "_waiting")
 
     def __init__(
         self, backend: RequestBackend, clients: GrpcClients, call: GrpcCall, client_id: str

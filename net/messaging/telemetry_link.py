@@ -13,8 +13,8 @@ from typing import Any, Final
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.delivery import message_of
 from turbopump.net.messaging.backend import RequestBackend
+from turbopump.net.messaging.delivery import message_of
 from turbopump.net.messaging.rpc import status
 from turbopump.net.messaging.sending import HalfPlace
 from turbopump.net.transport.peer import Peer, Timer
@@ -41,7 +41,7 @@ _RESULTS: Final = {
 class TelemetryLink:
     """The link of a client's Peer; `stream` is its newest Telemetry call."""
 
-    __slots__ = ("_asked", "_ground", "_on_close", "peer", "stream")
+    __slots__ = ("_asked", "_backend", "_on_close", "peer", "stream")
 
     def __init__(self, backend: RequestBackend, on_close: Callable[[], None]) -> None:
         self._backend = backend

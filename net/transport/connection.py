@@ -19,14 +19,14 @@ from functools import partial
 from typing import Final, cast
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.closed_link import ClosedLink
+from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
+from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.hub import HTTP2, Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receive_buffer import Receiver
-from turbopump.net.transport.tls import HANDSHAKE_BYTE, PREFACE_BYTE, TlsError, TlsSession
 from turbopump.net.transport.scheduled_connection import READ
-from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.tls import HANDSHAKE_BYTE, PREFACE_BYTE, TlsError, TlsSession
 from turbopump.net.transport.writing import WritingSide
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import (

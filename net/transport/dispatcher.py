@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response

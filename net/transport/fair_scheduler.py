@@ -1,7 +1,7 @@
 """Fair turns: the part of the loop that a connection, or a large request, gets before the others.
 
 Owns the order of connections whose frames wait, and of requests that are handled in steps. It must
-never know the meaning of a request. Each Hub has a Turns.
+never know the meaning of a request. Each Hub has a FairScheduler.
 
 A request that Python handles takes the loop about 50 us. So a turn of the loop handles a few
 requests of each connection and a bounded number of all, and the same holds for bytes of native

@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receive_buffer import Area, Owner
 from turbopump.net.transport.tls import TlsError, TlsSession
-from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.command import Command
 from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane

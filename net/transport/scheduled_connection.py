@@ -10,10 +10,10 @@ from typing import Final
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Answer
-from turbopump.net.transport.hub import Hub
-from turbopump.net.transport.socket_drain import SocketDrain
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.hub import Hub
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.socket_drain import SocketDrain
 from turbopump.net.wire.command import Command, WireError
 from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 
@@ -51,7 +51,7 @@ class _Work(_Holder):
 class ScheduledConnection(FastConnection):
     """The turns of a connection. `rests` is set while bytes that were read have to wait."""
 
-    __slots__ = ("_gone", "_hub", "_sealed", "_words", "_work")
+    __slots__ = ("_drain", "_drain_holder", "_hub", "_sealed", "_work")
 
     peer: Peer
 

@@ -15,8 +15,8 @@ from typing import Final
 from turbopump.engine.types import Buffer
 from turbopump.net.transport.dispatcher import one_line
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Hub
-from turbopump.net.transport.tls import TlsSession
 from turbopump.net.transport.scheduled_connection import ScheduledConnection
+from turbopump.net.transport.tls import TlsSession
 from turbopump.pyx.fast import GIVEN_NOTED_OVER
 from turbopump.pyx.socket_writing import SEALED_MAX
 

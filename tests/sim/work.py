@@ -165,7 +165,9 @@ class QueuedDisk:
         try:
             yield
         finally:
-            job.returns = [(now_ms + spent - before_ms, returned) for spent, returned in disk.returns]
+            job.returns = [
+                (now_ms + spent - before_ms, returned) for spent, returned in disk.returns
+            ]
             disk.returns = None
 
     def ready(self) -> list[QueuedJob]:

@@ -102,10 +102,14 @@ def test_runtime_tables_become_lines(all_frames) -> None:
 def test_offset_tables_are_read(all_frames) -> None:
     for golden in answers(all_frames, "GET_TOPIC_STATS_INFO"):
         queues, _ = admin_parse.topic_stats(golden.body)
-        assert queues and all(one.min_queue_offset <= one.max_queue_offset for one in queues), golden
+        assert queues and all(one.min_queue_offset <= one.max_queue_offset for one in queues), (
+            golden
+        )
     for golden in answers(all_frames, "GET_CONSUME_STATS"):
         progress, tps, _popped = admin_parse.consume_stats(golden.body)
-        assert tps >= 0 and all(one.consumer_offset <= one.broker_offset for one in progress), golden
+        assert tps >= 0 and all(one.consumer_offset <= one.broker_offset for one in progress), (
+            golden
+        )
     for golden in answers(all_frames, "INVOKE_BROKER_TO_RESET_OFFSET"):
         assert admin_parse.offset_table(golden.body), golden
 

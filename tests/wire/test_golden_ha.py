@@ -8,11 +8,11 @@ from tests.wire.ha_streams import CONNECTIONS, PLAIN_CONNECTIONS, steps, stream
 from turbopump.engine.log.epochs import Epochs
 from turbopump.net.ha.frames import (
     Ack,
+    DefaultHaFramer,
+    DefaultHaTransfer,
     Handshake,
     HandshakeReply,
     MasterFramer,
-    DefaultHaFramer,
-    DefaultHaTransfer,
     ReplicaFramer,
     Report,
     ReportFramer,

@@ -116,4 +116,6 @@ def test_our_master_answers_a_real_replica_as_the_real_one_did(
     assert machine.state is State.TRANSFER
     assert acked == [s["offset"] for s in truth if s["kind"] == "ack"]
     last = [s for s in truth if s["direction"] == "master-to-slave"][-1]
-    assert sent_bytes == stream(run, connection, "master-to-slave")[: last["at"] + 36 + last["size"]]
+    assert (
+        sent_bytes == stream(run, connection, "master-to-slave")[: last["at"] + 36 + last["size"]]
+    )

@@ -21,8 +21,8 @@ from turbopump.broker.handlers.shapes import (
 from turbopump.broker.tables.groups import FORBIDDEN_READ, MAX_BANS, MAX_BEAN, MAX_GROUPS
 from turbopump.broker.tables.topic_attributes import BadAttributes, apply_group_attributes
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

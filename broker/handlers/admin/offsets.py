@@ -29,8 +29,8 @@ from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import LazyItems
 from turbopump.engine.types import Boundary, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import as_int
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -44,8 +44,8 @@ from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import Lazy
 from turbopump.engine.types import QueueOffset, StoreError
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -23,8 +23,8 @@ from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import BadBody, as_object, number, object_in_steps, text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

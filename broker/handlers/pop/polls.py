@@ -21,8 +21,8 @@ from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import ReadStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header

@@ -24,8 +24,8 @@ from turbopump.broker.traffic.replies import why_not
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
-from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.fair_scheduler import Steps
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header

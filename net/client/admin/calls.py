@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.admin.parse import Connections
 from turbopump.net.client.admin.results import MessageTrack, QueueProgress
-from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.routes import MASTER_ID

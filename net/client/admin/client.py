@@ -39,8 +39,8 @@ from turbopump.net.client.admin.results import (
     time_behind,
 )
 from turbopump.net.client.admin.trace import TRACE_TOPIC, MessageTrace, trace_of
-from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
@@ -116,11 +116,15 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"cluster {cluster} is not known")
 
-        async def line(cluster_name: str, broker: BrokerData, broker_id: int, address: str) -> BrokerLine:
+        async def line(
+            cluster_name: str, broker: BrokerData, broker_id: int, address: str
+        ) -> BrokerLine:
             try:
                 figures = await self._calls.runtime(address)
             except ANSWERS as error:
-                return BrokerLine(cluster_name, broker.broker_name, broker_id, address, error=str(error))
+                return BrokerLine(
+                    cluster_name, broker.broker_name, broker_id, address, error=str(error)
+                )
             now_ms = self._instance.now_ms()
             name = broker.broker_name
             return admin_parse.broker_line(cluster_name, name, broker_id, address, figures, now_ms)

@@ -18,8 +18,8 @@ from turbopump.net.client.admin.results import (
     SyncStateLine,
     UpdatedControllerConfig,
 )
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.bodies import BadBody

@@ -177,7 +177,9 @@ class GroupWatch:
             metadata = await ControllerAdmin(self._instance, [address]).metadata()
         except ANSWERS as error:
             return ControllerView(number, address, error=str(error))
-        return ControllerView(number, address, metadata.is_leader, metadata.leader_id, metadata.term)
+        return ControllerView(
+            number, address, metadata.is_leader, metadata.leader_id, metadata.term
+        )
 
     async def _ask_leader(self, controllers: list[ControllerView]) -> None:
         """Update the groups from the controllers' leader; without
@@ -237,7 +239,9 @@ def read_group(
     )
     if state is None:
         members = [int(part) for part in ends.get(MEMBERS, "").split(",") if part.isdecimal()]
-    brokers = [_broker(who, found, state, ends, who.broker_id == master_id) for who, found in tables]
+    brokers = [
+        _broker(who, found, state, ends, who.broker_id == master_id) for who, found in tables
+    ]
     return GroupView(
         data.cluster,
         data.broker_name,

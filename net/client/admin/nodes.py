@@ -15,8 +15,8 @@ from turbopump.net.client.admin.results import (
     TopicTraffic,
     WritePerm,
 )
-from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import ViewBrokerStatsDataRequest

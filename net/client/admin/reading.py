@@ -10,8 +10,8 @@ from typing import Final
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.admin.calls import AdminCalls
 from turbopump.net.client.admin.results import ResentMessage
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_each
 from turbopump.net.client.sending import check_group, encoded_properties

@@ -14,6 +14,7 @@ from typing import Final
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.allocation.strategies import is_strategy
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.balancer import Balancer
 from turbopump.net.client.consuming.delivery import Delivery, check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
@@ -29,7 +30,6 @@ from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
 from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, expect
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome

@@ -61,7 +61,9 @@ class LeaderAssignor:
             decided = self._membership.led[topic] = asked
         return decided.shares.get(me, [])
 
-    async def _lead(self, topic: str, members: tuple[str, ...], route: TopicRoute) -> LeaderAssignment:
+    async def _lead(
+        self, topic: str, members: tuple[str, ...], route: TopicRoute
+    ) -> LeaderAssignment:
         known = self._membership.led.get(topic)
         if known is None:
             found = [await self._ask(topic, one, route) for one in members[1 : ASKED_MAX + 1]]

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from turbopump.net.client.errors import ClientError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import ClientError
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.bodies import dump, items, load_object
 from turbopump.net.wire.codes import RequestCode

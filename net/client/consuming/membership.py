@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.consuming.offsets import OffsetStore, QueueOffsets
 from turbopump.net.client.consuming.process_queue import FlowLimits, ProcessQueue, Totals
@@ -15,7 +16,6 @@ from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.rates import TopicRates
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.errors import BrokerError
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData

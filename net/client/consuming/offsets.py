@@ -14,8 +14,8 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
 from turbopump.net.client.options import ConsumeFrom
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.bodies import as_int, as_object
@@ -111,7 +111,9 @@ class BrokerOffsets:
     queue was deleted and its first message is still in memory.
     """
 
-    def __init__(self, instance: ClientInstance, group: str, *, young_from_start: bool = True) -> None:
+    def __init__(
+        self, instance: ClientInstance, group: str, *, young_from_start: bool = True
+    ) -> None:
         self._instance = instance
         self._group = group
         self._zero_if_not_found = None if young_from_start else False

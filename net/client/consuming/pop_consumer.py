@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.net.client import backoff
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.delivery import check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import Handler, RunningHandler
 from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.simple_consumer import PopPlace, SimpleConsumer, check_invisible
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, MissingTopics
 from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
 from turbopump.net.client.tasks import TaskSet

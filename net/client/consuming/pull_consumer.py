@@ -13,6 +13,7 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.offsets import BrokerOffsets, QueueOffsets
 from turbopump.net.client.consuming.pulling import Puller, PullStatus
 from turbopump.net.client.consuming.queue_runner import FAILURES
@@ -24,7 +25,6 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumeFrom, MessageModel

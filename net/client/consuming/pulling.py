@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import Received, received_each
 from turbopump.net.client.routes import MASTER_ID

@@ -7,8 +7,8 @@ never decide whether a message failed.
 import logging
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.sending import (
     DEFAULT_TOPIC,

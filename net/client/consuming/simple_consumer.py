@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.pulling import GRACE_MS, is_wanted
 from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
@@ -24,7 +25,6 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, MessageModel

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
 from turbopump.net.client.grpc.conversion import received, time_of
 from turbopump.net.client.grpc.session import EndpointSession
-from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.grpc.codes import (

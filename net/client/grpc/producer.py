@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from turbopump.net.client import backoff
+from turbopump.net.client.errors import BrokerError, InvalidArgument
 from turbopump.net.client.grpc.conversion import outgoing
 from turbopump.net.client.grpc.session import EndpointSession
-from turbopump.net.client.errors import BrokerError, InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import check_batch

@@ -227,7 +227,9 @@ class EndpointSession:
         if command.WhichOneof("kind") != "settings" or answered is None or answered.done():
             return
         if command.HasField("status") and command.status.code != Code.OK:
-            answered.set_exception(BrokerError(command.status.code, command.status.message, self.address))
+            answered.set_exception(
+                BrokerError(command.status.code, command.status.message, self.address)
+            )
         else:
             answered.set_result(command.settings)
 

@@ -65,9 +65,9 @@ def consume(
     import asyncio
     import signal
 
+    from turbopump.net.client.client_instance import ClientInstance
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
-    from turbopump.net.client.client_instance import ClientInstance
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
     if begin is Begin.FIRST:

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from turbopump.cli.gc_tuning import GcTuning
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.gc_tuning import GcTuning
 from turbopump.engine.disk.flush import ABANDONED
 
 OPEN_FILES_MAX = 1 << 20

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, without_failing
+from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
+from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.transport.fair_scheduler import Steps, FairScheduler
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig

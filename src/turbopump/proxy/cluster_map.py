@@ -211,7 +211,10 @@ class ClusterMap:
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
         topics = {
             queue_data.broker_name: TopicConfig(
-                name, max(queue_data.read_queue_nums, 0), max(queue_data.write_queue_nums, 0), queue_data.perm
+                name,
+                max(queue_data.read_queue_nums, 0),
+                max(queue_data.write_queue_nums, 0),
+                queue_data.perm,
             )
             for queue_data in sorted(route.queue_datas, key=lambda one: one.broker_name)
             if queue_data.broker_name in served

@@ -24,11 +24,11 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import RemotingOptions
 from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
 from turbopump.proxy.endpoints import ClientEndpoints
-from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.members import ClusterMembers
 from turbopump.proxy.names import FollowedNames
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from turbopump.net.client.admin.client import Admin
-from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.wire.codes import RequestCode
 from turbopump.spark.rebalance.measures import measure, parse

@@ -97,7 +97,9 @@ def test_a_stop_meanwhile(tmp_path: Path, connect: Any, healed: bool) -> None:
 
     async def run() -> None:
         files = TroubledFiles()
-        expected = contextlib.nullcontext() if healed else pytest.raises(OSError, match="input/output")
+        expected = (
+            contextlib.nullcontext() if healed else pytest.raises(OSError, match="input/output")
+        )
         with expected:
             async with serving(tmp_path, files, connect) as (node, caller):
                 assert (await caller.send(b"first")).code == 0

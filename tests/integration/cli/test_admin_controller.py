@@ -127,7 +127,10 @@ def test_an_election(admin: Ask, refused: Callable[..., str]) -> None:
     assert printed["master_epoch"] == group["master_epoch"] + 1
     assert sorted(printed["members"]) == ["1", "2", "3"]
     after = whole(admin)
-    assert (after["master_id"], after["master_epoch"]) == (printed["master_id"], printed["master_epoch"])
+    assert (after["master_id"], after["master_epoch"]) == (
+        printed["master_id"],
+        printed["master_epoch"],
+    )
     assert "2011" in refused(1, "electMaster", *words, chosen["broker_id"])
     assert "2012" in refused(1, "electMaster", *words, 99)
     assert "2010" in refused(1, "electMaster", "-bn", "unknown", "-c", CLUSTER, "-b", 1)

@@ -32,7 +32,7 @@ def test_neither_taken_nor_used_ones(tmp_path: Path, monkeypatch: pytest.MonkeyP
             ports.free_port(HOST, (port + 3,), 3)
 
 
-@pytest.mark.parametrize("said", ["", "1024\t65535\n", None])
+@pytest.mark.parametrize("kernel_range", ["", "1024\t65535\n", None])
 def test_the_kernels_where_there_are_no_others(
     kernel_range: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

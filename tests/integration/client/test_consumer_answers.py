@@ -118,7 +118,9 @@ def test_pull_says_what_the_heartbeat_said(until: Until) -> None:
             [consumer] = json.loads(body)["consumerDataSet"]
             data = {data["topic"]: data for data in consumer["subscriptionDataSet"]}
             assert set(data) == {"T", "%RETRY%g"}
-            [pull] = [request for request in broker.requests_of(PULL) if request.fields["topic"] == "T"]
+            [pull] = [
+                request for request in broker.requests_of(PULL) if request.fields["topic"] == "T"
+            ]
             assert pull.fields["subVersion"] == str(data["T"]["subVersion"])
             assert (pull.fields["sysFlag"], pull.fields["maxMsgNums"]) == ("2", "32")
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.net.client.errors import ClientClosed, ClientError
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.messages import Message
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.client.producer import Producer

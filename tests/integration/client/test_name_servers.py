@@ -6,8 +6,8 @@ import pytest
 from tests.integration.client.scripted import ScriptedBroker, route_of
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -21,7 +21,9 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as silent, ScriptedBroker() as other:
             silent.answers[ROUTE] = lambda request: None
-            instance = ClientInstance([silent.address, other.address], ClientOptions(timeout_ms=60_000))
+            instance = ClientInstance(
+                [silent.address, other.address], ClientOptions(timeout_ms=60_000)
+            )
             await instance.acquire()
             async with asyncio.timeout(60):
                 for topic in ("A", "B"):
@@ -47,7 +49,9 @@ def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
 
             slow.answers[ROUTE] = lambda request: late
             silent.answers[ROUTE] = release
-            instance = ClientInstance([slow.address, silent.address], ClientOptions(timeout_ms=60_000))
+            instance = ClientInstance(
+                [slow.address, silent.address], ClientOptions(timeout_ms=60_000)
+            )
             await instance.acquire()
             async with asyncio.timeout(60):
                 assert await instance.route("T") is not None

@@ -55,7 +55,9 @@ def test_batch_is_one_run_of_offsets(namesrv: str, name: str) -> None:
             batch = [Message(name, b"%d" % number, keys=(f"k{number}",)) for number in range(9)]
             result = await producer.send_batch(batch)
             ids = result.offset_message_id.split(",")
-            stored = [(await admin.query_message_by_id(name, message_id)).message for message_id in ids]
+            stored = [
+                (await admin.query_message_by_id(name, message_id)).message for message_id in ids
+            ]
             assert [message.body for message in stored] == [b"%d" % at for at in range(9)]
             first = result.queue_offset
             assert [message.queue_offset for message in stored] == list(range(first, first + 9))

@@ -131,7 +131,9 @@ def test_what_the_broker_does_not_take_back_is_skipped_and_said(
             Queue(broker, RequestCode.PULL_MESSAGE, broken(0), plain(1))
             broker.fail(SEND_BACK, ResponseCode.SYSTEM_ERROR)
             assert await consume(broker, until, 1) == ["1"]
-            assert not broker.requests_of(RequestCode.SEND_MESSAGE_V2), "its body here is not its body"
+            assert not broker.requests_of(RequestCode.SEND_MESSAGE_V2), (
+                "its body here is not its body"
+            )
 
     asyncio.run(scenario())
     assert "offset 0) cannot be read and is skipped" in caplog.text

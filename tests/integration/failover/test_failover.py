@@ -16,8 +16,8 @@ from interop.support import logs
 from interop.support.controlled import FILE_SIZE, Controlled
 from interop.support.groups import Turbopump
 from interop.support.senders import master_by_route
-from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
 from tests.integration.ha.ledger import Ledger
+from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
 
 from turbopump.spark.audit.verdicts import PromiseOutcome
 

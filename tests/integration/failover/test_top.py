@@ -44,7 +44,8 @@ class Watch:
     def printed(self, *texts: str) -> Sample:
         """The sample by which all that was printed."""
         found = self.until(
-            str(texts), lambda _: all(any(text in printed for printed in self.texts) for text in texts)
+            str(texts),
+            lambda _: all(any(text in printed for printed in self.texts) for text in texts),
         )
         self.texts.clear()
         return found

@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from interop.support.ports import BROKER, free_ports
+from tests.integration.ha.ledger import Ledger
 from tests.integration.ha.load import TOPIC, Finding, Load
 from tests.integration.ha.processes import HOST, Broker, Process, Seen
 from tests.integration.ha.proxy import Link
-from tests.integration.ha.ledger import Ledger
 
 NUMBERS = (1, 2, 3)
 LOOK_S = 0.05
@@ -123,7 +123,9 @@ class Group:
     def _master_address(self) -> str:
         return self.brokers[self.master].address
 
-    def name(self, master: int, members: tuple[int, ...], informed: tuple[int, ...] = NUMBERS) -> None:
+    def name(
+        self, master: int, members: tuple[int, ...], informed: tuple[int, ...] = NUMBERS
+    ) -> None:
         """A newer group file, for all that are to get it; the others keep theirs."""
         assert master in self.safe and master in members, f"{master} of {sorted(self.safe)}"
         self.epoch, self.master = self.epoch + 1, master

@@ -70,7 +70,8 @@ class History:
                 if where == queue and (offset >= len(bodies) or bodies[offset] != body):
                     found = bodies[offset][:20] if offset < len(bodies) else None
                     raise Finding(
-                        f"{source}: {body[:20]!r} was {kind} at {queue}/{offset}, there is {found!r}"
+                        f"{source}: {body[:20]!r} was {kind} at {queue}/{offset},"
+                        f" there is {found!r}"
                     )
 
 

@@ -14,9 +14,9 @@ from tests.integration.transport.test_transport_cut import Native, broker
 from tests.unit.broker.test_fast_lane import SEND, frame_of
 
 from turbopump.net.transport.connection import Connection
+from turbopump.net.transport.fair_scheduler import REQUESTS_OF_TURN
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.scheduled_connection import DRAIN_COST
-from turbopump.net.transport.fair_scheduler import REQUESTS_OF_TURN
 from turbopump.net.wire.command import Command, encode, new_request, response
 
 ECHO, STEPS, LARGE = 10, 31, 32
@@ -241,7 +241,7 @@ def test_who_gets_the_number_of_a_lost_socket_gets_none_of_its_answers(
         handled.append(lane[0].sent)
         return heard(self, descriptor)
 
-    monkeypatch.setattr(Connection, "hear_last_words", hear)
+    monkeypatch.setattr(Connection, "drain_socket", hear)
 
     async def main() -> None:
         async with broker(tmp_path, ServerOptions(), turns=False) as (server, port, native):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from turbopump.net.transport.fair_scheduler import READ_OF_TURN, REQUESTS_OF_TURN, FairScheduler
 from turbopump.net.transport.options import ServerOptions, TlsSettings
 from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE
-from turbopump.net.transport.fair_scheduler import READ_OF_TURN, REQUESTS_OF_TURN, FairScheduler
 from turbopump.net.wire.command import FRAME_MAX, Command
 
 ECHO = 10

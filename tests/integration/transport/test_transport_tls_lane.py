@@ -276,7 +276,7 @@ def test_a_server_that_stops_says_goodbye(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 @pytest.mark.parametrize(
-    ("version", "letter", "said", "goes_on"),
+    ("version", "letter", "sent_bytes", "goes_on"),
     [
         ("-tls1_3", b"K", b"KEYUPDATE", True),
         ("-tls1_3", b"k", b"KEYUPDATE", True),

@@ -145,7 +145,7 @@ def test_pulls_of_peers_that_are_read_last_wait_for_the_next_turn(
 ) -> None:
     """No peer gets one more response in a turn once all together were given enough."""
     budget, peers, size = 64 << 10, 40, 17 << 10
-    monkeypatch.setattr(turns, "BYTES_OF_TURN", budget)
+    monkeypatch.setattr(fair_scheduler, "BYTES_OF_TURN", budget)
 
     async def main() -> None:
         options = ServerOptions(tls=TlsSettings() if tls else None)

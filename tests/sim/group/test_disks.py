@@ -146,7 +146,9 @@ def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
     disk.sync_ms, clock, returned = 100, [0], list[int]()
     work = QueuedDisk(random.Random(1), disk, lambda: clock[0])
     folders = ["/", "/a", "/"]
-    work.submit(lambda: disk.sync_all([], folders, lambda: returned.append(clock[0])), returned.append)
+    work.submit(
+        lambda: disk.sync_all([], folders, lambda: returned.append(clock[0])), returned.append
+    )
     for clock[0] in range(0, 301, 50):
         work.step()
     assert returned[:3] == [100, 200, 300]

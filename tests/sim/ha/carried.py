@@ -331,7 +331,9 @@ class Carried:
         header = EndTransactionRequest(PAYERS, *place, what, f"ID{payment.number}", checked)
         self._ask(broker, new_request(RequestCode.END_TRANSACTION, header), lambda answer: None)
 
-    def _ask(self, broker: "Broker", request: Command, on_response: Callable[[Command], None]) -> None:
+    def _ask(
+        self, broker: "Broker", request: Command, on_response: Callable[[Command], None]
+    ) -> None:
         if broker.up and broker.carried is not None:
             broker.run(broker.carried.ask, request, on_response)
             broker.look()

@@ -50,7 +50,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     """A broker "a" with topic T in two queues; commands connect to it and wait in virtual time."""
     made = ScriptedCluster()
     made.add("a", queues=2)
-    monkeypatch.setattr(instance, "Client", made)
+    monkeypatch.setattr(client_instance, "Client", made)
     monkeypatch.setattr(uvloop, "new_event_loop", VirtualLoop)
     clocks = SimpleNamespace(
         time_ns=lambda: (START_MS + now_ms()) * 1_000_000, monotonic_ns=lambda: now_ms() * 1_000_000

@@ -41,8 +41,8 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
     monkeypatch.setattr(proxy_node, "ProxyNode", Made)
     monkeypatch.setattr(container_node, "ContainerNode", Made)
     monkeypatch.setattr(logs, "name_brokers", lambda current: None)
-    monkeypatch.setattr(serving, "serve", lambda node, ready: ready)
-    monkeypatch.setattr(running, "run", lambda ready: ready())
+    monkeypatch.setattr(serve, "serve", lambda node, ready: ready)
+    monkeypatch.setattr(run_command, "run", lambda ready: ready())
     monkeypatch.setattr(logs, "configure", lambda folder, level: None)
     return Made.all
 

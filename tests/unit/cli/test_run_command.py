@@ -142,7 +142,7 @@ def test_texts_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "error"),
     [
         (BrokenPipeError(errno.EPIPE, "gone"), FAILED, ""),
         (OSError(errno.ENOSPC, "full"), FAILED, "turbopump: the disk is full\n"),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from turbopump.cli import serve
+from turbopump.cli import serve as serve_module
 from turbopump.cli.errors import UserError
 from turbopump.cli.serve import raise_open_files, serve
 from turbopump.engine.types import StoreError
@@ -66,8 +66,8 @@ def test_a_disk_that_was_given_up_does_not_end_what_is_up(monkeypatch: pytest.Mo
         node.events.append("ready")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(serving, "ABANDONED", [object()])
-    monkeypatch.setattr(serving, "leave", lambda: node.events.append("left"))
+    monkeypatch.setattr(serve_module, "ABANDONED", [object()])
+    monkeypatch.setattr(serve_module, "leave", lambda: node.events.append("left"))
     asyncio.run(asyncio.wait_for(serve(node, ready), 60))
     assert node.events == ["started", "ready", "stopped", "left"]
 

@@ -13,7 +13,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
-from turbopump.proxy import broker_calls, backend, kept_answers
+from turbopump.proxy import backend, broker_calls, kept_answers
 
 TRAN: dict[str, Any] = {"topic": "TTran", "message_type": 4}
 

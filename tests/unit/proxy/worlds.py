@@ -16,11 +16,11 @@ from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
+from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
 from turbopump.proxy.endpoints import ClientEndpoints
-from turbopump.proxy.backend import ClusterBackend
 from turbopump.proxy.members import ClusterMembers
 
 NAME_SERVER = "127.0.0.1:9876"
@@ -120,7 +120,7 @@ class ProxyWorld(GrpcWorld):
             self.known,
             self.calls,
             self.members,
-            soon=lambda work: self.world.soon(work),
+            call_soon=lambda work: self.world.soon(work),
             call_later=self.call_later,
             now_ms=lambda: self.world.now_ms,
             steady_ms=lambda: self.world.steady_ms,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turbopump.cli.bench import options as options
+from turbopump.cli.bench import options
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, split_addresses
 from turbopump.cli.output import print_json, print_lines

@@ -239,12 +239,12 @@ def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> LoadRe
     kinds = [(native.SEND, plan.send_connections), (native.PULL, plan.pull_connections)]
     return LoadReport(
         plan,
-        {kind: Section.of(load, kind, plan.follow) for kind, there in kinds if there},
+        {kind: Section.from_load(load, kind, plan.follow) for kind, there in kinds if there},
         connections=connections,
         connections_lost=load.lost_connections,
         queues_unread=load.unread_queues,
         unsent=load.unsent,
-        outages=[Outage.of(*each) for each in load.outages()],
+        outages=[Outage.from_figures(*each) for each in load.outages()],
         generator_cpu_s=thread.cpu_s,
         is_late=thread.how == native.LATE,
         is_lost=thread.how == native.LOST,

@@ -100,7 +100,8 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
             for number in range(controllers)
         ]
         members = {
-            each["controllerDLegerSelfId"]: join(node_host, int(each["listenPort"])) for each in given
+            each["controllerDLegerSelfId"]: join(node_host, int(each["listenPort"]))
+            for each in given
         }
         for properties in given:
             own = {**properties, "controllerDLegerPeers": format_peers(members)}

@@ -73,12 +73,17 @@ class Processes:
     Args:
         files: the nodes, in the order of their start.
         logs: the folder that has a folder for each node's log.
-        tell: called with each event: changes of a node's state, and progress of its recovery.
+        notify: called with each event: changes of a node's state, and progress of its recovery.
         options: client options for queries of the brokers' roles.
     """
 
     def __init__(
-        self, files: list[NodeFile], logs: Path, log_level: str, notify: Notify, options: ClientOptions
+        self,
+        files: list[NodeFile],
+        logs: Path,
+        log_level: str,
+        notify: Notify,
+        options: ClientOptions,
     ) -> None:
         self._nodes = {each.name: _Node(each) for each in files}
         self._logs = logs

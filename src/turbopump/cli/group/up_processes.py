@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbopump.cli.errors import UserError
-from turbopump.cli.group.proxy_sidecar import beside_of
 from turbopump.cli.group.control import Control
 from turbopump.cli.group.files import write_files
 from turbopump.cli.group.processes import Processes
+from turbopump.cli.group.proxy_sidecar import beside_of
 from turbopump.cli.output import columns, print_json, print_lines
 from turbopump.cli.run_command import client_options, run
 from turbopump.cli.serve import NodeGroup, serve

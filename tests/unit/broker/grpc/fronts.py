@@ -71,7 +71,7 @@ class GrpcWorld:
         runtime = GrpcRuntime(
             broker=world.broker,
             table=world.table,
-            soon=lambda work: world.soon(work),
+            call_soon=lambda work: world.soon(work),
             call_later=self.call_later,
             now_ms=lambda: world.now_ms,
         )

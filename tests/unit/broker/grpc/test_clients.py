@@ -127,7 +127,11 @@ def test_a_consumers_settings_have_its_groups_figures(front: GrpcWorld) -> None:
     front.world.broker.groups.put(config, front.world.now_ms)
     settings = front.consumer("c1", "G1", "TNormal")[1].messages[0].settings
     subscription = settings.subscription
-    assert (subscription.fifo, subscription.receive_batch_size, subscription.long_polling_timeout.seconds) == (True, 32, 20)
+    assert (
+        subscription.fifo,
+        subscription.receive_batch_size,
+        subscription.long_polling_timeout.seconds,
+    ) == (True, 32, 20)
     assert settings.backoff_policy.max_attempts == 5
     backoff = settings.backoff_policy.exponential_backoff
     assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (2, 9, 3)

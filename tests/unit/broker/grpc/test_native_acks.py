@@ -18,7 +18,9 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.messaging.messaging import PATH
 
-ACKS = tuple((name, f"{PATH}AckMessage".encode() if name == b":path" else text) for name, text in HEAD)
+ACKS = tuple(
+    (name, f"{PATH}AckMessage".encode() if name == b":path" else text) for name, text in HEAD
+)
 
 
 @pytest.fixture

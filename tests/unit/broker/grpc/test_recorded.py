@@ -52,7 +52,9 @@ class Replay:
         self.codes: dict[str, set[int]] = {}
         self.world = front.world
         front.world.broker.topics.put(TopicConfig(self.topic, 1, 1), front.world.now_ms)
-        methods = {path: self._noted(path, method) for path, method in self.side.hub.methods.items()}
+        methods = {
+            path: self._noted(path, method) for path, method in self.side.hub.methods.items()
+        }
         self.side.hub.methods = methods
 
     def _noted(self, path: str, method: Method) -> Method:

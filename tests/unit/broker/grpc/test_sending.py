@@ -109,7 +109,7 @@ def test_a_message_group_has_one_queue_that_other_proxies_choose_too(front: Grpc
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("draft", "code"),
     [
         (message("", body=b"x"), Code.ILLEGAL_TOPIC),
         (message("a b"), Code.ILLEGAL_TOPIC),

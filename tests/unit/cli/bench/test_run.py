@@ -109,7 +109,7 @@ def test_a_load_by_tls_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     made = ScriptedCluster()
     made.add("a", "b", queues=2)
-    monkeypatch.setattr(instance, "Client", made)
+    monkeypatch.setattr(client_instance, "Client", made)
     return made
 
 

@@ -116,7 +116,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
     known.says(
         NAMESRV, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(table, {"C": ["a"]}).encode()
     )
-    monkeypatch.setattr(instance, "Client", known)
+    monkeypatch.setattr(client_instance, "Client", known)
     made = Group(tmp_path, *NAMES)
     monkeypatch.setattr(asyncio, "create_subprocess_exec", made.machine.start)
     return made
@@ -296,7 +296,7 @@ def test_without_an_elected_master_nothing_runs(
     cluster.says(
         NAMESRV, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(table, {"C": ["a"]}).encode()
     )
-    monkeypatch.setattr(instance, "Client", cluster)
+    monkeypatch.setattr(client_instance, "Client", cluster)
     error = failure(group)
     assert str(error) == "the brokers did not register, or none of them was elected"
     asked = cluster.times(RequestCode.GET_BROKER_CLUSTER_INFO)

@@ -10,5 +10,5 @@ from turbopump.net.client import client_instance
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     """A cluster without brokers, to which `add` adds some; later instances connect to it."""
     made = ScriptedCluster()
-    monkeypatch.setattr(instance, "Client", made)
+    monkeypatch.setattr(client_instance, "Client", made)
     return made

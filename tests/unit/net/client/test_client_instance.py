@@ -13,10 +13,10 @@ from tests.unit.net.client.cluster import (
     play,
 )
 
-from turbopump.net.client import instance as instances
+from turbopump.net.client import client_instance as instances
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode

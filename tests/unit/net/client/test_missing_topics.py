@@ -20,7 +20,7 @@ from turbopump.net.wire.heartbeat import HeartbeatData
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     made = ScriptedCluster()
     made.add("a", queues=2)
-    monkeypatch.setattr(instance, "Client", made)
+    monkeypatch.setattr(client_instance, "Client", made)
     return made
 
 

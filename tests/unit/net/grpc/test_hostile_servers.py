@@ -67,7 +67,7 @@ def play(sent_bytes: bytes, size: int = 1 << 16) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("sent_bytes", "text"),
     [
         (
             b"HTTP/1.1 400 Bad\x1b[2J Request\r\nServer: x\r\n\r\n",
@@ -92,7 +92,7 @@ def test_what_is_no_server_of_grpc_is_named(sent_bytes: bytes, text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "text"),
+    ("sent_bytes", "code", "text"),
     [
         (headers((b":status", b"404")), GrpcCode.UNIMPLEMENTED, "HTTP status 404"),
         (headers((b":status", b"503"), ends=True), GrpcCode.UNAVAILABLE, "HTTP status 503"),

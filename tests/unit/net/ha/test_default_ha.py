@@ -9,8 +9,13 @@ from tests.wire.ha_streams import PLAIN_CONNECTIONS, steps, stream
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha import default_ha
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send
+from turbopump.net.ha.default_ha import (
+    DefaultHaGroup,
+    DefaultHaOptions,
+    DefaultHaPrimary,
+    DefaultHaReplica,
+)
 from turbopump.net.ha.frames import DefaultHaFramer, DefaultHaTransfer, Report
-from turbopump.net.ha.default_ha import DefaultHaGroup, DefaultHaOptions, DefaultHaPrimary, DefaultHaReplica
 from turbopump.net.ha.primary import PrimaryOptions
 from turbopump.net.ha.replica import (
     ACK_BYTES,
@@ -67,7 +72,7 @@ def test_our_replica_ends_with_the_real_masters_log(seed: int) -> None:
 def test_our_master_says_what_the_real_one_said(
     connection: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "FRAMES_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(default_ha, "FRAMES_AT_ONCE_MAX", 1)
     truth = steps("plain", connection)
     whole = bytearray(bodies(0) + bodies(1))
     log = MemoryLog(whole, file_size=262_144)

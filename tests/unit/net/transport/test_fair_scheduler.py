@@ -3,16 +3,16 @@
 from collections.abc import Callable
 
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE, Area
 from turbopump.net.transport.fair_scheduler import (
     BYTES_OF_TURN,
     HANDSHAKE_REQUESTS,
     READ_OF_TURN,
     READERS_OF_TURN,
     REQUESTS_OF_TURN,
-    Steps,
     FairScheduler,
+    Steps,
 )
+from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE, Area
 from turbopump.net.wire.bodies import BadBody, finish
 from turbopump.net.wire.command import Command, new_request, response
 

@@ -16,6 +16,7 @@ from tests.unit.net.client.cluster import (
 )
 from tests.unit.net.client.pop.popping import PoppingBroker, add_popping
 
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.simple_consumer import INVISIBLE_MAX_MS, SimpleConsumer
 from turbopump.net.client.errors import (
     BrokerError,
@@ -24,7 +25,6 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     RouteNotFound,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode

@@ -163,7 +163,7 @@ def test_the_leader_is_killed_between_appends(group: Controlled, ledger: Ledger)
     assert ledger.get(second.index).body == event(1, "after-the-kill")
 
 
-def test_what_is_no_event_is_refused(kind: Kind, group: Controlled, ledger: Ledger) -> None:
+def test_an_invalid_event_is_refused(kind: Kind, group: Controlled, ledger: Ledger) -> None:
     if kind.name == "rocketmq":
         pytest.skip("RocketMQ's controllers never answer this")
     for body in (b"hello", b"\0\4{}", b"\0\x65{}", b"\0\2{}", b"\0\1\xff"):

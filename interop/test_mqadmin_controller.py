@@ -239,7 +239,7 @@ def quorum(kind: Kind, built: None, work: Path) -> Iterator[Quorum]:
         yield made
 
 
-def test_who_leads(quorum: Quorum) -> None:
+def test_the_leader_is_shown(quorum: Quorum) -> None:
     """getControllerMetaData, through any controller."""
     leader = quorum.leader()
     for port in quorum.ports:

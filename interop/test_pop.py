@@ -76,7 +76,7 @@ def test_two_members_pop(kind: Kind, built: None, work: Path) -> None:
         ("rocketmq", "turbopump", "killed"),
     ],
 )
-def test_what_is_not_acknowledged_goes_from_broker_to_broker(
+def test_unacknowledged_messages_go_from_broker_to_broker(
     kind: Kind, built: None, work: Path, first: str, then: str, ending: str
 ) -> None:
     """A consumer dies with half of its popped messages, its broker is stopped or killed; another

@@ -37,7 +37,7 @@ def defaults_of(node: str) -> dict[str, str]:
     return {key: text for kind in CLASSES[node] for key, text in defaults[kind].items()}
 
 
-def test_the_page_is_what_the_declarations_say() -> None:
+def test_the_page_equals_the_declarations() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.configuration"
 
 

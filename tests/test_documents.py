@@ -195,7 +195,7 @@ def test_links_lead_somewhere() -> None:
     assert not wrong, f"links that lead nowhere: {wrong}"
 
 
-def test_what_checks_a_rule_exists() -> None:
+def test_the_check_of_each_rule_exists() -> None:
     for path in re.findall(r"`((?:tests|interop|bench)[\w./]*)`", RULES.read_text()):
         assert (ROOT / path).exists(), f"docs/INVARIANTS.md names {path}"
 

@@ -71,7 +71,7 @@ def test_stubs_tell_the_truth() -> None:
     run(sys.executable, "-m", "mypy.stubtest", "--ignore-disjoint-bases", *modules)
 
 
-def test_what_serves_needs_nothing_of_the_analytics() -> None:
+def test_servers_need_nothing_of_the_analytics() -> None:
     """A broker runs without the extra `spark`; of spark/ only Spark's modules need a JVM.
 
     import-linter cannot check it: with external packages it takes the extensions for such.

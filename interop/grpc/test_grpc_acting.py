@@ -136,7 +136,7 @@ def check_came_again(client: Process) -> None:
     assert sorted(again) == list(range(1, COUNT, 2)), "each that was left, once, and no other"
 
 
-def test_what_was_left_comes_again_from_another_master(kind: Kind, built: None, work: Path) -> None:
+def test_the_rest_is_redelivered_by_another_master(kind: Kind, built: None, work: Path) -> None:
     if kind.name == "rocketmq":
         pytest.skip("its replica gives acknowledged messages to the other master, too")
     with ExitStack() as stack:

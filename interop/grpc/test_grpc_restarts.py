@@ -136,7 +136,7 @@ def test_a_client_goes_on_when_its_broker_comes_back(played: Played) -> None:
     print(f"{len(sent)} acknowledged; seconds until it goes on: {played.gaps_s}")
 
 
-def test_what_is_worked_on_for_long_comes_once(played: Played) -> None:
+def test_messages_in_work_for_long_come_once(played: Played) -> None:
     words = ("began", "ended")
     found = [line for line in played.long_lines if line.startswith(words)]
     assert found == ["began 1", "ended 1"]

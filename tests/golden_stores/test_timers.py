@@ -29,7 +29,7 @@ def log_of(shapes: Golden) -> TimerLog:
     return log
 
 
-def test_units_are_what_java_says(shapes: Golden) -> None:
+def test_units_equal_javas(shapes: Golden) -> None:
     log, truth = log_of(shapes), shapes.truth("timerLog")
     assert log.end == len(truth) * UNIT_SIZE
     for line in truth:
@@ -47,7 +47,7 @@ def test_units_are_what_java_says(shapes: Golden) -> None:
         assert tuple(unit) == expected
 
 
-def test_checkpoint_is_what_java_says(shapes: Golden) -> None:
+def test_checkpoint_equals_javas(shapes: Golden) -> None:
     found, is_whole = timer_check.load(RealFiles(), str(shapes.root), 1_000)
     (line,) = shapes.truth("timerCheck")
     assert tuple(found) == tuple(line[f"long{number}"] for number in range(7))

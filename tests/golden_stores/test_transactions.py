@@ -92,7 +92,7 @@ def test_op_messages_are_those_rocketmq_writes(unpack: Callable[..., Any], name:
     store.close(BEHIND_MS)
 
 
-def test_what_is_done_is_left_alone(unpack: Callable[..., Any]) -> None:
+def test_ended_transactions_are_left_alone(unpack: Callable[..., Any]) -> None:
     world = Continued(unpack("shapes-v4"))
     before = world.broker.store.max_log_offset
     world.pass_time(20_000)
@@ -118,7 +118,7 @@ def test_so_it_is_when_the_progress_is_lost(unpack: Callable[..., Any]) -> None:
     world.close()
 
 
-def test_what_is_open_is_asked_about_and_ends(unpack: Callable[..., Any]) -> None:
+def test_open_transactions_are_checked_and_end(unpack: Callable[..., Any]) -> None:
     """Open half messages are checked and end. (The store is as before RocketMQ gave the last one
     up, and more checks are allowed.)
     """

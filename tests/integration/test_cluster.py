@@ -107,7 +107,7 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_an_operator_changed_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_an_operators_changes_are_there_after_a_restart(tmp_path: Path) -> None:
     """Configuration changes survive a restart: without a file given, they are in the data folder,
     beside the cluster's own settings.
     """

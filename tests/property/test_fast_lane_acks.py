@@ -262,7 +262,7 @@ def test_acknowledgements_of_a_read_are_one_record() -> None:
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, same_files=True) >= 20
 
 
-def test_what_is_acknowledged_twice_counts_for_no_later_pop() -> None:
+def test_a_second_acknowledgement_counts_for_no_later_pop() -> None:
     """Regression: native acknowledgements were counted after the pop that followed them."""
     again = {**ONE, "at": 0, "count": 1}
     plan = [POP, ONE, "read", again, {**again, "count": 40}, {**POP, "max": 1}]

@@ -66,7 +66,7 @@ def test_marks_are_those_of_a_dictionary(base: int, todo: list[tuple[str, int, i
         assert marks.next_open(at) == next(one for one in free if one >= at)
 
 
-def test_what_no_half_message_has_is_refused() -> None:
+def test_values_no_half_message_has_are_refused() -> None:
     marks = HalfMarks(0, 0, 1, lambda: None)
     for at, mark in ((-1, 1), ((1 << 63) - 1, 1), (0, 256), (0, -1)):
         with pytest.raises(ValueError, match="no "):

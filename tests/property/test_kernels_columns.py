@@ -123,7 +123,7 @@ def test_rows_are_those_of_the_model(
     st.none() | st.tuples(times, times),
     st.none() | st.tuples(st.integers(0, 4000), st.integers(0, 4000)),
 )
-def test_filters_leave_what_the_model_leaves(
+def test_filters_equal_the_model(
     written: list[dict[str, Any]],
     wanted_topics: set[bytes] | None,
     queue_ids: set[int] | None,

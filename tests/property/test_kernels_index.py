@@ -42,7 +42,7 @@ puts = st.lists(st.tuples(keys, st.integers(0, (1 << 63) - 1), times), max_size=
 
 
 @given(puts, st.integers(1, 5), st.integers(1, 30), keys, times, times, st.integers(0, 10))
-def test_search_is_what_a_list_would_find(
+def test_search_equals_a_search_in_a_list(
     written: list[tuple[bytes, int, int]],
     slots: int,
     entries: int,

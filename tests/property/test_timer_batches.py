@@ -93,7 +93,7 @@ def files_of(folder: str) -> dict[str, bytes]:
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(plans, st.sampled_from(FlushMode))
-def test_many_at_once_leave_what_one_by_one_leaves(plan: list[Any], mode: FlushMode) -> None:
+def test_many_at_once_equal_one_by_one(plan: list[Any], mode: FlushMode) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         native, python = make(one, mode, SMALL + WHEEL), make(two, mode, SMALL + WHEEL)
         one_by_one(python)

@@ -128,7 +128,7 @@ def without_none(value):
 
 
 @given(PLAIN, st.booleans())
-def test_what_fastjson_writes_is_json(value, pretty) -> None:
+def test_fastjsons_text_is_json(value, pretty) -> None:
     text = fastjson.dumps(value, pretty=pretty)
     assert json.loads(text) == without_none(value)
 

@@ -88,7 +88,7 @@ def test_a_clean_store_is_opened_without_a_walk() -> None:
 
 
 @pytest.mark.parametrize("after", range(15, 60, 5))
-def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
+def test_the_rest_of_a_killed_recovery_is_synced_by_the_next(after: int) -> None:
     """A killed recovery left units that are not durable: the next one syncs them before its
     checkpoint covers them.
     """
@@ -228,7 +228,7 @@ def one_topic_expired(new: int) -> tuple[SimDisk, Store]:
     return disk, store
 
 
-def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
+def test_an_older_checkpoint_does_not_cut_expired_files() -> None:
     """Regression of seed 408395: a queue whose records had all expired was cut after a kill."""
     disk, store = one_topic_expired(new=40)
     disk.kill = True

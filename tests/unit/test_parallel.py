@@ -32,7 +32,7 @@ def test_units(nodeid: str, unit: str) -> None:
     assert parallel.unit_of(nodeid) == unit
 
 
-def test_what_takes_long_begins_first() -> None:
+def test_slow_files_begin_first() -> None:
     class Named:
         def __init__(self, nodeid: str) -> None:
             self.nodeid = nodeid

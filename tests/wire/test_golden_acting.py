@@ -94,7 +94,7 @@ ELECTED = "enableControllerMode=true\nbrokerId=-1\ncontrollerAddr=10.0.0.8:9878\
     [("acting", ACTS), ("controller-json", ELECTED), ("acting", ACTS + ELECTED)],
     ids=["acting", "controllers", "both"],
 )
-def test_what_our_brokers_register(name: str, text: str, tmp_path: Path) -> None:
+def test_registrations_of_our_brokers(name: str, text: str, tmp_path: Path) -> None:
     """The fields come from their configuration; with controllers a master registers like a
     replica."""
     theirs = next(

@@ -72,7 +72,7 @@ def test_response_headers(all_frames, code) -> None:
             assert write_header(header) == members_of(golden), golden
 
 
-def test_what_java_does_not_know_is_left_out_where_it_says_nothing() -> None:
+def test_values_unknown_to_java_are_left_out_where_it_reports_nothing() -> None:
     register = headers.RegisterBrokerToControllerRequest("c", "b", 1, "a:1")
     assert set(write_header(register)) == {
         "clusterName",

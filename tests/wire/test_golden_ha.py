@@ -25,7 +25,7 @@ def truth(run: str, connection: int, direction: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("run", "connection"), CONNECTIONS)
-def test_what_a_replica_said(run: str, connection: int) -> None:
+def test_frames_of_a_replica(run: str, connection: int) -> None:
     data = stream(run, connection, "slave-to-master")
     frames = list(ReplicaFramer().feed(data))
     expected: list[Handshake | Ack] = []
@@ -40,7 +40,7 @@ def test_what_a_replica_said(run: str, connection: int) -> None:
 
 
 @pytest.mark.parametrize(("run", "connection"), CONNECTIONS)
-def test_what_a_master_said(run: str, connection: int) -> None:
+def test_frames_of_a_master(run: str, connection: int) -> None:
     data = stream(run, connection, "master-to-slave")
     frames = list(MasterFramer().feed(data))
     expected = truth(run, connection, "master-to-slave")
@@ -63,7 +63,7 @@ def test_what_a_master_said(run: str, connection: int) -> None:
 
 
 @pytest.mark.parametrize("connection", PLAIN_CONNECTIONS)
-def test_what_a_plain_pair_said(connection: int) -> None:
+def test_frames_of_a_plain_pair(connection: int) -> None:
     data = stream("plain", connection, "slave-to-master")
     reports = list(ReportFramer().feed(data))
     expected = truth("plain", connection, "slave-to-master")

@@ -113,7 +113,7 @@ def test_truncate_carries_the_entry() -> None:
         b'{"type":["APPEND"]}',
     ],
 )
-def test_what_is_no_message_is_refused(body: bytes) -> None:
+def test_an_invalid_message_is_refused(body: bytes) -> None:
     with pytest.raises(MessageError):
         decode(PushEntryRequest, body)
 

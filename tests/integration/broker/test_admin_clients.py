@@ -197,7 +197,7 @@ def test_a_topic_is_routed_before_its_creation_is_answered(
     uvloop.run(run())
 
 
-def test_what_an_operator_made_survives_a_restart(serve: Callable[..., Any]) -> None:
+def test_topics_of_an_operator_survive_a_restart(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (_, caller):
             assert (await caller.ask(17, **topic_fields("New"))).code == 0

@@ -172,7 +172,7 @@ def test_everything_is_there_after_a_restart(serve: Callable[..., Any]) -> None:
     uvloop.run(second())
 
 
-def test_stop_answers_who_waits(serve: Callable[..., Any], connect: Any) -> None:
+def test_stop_answers_waiting_requests(serve: Callable[..., Any], connect: Any) -> None:
     async def run() -> None:
         async with serve() as (node, caller):
             await caller.send(b"first")

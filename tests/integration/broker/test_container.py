@@ -146,7 +146,7 @@ def test_brokers_come_and_go(tmp_path: Path) -> None:
     play(story)
 
 
-def test_what_cannot_start_takes_nothing_down(tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_stops_no_other(tmp_path: Path) -> None:
     async def story() -> None:
         container = Container(tmp_path)
         fine = container.write("fine")
@@ -314,7 +314,7 @@ ACTING = (
 )
 
 
-def test_what_a_replica_has_due_goes_to_a_master_of_its_process(tmp_path: Path) -> None:
+def test_due_messages_of_a_replica_go_to_a_master_of_its_process(tmp_path: Path) -> None:
     async def story() -> None:
         config = NamesrvConfig(
             listen_port=0, bind_address="127.0.0.1", kv_config_path=f"{tmp_path}/kv.json"

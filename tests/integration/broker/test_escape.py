@@ -103,7 +103,7 @@ async def _come_back(cluster: Cluster) -> None:
         await node.stop()
 
 
-def test_what_is_due_goes_to_another_group(tmp_path: Path) -> None:
+def test_due_messages_go_to_another_group(tmp_path: Path) -> None:
     async def run() -> None:
         async with Cluster(
             tmp_path / "group", replicas=1, acting_master=True, broker_properties=GROUP

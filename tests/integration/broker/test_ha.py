@@ -226,7 +226,7 @@ def test_a_plain_pair(tmp_path: Path) -> None:
     uvloop.run(scenario())
 
 
-def test_a_replica_that_reads_nothing_holds_back_nobody(tmp_path: Path) -> None:
+def test_a_replica_that_reads_nothing_delays_no_other(tmp_path: Path) -> None:
     """A socket that joins as a replica and then is not read holds back no other replica."""
 
     async def scenario() -> None:
@@ -264,7 +264,7 @@ def test_a_replica_that_reads_nothing_holds_back_nobody(tmp_path: Path) -> None:
     uvloop.run(scenario())
 
 
-def test_junk_costs_the_one_who_sends_it(tmp_path: Path) -> None:
+def test_junk_costs_only_its_sender(tmp_path: Path) -> None:
     async def scenario() -> None:
         mode = FlushMode.ASYNC_FLUSH
         async with nodes(tmp_path, mode, switching(1, mode)) as (master,):
@@ -304,7 +304,7 @@ class Events:
         self.events.append(("closed", connection))
 
 
-def test_connections_that_nobody_wants_any_more() -> None:
+def test_unwanted_connections_are_closed() -> None:
     async def scenario() -> None:
         events = Events()
         sockets = Sockets(events)
@@ -492,7 +492,7 @@ def test_an_address_has_a_part_of_the_places(monkeypatch: pytest.MonkeyPatch) ->
     uvloop.run(scenario())
 
 
-def test_what_waits_for_all_replicas_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_that_wait_for_all_replicas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "UNSENT_MAX_OF_ALL", 24 << 20)
 
     async def scenario() -> None:

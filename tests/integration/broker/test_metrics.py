@@ -31,7 +31,7 @@ async def scrape(address: str) -> dict[str, float]:
     return sums
 
 
-def test_metrics_count_what_is_served_natively_too(serve: Callable[..., Any]) -> None:
+def test_metrics_count_natively_served_requests_too(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve(PROM.format(0)) as (node, caller):
             for number in range(5):

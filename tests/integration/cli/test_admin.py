@@ -333,7 +333,7 @@ def test_a_groups_mode_is_set(admin: Admin, refused: Callable[..., str]) -> None
     refused(1, "setConsumeMode", *where, "-t", "no-such-topic", "-m", "PULL")
 
 
-def test_nobody_answers(cli: Cli) -> None:
+def test_no_server_answers(cli: Cli) -> None:
     done = cli("admin", "topicList", "-n", "127.0.0.1:1")
     assert (done.code, done.out) == (1, "")
     assert "127.0.0.1:1" in done.err

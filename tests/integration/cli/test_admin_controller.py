@@ -88,7 +88,7 @@ def another(group: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_who_leads(admin: Ask, cli: Cli, elected: RunningCluster) -> None:
+def test_the_leader_is_shown(admin: Ask, cli: Cli, elected: RunningCluster) -> None:
     printed = led(admin)
     assert sorted(printed["peers"].values()) == sorted(elected.controllers)
     assert printed["peers"][printed["leader_id"]] == printed["leader_address"]

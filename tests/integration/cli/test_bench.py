@@ -63,7 +63,7 @@ def bench(cli: Cli, cluster: RunningCluster, *arguments: str) -> dict[str, Any]:
         ("Anonymous", ["--no-unique-key", "-w", "4"]),
     ],
 )
-def test_what_is_sent_is_there_and_can_be_read(
+def test_sent_messages_can_be_read(
     name: str, shape: list[str], encoding: str, cli: Cli, cluster: RunningCluster
 ) -> None:
     at = ["-t", f"{name}-{encoding}", "--encoding", encoding]
@@ -137,7 +137,7 @@ def test_many_topics(cli: Cli, cluster: RunningCluster) -> None:
     assert bench(cli, cluster, "consumer", *many)["messages"] == 100
 
 
-def test_mixed_reads_what_it_sends(cli: Cli, cluster: RunningCluster) -> None:
+def test_mixed_reads_its_own_messages(cli: Cli, cluster: RunningCluster) -> None:
     bench(cli, cluster, "producer", "-t", "Mixed", "-q", "50")  # not to be read
     found = bench(cli, cluster, "mixed", "-t", "Mixed", "-q", "2000", "--rate", "4000", "-w", "4")
     assert found["producer"]["messages"] == found["consumer"]["messages"] == 2000
@@ -307,7 +307,7 @@ def test_bad_input_ends_with_two_and_a_sentence(arguments: list[str], word: str,
     assert "Traceback" not in done.err
 
 
-def test_nobody_there(cli: Cli, cluster: RunningCluster) -> None:
+def test_no_cluster_there(cli: Cli, cluster: RunningCluster) -> None:
     done = cli("bench", "producer", "-n", "127.0.0.1:1", "-q", "1")
     assert done.code == 1 and done.err.startswith("turbopump: ")
     done = cli("bench", "consumer", "-n", cluster.namesrv, "-t", "Nothing-here")

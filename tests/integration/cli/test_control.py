@@ -53,7 +53,7 @@ def test_a_question_is_answered(tmp_path: Path) -> None:
     assert served(tmp_path, lambda: ask(tmp_path, question)) == question
 
 
-def test_what_is_refused_is_the_sentence(tmp_path: Path) -> None:
+def test_a_refusal_is_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=r"^the node controller-9 is not known$"):
         served(tmp_path, lambda: ask(tmp_path, {"refuse": True}))
 
@@ -73,7 +73,7 @@ def test_what_is_refused_is_the_sentence(tmp_path: Path) -> None:
     ],
     ids=lambda line: repr(line[:3]) + str(len(line)),
 )
-def test_what_is_no_question_is_answered_so(tmp_path: Path, line: bytes) -> None:
+def test_an_invalid_question_is_answered_with_an_error(tmp_path: Path, line: bytes) -> None:
     answer = served(tmp_path, lambda: response(tmp_path, line))
     assert answer == {"error": "the question cannot be understood"}
 

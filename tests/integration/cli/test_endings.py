@@ -30,7 +30,7 @@ Ready = Callable[..., Any]
         (["consume", "-t", "T", "-g", "not a group"], "no group name"),
     ],
 )
-def test_what_no_broker_would_take_is_bad_input(
+def test_messages_no_broker_would_take_are_bad_input(
     arguments: list[str], word: str, cli: Cli, cluster: RunningCluster
 ) -> None:
     done = cli(*arguments, "-n", cluster.namesrv)
@@ -40,7 +40,7 @@ def test_what_no_broker_would_take_is_bad_input(
     assert word in done.err
 
 
-def test_what_a_broker_refuses_did_not_happen(cli: Cli, cluster: RunningCluster) -> None:
+def test_a_command_a_broker_refuses_has_no_effect(cli: Cli, cluster: RunningCluster) -> None:
     done = cli("send", "-t", "SCHEDULE_TOPIC_XXXX", "-p", "x", "-n", cluster.namesrv)
     assert (done.code, done.out) == (1, "")
     assert "is forbidden" in done.err
@@ -123,7 +123,9 @@ def test_a_node_whose_output_cannot_be_written_stops_cleanly(
     assert not (tmp_path / "data" / "broker-a" / "abort").exists()
 
 
-def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path, up: Ready, command: Cli) -> None:
+def test_a_log_file_that_cannot_be_written_stops_no_command(
+    tmp_path: Path, up: Ready, command: Cli
+) -> None:
     log = tmp_path / "data" / "logs" / "turbopump.log"
     log.parent.mkdir(parents=True)
     log.symlink_to("/dev/full")

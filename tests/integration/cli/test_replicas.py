@@ -87,7 +87,7 @@ def until_known(topics: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_sender_is_told_what_the_replica_has(group: Group, command: Command) -> None:
+def test_a_sender_receives_the_replicas_state(group: Group, command: Command) -> None:
     group.replica()  # before there is a master
     group.master()
     until_sent(command, group, "first")
@@ -106,7 +106,7 @@ def test_a_sender_is_told_what_the_replica_has(group: Group, command: Command) -
     assert group.log("replica") == group.log("master")
 
 
-def test_what_the_master_acknowledged_is_read_from_the_replica(
+def test_messages_the_master_acknowledged_are_read_from_the_replica(
     group: Group, command: Command
 ) -> None:
     group.master()

@@ -38,7 +38,9 @@ def test_a_look_at_a_group_without_controllers(
     )
 
 
-def test_what_waits_for_a_time_or_an_end(cli: Callable[..., Any], cluster: RunningCluster) -> None:
+def test_messages_that_wait_for_a_time_or_an_end(
+    cli: Callable[..., Any], cluster: RunningCluster
+) -> None:
     """`top` counts half messages that a command left open, and a timer; consumers get the committed
     ones.
     """
@@ -60,7 +62,7 @@ def test_what_waits_for_a_time_or_an_end(cli: Callable[..., Any], cluster: Runni
     assert "shown" in read.out and "hidden" not in read.out
 
 
-def test_nobody_is_there(cli: Callable[..., Any]) -> None:
+def test_no_server_is_there(cli: Callable[..., Any]) -> None:
     done = cli("top", "-n", "127.0.0.1:1", "--once")
     assert (done.code, done.out) == (1, "")
     assert "127.0.0.1:1" in done.err and done.err.count("\n") == 1

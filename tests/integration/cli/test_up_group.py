@@ -146,7 +146,7 @@ def test_a_group_that_speaks_tls_only(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
+def test_a_cluster_refuses_impossible_arguments(tmp_path: Path) -> None:
     async def run() -> None:
         with pytest.raises(ClusterError, match="need controllers"):
             await Cluster(tmp_path, brokers=2).start()

@@ -109,7 +109,7 @@ def test_unknown_subscription_is_cured_by_a_heartbeat(until: Until, code: int) -
     asyncio.run(scenario())
 
 
-def test_pull_says_what_the_heartbeat_said(until: Until) -> None:
+def test_pull_repeats_the_heartbeats_subscription(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker, Consuming(broker):
             await until(lambda: bool(pulls_of(broker)))
@@ -198,7 +198,7 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
     asyncio.run(scenario())
 
 
-def test_message_that_nobody_takes_back_stays_and_is_not_committed(until: Until) -> None:
+def test_a_message_that_cannot_be_sent_back_stays_and_is_not_committed(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             script_pulls(broker, lambda request: pulled(request, 0, 1, [b"bad"]))
@@ -277,7 +277,7 @@ def test_message_in_a_handler_for_too_long_is_sent_back_once(until: Until) -> No
     asyncio.run(scenario())
 
 
-def test_ordered_consumer_takes_only_what_it_can_lock(until: Until) -> None:
+def test_ordered_consumer_takes_only_locked_queues(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker(queues=2) as broker:
             free = {0}

@@ -140,7 +140,7 @@ async def fails_on_the_loop(message: ReceivedMessage) -> None:
 
 
 @pytest.mark.parametrize("handler", [fails, stops, fails_on_the_loop])
-def test_what_a_handler_raises_is_logged_with_its_traceback(
+def test_an_exception_of_a_handler_is_logged_with_its_traceback(
     until: Until, caplog: pytest.LogCaptureFixture, handler: Any
 ) -> None:
     async def scenario() -> None:

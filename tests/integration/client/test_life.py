@@ -79,7 +79,7 @@ def test_one_client_serves_producers_and_consumers(namesrv: str, topic: str, nam
     asyncio.run(scenario())
 
 
-def test_nobody_there_is_said_by_start() -> None:
+def test_an_absent_server_is_reported_by_start() -> None:
     async def scenario() -> None:
         consumer = Consumer("g", ["127.0.0.1:1"])
         consumer.subscribe("T")

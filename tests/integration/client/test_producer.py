@@ -152,7 +152,7 @@ def test_many_sends_at_once_are_all_stored(namesrv: str, topic: str) -> None:
         Message("t", b"x", properties={"a": "x" * 40_000}),
     ],
 )
-def test_what_no_broker_takes_is_refused_at_once(namesrv: str, message: Message) -> None:
+def test_messages_no_broker_takes_are_refused_at_once(namesrv: str, message: Message) -> None:
     async def scenario() -> None:
         async with Producer("pg", [namesrv]) as producer:
             with pytest.raises(ClientError):
@@ -172,7 +172,7 @@ def test_refusal_of_the_broker_is_raised(namesrv: str) -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_there_is_one_clear_error() -> None:
+def test_an_absent_server_is_one_clear_error() -> None:
     async def scenario() -> None:
         options = ProducerOptions(timeout_ms=500)
         async with Producer("pg", ["127.0.0.1:1"], options=options) as producer:

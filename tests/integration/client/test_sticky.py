@@ -28,7 +28,7 @@ def member(namesrv: str, group: str, topic: str, number: int, **more: object) ->
     return made
 
 
-def test_members_come_and_go_and_the_others_keep_what_they_can(
+def test_members_come_and_go_and_the_others_keep_most_queues(
     namesrv: str, topic: str, name: str, until: Until
 ) -> None:
     async def scenario() -> None:

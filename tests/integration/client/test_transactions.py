@@ -51,7 +51,7 @@ def saying(end: TransactionEnd) -> Callable[[Message, str], Awaitable[Transactio
     return execute
 
 
-def test_what_the_local_transaction_says_counts(namesrv: str, topic: str) -> None:
+def test_the_result_of_the_local_transaction_counts(namesrv: str, topic: str) -> None:
     async def scenario() -> None:
         async with TransactionProducer("tg", [namesrv], check=never) as producer:
             shown = await producer.send_in_transaction(Message(topic, b"shown"), saying(COMMIT))
@@ -74,7 +74,7 @@ def test_what_the_local_transaction_says_counts(namesrv: str, topic: str) -> Non
     asyncio.run(scenario())
 
 
-def test_broker_asks_what_it_was_not_told(namesrv: str, topic: str) -> None:
+def test_broker_asks_for_unknown_results(namesrv: str, topic: str) -> None:
     asked: list[str] = []
 
     async def check(message: ReceivedMessage) -> TransactionEnd:

@@ -86,7 +86,7 @@ def commits_of(broker: ScriptedBroker) -> dict[str, str]:
     }
 
 
-def test_what_cannot_be_read_is_sent_back_as_it_is(
+def test_an_unreadable_message_is_sent_back_unchanged(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_it_is_pulled_again_while_the_broker_cannot_be_asked(until: Until) -> No
     asyncio.run(scenario())
 
 
-def test_what_the_broker_does_not_take_back_is_skipped_and_said(
+def test_messages_the_broker_does_not_take_back_are_skipped_and_reported(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -168,7 +168,7 @@ def test_where_nothing_is_sent_back_it_is_skipped(until: Until) -> None:
     asyncio.run(scenario())
 
 
-def test_an_answer_is_read_up_to_what_is_no_record(until: Until) -> None:
+def test_an_answer_is_read_up_to_a_malformed_record(until: Until) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             queue = Queue(broker, RequestCode.PULL_MESSAGE, plain(0), b"x" * 99, plain(2))

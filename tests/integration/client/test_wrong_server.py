@@ -82,7 +82,7 @@ def test_a_broker_that_registers_at_a_broker_says_so(
 
 
 @pytest.mark.parametrize("mode", ["enforcing", "disabled"])
-def test_who_speaks_the_wrong_way_is_reminded_of_tls(mode: str) -> None:
+def test_a_client_of_the_wrong_protocol_is_reminded_of_tls(mode: str) -> None:
     properties = {**SMALL_FILES, "tls.server.mode": mode}
 
     async def scenario() -> None:

@@ -82,7 +82,7 @@ def test_a_broker_registers_and_is_elected_and_another_leader_knows_it(tmp_path:
     asyncio.run(run())
 
 
-def test_a_controller_alone_keeps_what_it_knew(tmp_path: Path) -> None:
+def test_a_controller_alone_keeps_its_state(tmp_path: Path) -> None:
     async def life(first: bool) -> None:
         async with controllers(tmp_path, 1) as (node,), asker([node.address]) as broker:
             if first:
@@ -211,7 +211,7 @@ class FullDisk(RealFiles):
         super().write(path, data, position)
 
 
-def test_who_cannot_write_says_nothing_until_it_can_again(tmp_path: Path) -> None:
+def test_a_controller_that_cannot_write_is_silent_until_it_can_again(tmp_path: Path) -> None:
     files = FullDisk()
 
     async def run() -> None:
@@ -340,9 +340,7 @@ def test_the_lead_is_handed_over(tmp_path: Path) -> None:
         (b"x", "1 byte"),
     ],
 )
-def test_what_is_no_event_is_refused_and_harms_nobody(
-    body: bytes, words: str, tmp_path: Path
-) -> None:
+def test_an_invalid_event_is_refused_and_harmless(body: bytes, words: str, tmp_path: Path) -> None:
     async def run() -> None:
         async with controllers(tmp_path, 1) as (node,), asker([node.address]) as broker:
             client = LedgerClient(broker, await broker.leader(), "n0")

@@ -89,7 +89,7 @@ def linked_group(folder: Path) -> Iterator[tuple[Controlled, Links]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(180)
-def test_reset_connections_elect_nobody(tmp_path: Path) -> None:
+def test_reset_connections_cause_no_election(tmp_path: Path) -> None:
     with linked_group(tmp_path) as (group, links):
         ledger = Ledger(TOPIC)
         senders = Senders(group.namesrv_address, ledger, SENDERS)

@@ -123,7 +123,7 @@ def test_first_sends_to_many_topics_do_not_wait_for_each_other(cluster: RunningC
     assert asyncio.run(main()) < 2
 
 
-def test_what_goes_wrong_is_an_exception_of_the_client(cluster: RunningCluster) -> None:
+def test_failures_are_exceptions_of_the_client(cluster: RunningCluster) -> None:
     async def main() -> None:
         endpoints = cluster.brokers[0].grpc
         async with Producer(endpoints=endpoints) as producer:

@@ -59,7 +59,7 @@ def test_a_call_that_is_given_up_is_over_for_its_service(served: Served) -> None
     until(lambda: served.over == ["deadline", "cancel"])
 
 
-def test_a_clean_stop_ends_what_is_under_way(served: Served) -> None:
+def test_a_clean_stop_ends_pending_calls(served: Served) -> None:
     call = served.channel.unary_unary("/S/Never").future(b"stop")
     served.channel.unary_unary("/S/Echo")(b"", timeout=10)
     served.run(served.server.stop())

@@ -64,7 +64,7 @@ async def receive(running: RunningCluster, topic: str, count: int) -> list[Recei
     return found
 
 
-def test_what_is_sent_by_grpc_is_received_by_remoting(
+def test_messages_sent_by_grpc_are_received_by_remoting(
     cluster: RunningCluster, client: Client
 ) -> None:
     settings = client.begin(
@@ -116,7 +116,7 @@ def test_a_transaction_whose_producer_says_nothing_is_asked_for(
     assert found.body == b"orphan"
 
 
-def test_what_is_sent_by_remoting_is_received_by_grpc(
+def test_messages_sent_by_remoting_are_received_by_grpc(
     cluster: RunningCluster, client: Client
 ) -> None:
     asyncio.run(make_topics(cluster, {"TBack": "NORMAL"}))
@@ -141,7 +141,7 @@ def test_what_is_sent_by_remoting_is_received_by_grpc(
     assert client.receive("TBack", "GBack") == []
 
 
-def test_a_receive_waits_and_gets_what_is_sent_meanwhile(
+def test_a_receive_waits_and_returns_messages_sent_meanwhile(
     cluster: RunningCluster, client: Client
 ) -> None:
     asyncio.run(make_topics(cluster, {"TWait": "NORMAL"}))

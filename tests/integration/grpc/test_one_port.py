@@ -138,7 +138,7 @@ def test_the_mode_refuses_plain_or_tls_peers(serve: Serve, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["", "handed"])
-def test_what_only_begins_like_tls_or_http2_is_closed(serve: Serve, way: str) -> None:
+def test_connections_that_only_begin_like_tls_or_http2_are_closed(serve: Serve, way: str) -> None:
     served = serve(way)
     for first in (b"\x16" + bytes(600), b"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n" * 2, b"\x50" * 100):
         with talk(served) as one:
@@ -170,7 +170,7 @@ def test_a_stopped_server_is_handed_nothing(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_large_answer_to_a_slow_reader_holds_nobody_up(serve: Serve, way: str) -> None:
+def test_a_large_answer_to_a_slow_reader_delays_no_other_call(serve: Serve, way: str) -> None:
     served = serve(way)
     slow, other = served.connect("secure" in way), served.connect("secure" in way)
     stream = slow.unary_stream("/S/Many")(b"20000", timeout=30)

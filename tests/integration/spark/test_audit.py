@@ -92,7 +92,7 @@ def test_damage_of_stores(spark: Any, group: Group) -> None:
 
 
 @pytest.mark.long
-def test_what_ledgers_say_and_stores_do_not(
+def test_ledger_entries_missing_in_stores(
     spark: Any, group: Group, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nothing_in_its_place(group)
@@ -128,7 +128,7 @@ def test_a_whole_group(spark: Any, group: Group, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out) == expected.members()
 
 
-def test_what_cannot_be_used(spark: Any, group: Group, tmp_path: Path) -> None:
+def test_unusable_stores(spark: Any, group: Group, tmp_path: Path) -> None:
     ledger = tmp_path / "wrong.jsonl"
     ledger.write_text("nonsense\n")
     with pytest.raises(LedgerError, match=r"wrong.jsonl: the line at byte 0"):

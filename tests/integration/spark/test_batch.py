@@ -101,7 +101,9 @@ FILTERS = [  # which Spark applies
 
 
 @pytest.mark.parametrize(("condition", "keep"), FILTERS, ids=[text for text, _ in FILTERS])
-def test_filters_leave_what_they_say(spark: Any, store: Path, condition: str, keep: Any) -> None:
+def test_filters_return_the_matching_rows(
+    spark: Any, store: Path, condition: str, keep: Any
+) -> None:
     frame = load(spark, store, partitionBytes=4096).where(condition)
     assert rows(frame) == [row for row in model_rows(store) if keep(row)]
 
@@ -213,7 +215,7 @@ def test_several_stores_are_one_table(spark: Any, store: Path, tmp_path: Path) -
     assert rows(only) == model_rows(other)
 
 
-def test_only_what_is_confirmed(spark: Any, tmp_path: Path) -> None:
+def test_only_confirmed_records(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as made:
         replicated = made.replicated(NOW_MS)
@@ -250,9 +252,7 @@ def test_a_store_without_messages_has_no_rows(spark: Any, tmp_path: Path) -> Non
         ({"partitonBytes": "4m"}, "there is no option 'partitonbytes'"),
     ],
 )
-def test_what_is_wrong_is_said(
-    spark: Any, store: Path, options: dict[str, str], words: str
-) -> None:
+def test_faults_are_reported(spark: Any, store: Path, options: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):
         load(spark, store, **options).count()
 

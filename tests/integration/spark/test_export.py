@@ -172,7 +172,9 @@ def test_several_stores_lie_behind_each_other(store, command, tmp_path) -> None:
         (["-t", "Orders", "-o", "/proc/none/x"], 2, "/proc/none is no folder"),
     ],
 )
-def test_what_cannot_be_is_a_sentence(arguments, code, word, store, command, tmp_path) -> None:
+def test_an_impossible_option_is_a_sentence(
+    arguments, code, word, store, command, tmp_path
+) -> None:
     target = ["-o", str(tmp_path / "out"), "--format", "ninja"]
     found = command("analyze", "export", store, *target, *arguments)
     assert found[:2] == (code, "") and word in found[2] and found[2].count("\n") == 1
@@ -180,7 +182,7 @@ def test_what_cannot_be_is_a_sentence(arguments, code, word, store, command, tmp
 
 
 @pytest.mark.parametrize("kind", ["ninja", "parquet"])
-def test_what_is_no_store_is_a_sentence(kind, spark, command, tmp_path) -> None:
+def test_an_invalid_store_is_a_sentence(kind, spark, command, tmp_path) -> None:
     options = ["-t", "x", "--format", kind, "-o", str(tmp_path / "out")]
     code, out, err = command("analyze", "export", str(tmp_path / "none"), *options)
     assert (code, out) == (2, "") and "none" in err and err.count("\n") == 1

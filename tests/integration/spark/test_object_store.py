@@ -63,7 +63,7 @@ def test_a_store_in_a_bucket(spark: Any, store: Path, query: str) -> None:
     assert rows(found.where(found.topic == expected[0]["topic"])) == of_topic
 
 
-def test_what_is_not_in_the_bucket(query: str) -> None:
+def test_rows_outside_the_bucket(query: str) -> None:
     with pytest.raises(StoreError, match="other"):
         read_arrow(f"s3://key:secret@{BUCKET}/other{query}")
     with pytest.raises(StoreError, match="absent"):

@@ -78,7 +78,7 @@ def test_strategies_stand_side_by_side(spark, histories, tmp_path, capsys) -> No
     assert page.count("<svg") == 6 and "moved beyond the minimum" in page
 
 
-def test_what_is_wrong_fails_it(spark, histories, capsys) -> None:
+def test_faults_fail_the_audit(spark, histories, capsys) -> None:
     wrong = json.loads(lines(history(sticky, 1, 3))[2])
     wrong["after"]["c0"] = wrong["after"]["c0"][1:]
     wrong["group"] = "wrong"

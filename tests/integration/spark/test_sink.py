@@ -138,7 +138,7 @@ def test_a_batch_that_was_not_committed_is_sent_again(
     assert log.dropDuplicates(["keys"]).count() == len(expected)
 
 
-def test_what_cannot_be_sent_fails_the_write(spark: Any, cluster: RunningCluster) -> None:
+def test_an_unsendable_row_fails_the_write(spark: Any, cluster: RunningCluster) -> None:
     frame = spark.createDataFrame([("x",), ("",)], "body string").coalesce(1)
     sink = frame.write.format("turbopump").options(namesrv=cluster.namesrv, topic="Refused")
     with pytest.raises(Exception, match="a message needs a body: the row"):

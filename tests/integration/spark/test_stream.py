@@ -89,7 +89,7 @@ def test_each_record_once_over_restarts(spark: Any, tmp_path: Path) -> None:
     assert [entry[0] for entry in entries] == [3, 4]
 
 
-def test_what_is_not_confirmed_comes_when_it_is(spark: Any, tmp_path: Path) -> None:
+def test_unconfirmed_records_come_once_confirmed(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "store"
     grow(root, 30, 1, epoch=3)
     with opened(root) as store:
@@ -140,7 +140,7 @@ def test_a_cut_between_planning_and_reading_is_seen(spark: Any, tmp_path: Path) 
         query.run()
 
 
-def test_what_retention_removed_is_said(spark: Any, tmp_path: Path) -> None:
+def test_messages_removed_by_retention_are_reported(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "store"
     grow(root, 10, 1, epoch=3)
     query = Query(spark, root, tmp_path)

@@ -185,7 +185,7 @@ def test_each_second_of_each_producer_is_told(spark: Any, analysed: Analysed) ->
     assert [day.name for day in sorted((output / "seconds").glob("day=*"))] == ["day=2023-11-14"]
 
 
-def test_what_is_drawn_over_time_adds_up(analysed: Analysed) -> None:
+def test_figures_over_time_add_up(analysed: Analysed) -> None:
     records, result, _ = analysed
     assert result.step_seconds == 1
     for row in result.over_time:

@@ -169,7 +169,7 @@ def test_only_some_topics_and_times(
     assert "no message" in capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_said_in_a_sentence(
+def test_an_unreadable_store_is_reported_in_a_sentence(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = tmp_path / "nowhere"

@@ -77,7 +77,7 @@ def test_a_scrape() -> None:
         (b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_MAX * 2, b"431"),
     ],
 )
-def test_what_is_no_scrape(request_: bytes, status: bytes) -> None:
+def test_requests_other_than_scrapes(request_: bytes, status: bytes) -> None:
     async def work(_port: int, talk: Talk) -> None:
         assert (await talk(request_)).split()[1:2] == [status]
         assert (await talk(b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")

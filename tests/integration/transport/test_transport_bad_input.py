@@ -141,7 +141,7 @@ def test_half_open_and_reset_connections(run, serve, talk) -> None:
     run(main())
 
 
-def test_announced_frames_cost_what_has_arrived(run, serve, talk) -> None:
+def test_announced_frames_cost_their_arrived_bytes(run, serve, talk) -> None:
     """A hundred peers announce 16 MB each and send 2 KB."""
 
     async def main() -> None:

@@ -370,7 +370,7 @@ def test_notices_of_a_client(run, serve, connect) -> None:
     run(main())
 
 
-def test_a_stopping_server_says_go_away_and_finishes_what_it_holds(run, serve, talk) -> None:
+def test_a_stopping_server_says_go_away_and_finishes_held_requests(run, serve, talk) -> None:
     async def main() -> None:
         async with serve(ServerOptions(stop_grace_ms=10_000)) as served, talk(served.port) as raw:
             raw.send(Command(HOLD, opaque=1))

@@ -64,7 +64,7 @@ class Watch:
 
 
 @pytest.mark.parametrize("count", [COUNT, MANY])
-def test_what_lies_unread_when_an_answer_cannot_be_written_is_handled(run, serve, count) -> None:
+def test_unread_requests_are_handled_when_an_answer_cannot_be_written(run, serve, count) -> None:
     """However much it is, no turn of the loop handles more of it than of other peers' requests."""
 
     async def main() -> None:
@@ -112,7 +112,7 @@ def test_a_peer_is_known_until_its_last_words_are_handled(run, serve) -> None:
     run(main())
 
 
-def test_what_follows_a_request_in_steps_is_handled(run, serve) -> None:
+def test_requests_after_a_request_in_steps_are_handled(run, serve) -> None:
     async def main() -> None:
         async with serve() as served:
             go_on: list[bool] = []
@@ -139,7 +139,7 @@ def test_what_follows_a_request_in_steps_is_handled(run, serve) -> None:
     run(main())
 
 
-def test_what_a_peer_sent_that_did_not_read_its_answers_is_handled(run, serve) -> None:
+def test_requests_of_a_peer_that_did_not_read_its_answers_are_handled(run, serve) -> None:
     async def main() -> None:
         options = ServerOptions(write_high_water=1 << 20, write_low_water=1 << 18)
         async with serve(options) as served:
@@ -220,7 +220,7 @@ def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
     run(main())
 
 
-def test_who_gets_the_number_of_a_lost_socket_gets_none_of_its_answers(
+def test_the_next_owner_of_a_lost_sockets_number_gets_none_of_its_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop closes the socket at once, and the remaining requests are stored afterwards: a new

@@ -137,7 +137,7 @@ def test_large_messages_over_tls(tmp_path: Path) -> None:
     run(main())
 
 
-def test_peers_that_do_not_read_over_tls_hold_little_and_nobody_up(tmp_path: Path) -> None:
+def test_peers_that_do_not_read_over_tls_hold_little_and_delay_no_other(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             broker(tmp_path, TLS) as (server, port, native),
@@ -245,7 +245,7 @@ def test_a_peer_that_goes_without_goodbye(tmp_path: Path, reset: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["record", "frame", "plain"])
-def test_garbage_ends_the_connection_and_what_came_before_counts(tmp_path: Path, kind: str) -> None:
+def test_garbage_ends_the_connection_but_earlier_requests_count(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
         async with broker(tmp_path, TLS) as (server, port, native), session(port) as peer:
             before = native.sent

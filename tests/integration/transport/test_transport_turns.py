@@ -113,7 +113,7 @@ def test_a_request_in_steps_ends_with_its_connection(run, serve, talk) -> None:
     run(main())
 
 
-def test_answers_that_are_not_read_stop_what_is_handled(run, serve, talk) -> None:
+def test_unread_answers_stop_the_handling_of_requests(run, serve, talk) -> None:
     """Whatever the answers' size: beyond the mark there is one more at most."""
 
     async def main() -> None:

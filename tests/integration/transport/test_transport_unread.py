@@ -81,7 +81,7 @@ def test_a_large_answer_is_encrypted_as_its_peer_reads_it(sealed: list[int]) -> 
     run(main())
 
 
-def test_a_connection_that_closes_writes_what_is_not_encrypted_yet(sealed: list[int]) -> None:
+def test_a_connection_that_closes_writes_unencrypted_output_first(sealed: list[int]) -> None:
     async def main() -> None:
         async with serving(TLS) as served:
             served.table.add(LARGE, large)
@@ -99,7 +99,7 @@ def test_a_connection_that_closes_writes_what_is_not_encrypted_yet(sealed: list[
     run(main())
 
 
-def test_native_answers_go_behind_what_is_not_encrypted_yet(
+def test_native_answers_follow_unencrypted_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A send that is answered once it is on disk, and meanwhile something large is asked."""

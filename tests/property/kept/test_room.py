@@ -176,7 +176,7 @@ def test_each_kind_is_delivered_with_just_enough_room(kind: str, natively: bool)
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(TOPICS), NEAR)
-def test_what_is_accepted_is_delivered(kind: str, topic: str, near: int) -> None:
+def test_accepted_messages_are_delivered(kind: str, topic: str, near: int) -> None:
     if kind == "batch":
         near = max(near, 0)  # an element has no more properties than a record
     codes = {play(kind, topic, near, natively=natively) for natively in (False, True)}

@@ -157,7 +157,7 @@ def test_pops_of_a_known_group_are_native() -> None:
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False) >= 4
 
 
-def test_what_waits_in_a_retry_topic_is_the_handlers() -> None:
+def test_messages_in_a_retry_topic_are_left_to_the_handler() -> None:
     """The handler serves pops while the retry topic has messages; the lane is notified of that
     topic.
     """

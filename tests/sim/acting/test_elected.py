@@ -164,7 +164,7 @@ def test_a_replica_acts_that_may_not_be_elected() -> None:
     a_replica_that_may_not_be_elected(1)
 
 
-def test_an_ordinary_election_has_nobody_act() -> None:
+def test_an_ordinary_election_lets_no_replica_act() -> None:
     story = ActingStory.whole()
     epoch = story.journal.role.epoch
     story.master.crash(power=False)

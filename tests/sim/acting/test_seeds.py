@@ -44,7 +44,7 @@ def test_seeds_with_an_operator_find(bug: Plant, monkeypatch: pytest.MonkeyPatch
     check_found(bug, monkeypatch, run_seed, REMADE_SEEDS)
 
 
-def test_a_master_that_stood_still_has_what_was_committed_meanwhile() -> None:
+def test_a_master_that_stood_still_has_offsets_committed_meanwhile() -> None:
     for seed in range(3):
         run_stood_still(seed)
 

@@ -17,7 +17,7 @@ POPPED = (2, 3, 0, 6)
 REMADE = range(REMADE_FROM, REMADE_FROM + 6)
 
 
-def test_what_is_due_escapes() -> None:
+def test_due_messages_escape() -> None:
     found = [run_seed(seed)[1] for seed in played(SEEDS)]
     assert sum(one.escaped for one in found) > 10, "nothing escaped"
     assert sum(len(one.safe) for one in found) > 50, "nothing was sent"

@@ -106,7 +106,7 @@ def test_a_disk_thread_takes_its_time_and_the_loop_goes_on() -> None:
     assert story.now_ms - since_ms >= 400 and ran_ms > 10
 
 
-def test_who_waits_for_a_disk_thread_stands_still() -> None:
+def test_a_broker_that_waits_for_a_disk_thread_stands_still() -> None:
     story = Story.whole()
     disk = SimDisk(story.rng, lambda: 0)
     disk.sync_ms = 70
@@ -154,7 +154,7 @@ def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
     assert returned[:3] == [100, 200, 300]
 
 
-def test_a_copy_of_a_disk_is_what_a_crash_would_leave() -> None:
+def test_a_copy_of_a_disk_equals_the_state_after_a_crash() -> None:
     story = Story.whole()
     disk = SimDisk(story.rng, lambda: 0)
     disk.make_folders("/a")

@@ -55,7 +55,7 @@ def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_a_master_that_lacks_what_is_confirmed_is_found(is_over: bool) -> None:
+def test_a_master_that_lacks_confirmed_bytes_is_found(is_over: bool) -> None:
     """The checks find a master without all confirmed bytes (I3), both in the newest epoch and in an
     ended one whose master was elected with too few.
     """

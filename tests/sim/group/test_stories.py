@@ -230,7 +230,7 @@ def test_r28_the_name_server_hears_of_the_old_master_last() -> None:
     story.end()
 
 
-def test_r32_who_joins_is_never_shown_as_master() -> None:
+def test_r32_a_joining_broker_is_never_shown_as_master() -> None:
     """Restarts, of brokers that had a role and of such that have none yet."""
     story = Story.whole(timeout_ms=1000)
     for _ in range(6):
@@ -245,7 +245,7 @@ def test_r32_who_joins_is_never_shown_as_master() -> None:
     story.end()
 
 
-def test_r29_nobody_serves_before_its_role_is_known() -> None:
+def test_r29_no_broker_serves_before_its_role_is_known() -> None:
     """A broker without a known role takes no message, and is not registered at the name server
     (R32).
     """
@@ -368,7 +368,7 @@ def test_r33_somebody_is_elected_for_a_dead_master(timeout_ms: int, silent: bool
     story.end()
 
 
-def test_r33_nobody_is_elected_while_the_master_lives() -> None:
+def test_r33_no_broker_is_elected_while_the_master_lives() -> None:
     """However replicas come and go."""
     story = Story.whole(timeout_ms=1000)
     epoch = story.journal.role.epoch
@@ -383,7 +383,7 @@ def test_r33_nobody_is_elected_while_the_master_lives() -> None:
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_r34_one_controller_answers_nobody(which: int) -> None:
+def test_r34_a_single_controller_answers_no_request(which: int) -> None:
     """Messages are written all the time, but for an election of a leader."""
     story = Story.whole()
     silent = story.controllers[which]

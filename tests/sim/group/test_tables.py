@@ -175,7 +175,7 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
     story.end()
 
 
-def test_a_replica_without_news_follows_who_was_its_master() -> None:
+def test_a_replica_without_news_follows_its_last_master() -> None:
     """A former master that restarts its log sets back its own offsets, not the offsets of a replica
     that has no news of the election (group seed 135577).
     """

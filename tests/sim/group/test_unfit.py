@@ -51,7 +51,7 @@ def test_a_full_master_is_replaced_and_takes_part_when_there_is_room() -> None:
     story.end()
 
 
-def test_where_all_disks_are_full_nobody_is_elected_and_with_room_it_goes_on() -> None:
+def test_where_all_disks_are_full_no_broker_is_elected_and_with_room_it_goes_on() -> None:
     story = Story.whole()
     epoch = story.journal.role.epoch
     for broker in [*story.replicas, story.master]:

@@ -70,7 +70,7 @@ CARRIED_BUGS: dict[Plant, range] = {
 
 
 @pytest.mark.parametrize("bug", CARRIED_BUGS, ids=lambda bug: bug.__name__)
-def test_what_is_carried_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_carried_parts_find_planted_bugs(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     about = ("election", "kill", CARRIED)
     check_found(bug, monkeypatch, lambda seed: ha_suite.run_seed(seed, about), CARRIED_BUGS[bug])
 
@@ -129,7 +129,7 @@ def test_bytes_arrive_in_order_and_the_end_behind_them() -> None:
     assert other.heard[-2:] == [b"abcd", "closed by the other side"]
 
 
-def test_a_blocked_direction_holds_what_is_sent() -> None:
+def test_a_blocked_direction_holds_sent_bytes() -> None:
     network, one, other = two()
     connection = one.wire.connect("b")
     network.drain(1)
@@ -182,7 +182,7 @@ def test_one_history() -> None:
         history.begins(3, Bytes(b"abXdef"), 0, 6)
 
 
-def test_cuts_of_what_was_confirmed_are_seen() -> None:
+def test_cuts_of_confirmed_bytes_are_found() -> None:
     history = History()
     history.log += bytes(range(100))
     history.cuts(1, 100, 100, b"anything", 4096)

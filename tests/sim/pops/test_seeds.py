@@ -19,7 +19,7 @@ message whose time was changed in the millisecond of its pop.
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found(seed: int) -> None:
+def test_seeds_that_found_bugs(seed: int) -> None:
     run_seed(seed)
 
 

@@ -92,7 +92,7 @@ def test_logs_match() -> None:
         history.appends("n2", 0, (Entry(1, 1, 48, b"1"),))
 
 
-def test_what_was_applied_stays() -> None:
+def test_applied_entries_stay() -> None:
     history = History()
     log = log_of(1, 1, 1)
     state = 0

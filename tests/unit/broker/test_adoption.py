@@ -169,7 +169,7 @@ def test_within_a_reign_nothing_is_newer_than_the_version(table: OffsetTable) ->
     assert table.data_version == NEW
 
 
-def test_what_is_saved_between_two_steps_is_saved_again(
+def test_changes_saved_between_two_steps_are_saved_again(
     table: OffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A save that began before the round does not label its offsets with the new version."""

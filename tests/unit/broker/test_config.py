@@ -156,7 +156,7 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}',
     ],
 )
-def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(f"brokerName=b\n{line}\n")
     text = str(raised.value)
@@ -182,7 +182,7 @@ def test_keys_without_effect_are_named_once_and_shown() -> None:
     assert "secret" not in format_properties(shown)
 
 
-def test_all_keys_are_shown_with_what_is_in_force() -> None:
+def test_all_keys_are_shown_with_their_values_in_force() -> None:
     shown = load_config("")[0].values()
     never = {"brokerConfigPath", "haMasterAddress", "storePathBrokerIdentity"}  # null, as there
     for key, default in keys_of_rocketmq(*BROKERS).items():
@@ -339,11 +339,11 @@ def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:
     ("text", "replicates"),
     [("", False), ("haListenPort=10912", True), ("brokerRole=SYNC_MASTER", True)],
 )
-def test_who_replicates(text: str, replicates: bool) -> None:
+def test_the_replicating_roles(text: str, replicates: bool) -> None:
     assert load_config(text)[0].replication.replicates == replicates
 
 
-def test_replicas_that_nobody_waits_for_are_warned_of() -> None:
+def test_replicas_without_waiting_sends_are_warned_of() -> None:
     _, warnings = load_config("inSyncReplicas=2\n")
     assert len(warnings) == 1
     assert "brokerRole=SYNC_MASTER" in warnings[0]

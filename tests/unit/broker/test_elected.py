@@ -104,7 +104,7 @@ def test_a_replica_serves_readers_under_its_id(make_world: Make) -> None:
     assert pull(world) == ResponseCode.PULL_NOT_FOUND
 
 
-def test_what_the_file_says_of_role_and_id_does_not_count(make_world: Make) -> None:
+def test_role_and_id_of_the_file_do_not_count(make_world: Make) -> None:
     world = make_world(f"{ELECTED}brokerRole=SLAVE\nbrokerId=7\n")
     Elected(world).reign()
     assert world.broker.role.broker_id == 0
@@ -144,7 +144,7 @@ def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
     assert ahead() == sent_back
 
 
-def test_who_waits_when_the_lease_ends_is_told_so(make_world: Make) -> None:
+def test_a_send_that_waits_when_the_lease_ends_gets_an_error(make_world: Make) -> None:
     world = make_world(ELECTED)
     elected = Elected(world, frozenset({1, 2}))
     elected.reign()

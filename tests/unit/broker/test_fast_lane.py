@@ -76,7 +76,7 @@ def test_a_batch_whose_sizes_do_not_add_up_is_refused(driven: Driven, size: int,
     assert driven.world.broker.store.max_log_offset == before
 
 
-def test_what_asks_for_light_queues_is_refused(driven: Driven) -> None:
+def test_requests_for_light_queues_are_refused(driven: Driven) -> None:
     before, native = driven.world.broker.store.max_log_offset, driven.lane.send_count
     asked = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
     send(driven, 2, properties=SEND["properties"] + asked)
@@ -313,7 +313,7 @@ def read_once(driven: Driven, data: bytes) -> None:
     driven.buffer_updated(len(data))
 
 
-def test_answers_wait_for_the_end_of_the_turn_and_what_is_behind_them_too(turning: Driven) -> None:
+def test_answers_and_later_output_wait_for_the_end_of_the_turn(turning: Driven) -> None:
     store = turning.world.broker.store
     read_once(turning, frame_of(SEND, 1))
     assert turning.lane.send_count == 1
@@ -324,7 +324,7 @@ def test_answers_wait_for_the_end_of_the_turn_and_what_is_behind_them_too(turnin
     assert store.max_queue_offset("Plain", 0) == 2
 
 
-def test_what_waits_leaves_before_anything_else_is_done(turning: Driven) -> None:
+def test_waiting_output_leaves_before_anything_else_is_done(turning: Driven) -> None:
     read_once(turning, frame_of(SEND, 1))
     read_once(turning, frame_of(SEND, 2))
     assert (code(turning, 1), code(turning, 2)) == (0, None), "a second read of the same turn"

@@ -28,7 +28,7 @@ def test_files_are_as_rocketmq_writes_them(tmp_path: Path) -> None:
     assert names == ["brokerIdentity", "brokerIdentity-temp"], "the code is kept"
 
 
-def test_what_was_saved_is_found(tmp_path: Path) -> None:
+def test_a_saved_identity_is_found(tmp_path: Path) -> None:
     files = real(tmp_path)
     assert files.load() is None
     assert files.load_applied() is None
@@ -77,7 +77,7 @@ def saved(files: IdentityFiles) -> None:
 
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_crash_anywhere_leaves_what_goes_on(power: bool, seed: int) -> None:
+def test_a_crash_anywhere_leaves_a_usable_identity(power: bool, seed: int) -> None:
     """R31: an assigned id is never lost, and the broker never invents one."""
     for cut in range(40):
         disk = SimDisk(random.Random(f"{seed} {cut}"), lambda: 0)

@@ -66,7 +66,7 @@ def model(said: offsets.Offsets) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_file_says_what_the_table_has_whatever_was_done(table: OffsetTable, seed: int) -> None:
+def test_the_file_equals_the_table_after_any_changes(table: OffsetTable, seed: int) -> None:
     chance = random.Random(seed)
     for step in range(200):
         group, topic = chance.choice(NAMES), chance.choice(NAMES)
@@ -117,7 +117,7 @@ def test_a_save_writes_the_lines_that_changed(
     assert len(said["offsetTable"]) == len(said["groupTopicMap"]["G"]) == 2_999
 
 
-def test_what_was_loaded_is_not_written_again(table: OffsetTable, written: list[str]) -> None:
+def test_loaded_rows_are_not_written_again(table: OffsetTable, written: list[str]) -> None:
     for number in range(50):
         commit(table, "G", f"T{number}", 0, number)
     table.save()
@@ -128,7 +128,7 @@ def test_what_was_loaded_is_not_written_again(table: OffsetTable, written: list[
     assert written == ["T7@G"]
 
 
-def test_two_who_gather_at_once_both_get_all(
+def test_two_concurrent_readers_both_get_all(
     table: OffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets, "STEP", 4)

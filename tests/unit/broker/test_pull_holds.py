@@ -46,7 +46,7 @@ def test_arrivals_wake_once_and_attempt_those_behind() -> None:
     assert pulls.attempts[1:] == [(2, False)]
 
 
-def test_arrival_without_a_waiting_pull_wakes_nobody() -> None:
+def test_arrival_without_a_waiting_pull_wakes_no_pull() -> None:
     pulls = Pulls()
     pulls.holds.arrived("T", 0, QueueOffset(1))
     assert pulls.wakes == 0

@@ -196,7 +196,7 @@ def test_a_peer_cut_while_answers_of_the_read_before_are_written(driven: Cut) ->
     assert driven.area.in_use == 0
 
 
-def test_what_a_blocked_peer_asked_is_not_handled_twice(driven: Cut) -> None:
+def test_a_request_of_a_blocked_peer_is_not_handled_twice(driven: Cut) -> None:
     """A transport may call resume_writing within a write."""
     driven.acts["frame"] = driven.go_on
     into_own(driven, b"".join(other_frame(opaque) for opaque in range(200, 400)))
@@ -285,7 +285,7 @@ class Growing(frozenset[int]):
         yield from range(10_000)
 
 
-def test_what_grows_while_it_is_read_is_read_whole_or_refused(driven: Cut) -> None:
+def test_a_table_that_grows_while_it_is_read_is_read_whole_or_refused(driven: Cut) -> None:
     serve(driven, b"live", 4, Growing([1]))
     Decoder(["epoch"], epochs=Pairs([1]))
     with pytest.raises(ValueError, match="template"):
@@ -312,7 +312,7 @@ def test_a_reader_whose_filter_cannot_be_noted_keeps_the_one_it_had(driven: Cut)
 
 
 @pytest.mark.parametrize("turn", [False, True])
-def test_what_python_encrypts_before_the_end_of_a_turn_goes_behind_the_answers(turn: bool) -> None:
+def test_bytes_python_encrypts_before_the_end_of_a_turn_follow_the_answers(turn: bool) -> None:
     """TLS records are numbered: the peer refuses them in a different order."""
     server, client = pair(TlsSettings(), ClientTlsSettings())
     pump(server, client)

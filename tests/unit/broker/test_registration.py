@@ -314,7 +314,7 @@ def test_change_is_told_when_both_name_servers_know(tmp_path: Path) -> None:
     assert told.done
 
 
-def test_without_name_servers_nobody_waits(tmp_path: Path) -> None:
+def test_without_name_servers_nothing_waits(tmp_path: Path) -> None:
     config, _ = load_config("")
     topics = TopicTable(config, saver_of(tmp_path))
     assert Registration(config, topics, "127.0.0.1:1").changed(["T"], 0).done

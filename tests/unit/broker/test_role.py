@@ -67,7 +67,7 @@ def test_replica_that_takes_too_long_counts_more_than_the_disk(make_world: Make)
     replicas.ack()
 
 
-def test_who_does_not_wait_is_answered_at_once(make_world: Make) -> None:
+def test_a_send_without_a_wait_is_answered_at_once(make_world: Make) -> None:
     world = make_world(SYNC_MASTER)
     Replicas(world).too_few(True)
     answer = send(world, properties={"WAIT": "false"})
@@ -108,7 +108,7 @@ def test_a_reign_that_ends_within_an_append_claims_nothing(make_world: Make) -> 
     assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-def test_an_async_master_waits_for_nobody(make_world: Make) -> None:
+def test_an_async_master_waits_for_no_replica(make_world: Make) -> None:
     world = make_world("haListenPort=10912\n")
     Replicas(world)
     assert send(world).value.code == ResponseCode.SUCCESS

@@ -77,7 +77,7 @@ def test_changes_while_a_file_is_written_share_the_next_write(
     assert disk.work == []
 
 
-def test_who_waits_waits_for_all_files(saver: Saver, disk: Steered) -> None:
+def test_a_waiting_caller_waits_for_all_files(saver: Saver, disk: Steered) -> None:
     saver.changed(NAME, EMPTY)
     saver.changed(OTHER, EMPTY)
     saved = saver.saved()
@@ -157,7 +157,7 @@ def test_answers_to_changes_wait(
         )
 
 
-def test_what_is_not_answered_does_not_wait(saver: Saver, disk: Steered) -> None:
+def test_requests_without_an_answer_do_not_wait(saver: Saver, disk: Steered) -> None:
     saver.changed(NAME, EMPTY)
     assert saver.review(REQUEST, None) is None
     saver.changed(NAME, EMPTY)
@@ -165,7 +165,7 @@ def test_what_is_not_answered_does_not_wait(saver: Saver, disk: Steered) -> None
     assert saver.review(new_request(17, oneway=True), answer) is answer
 
 
-def test_who_relies_on_a_change_waits_for_it(saver: Saver, disk: Steered) -> None:
+def test_a_caller_that_relies_on_a_change_waits_for_it(saver: Saver, disk: Steered) -> None:
     answer = response(REQUEST, 0)
     change = saver.changed(NAME, EMPTY)
     saver.review(REQUEST, answer)
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_be_written_whole_still_takes_changes(
     assert files.load(NAME) == rows(3)
 
 
-def test_what_was_loaded_with_changes_is_written_whole(
+def test_a_table_loaded_with_changes_is_written_whole(
     saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
 ) -> None:
     put(saver, disk, 1, 2)
@@ -293,7 +293,7 @@ def test_what_was_loaded_with_changes_is_written_whole(
     assert fastjson.loads((tmp_path / NAME).read_text()) == rows(2)
 
 
-def test_what_is_written_for_a_change_is_bounded(
+def test_bytes_written_for_a_change_are_bounded(
     saver: Saver, disk: Steered, tmp_path: Path
 ) -> None:
     """However many rows there are: of a large file as many bytes are appended as it has."""

@@ -270,7 +270,7 @@ def test_light_queues_are_refused(world: Any, value: str) -> None:
     assert world.broker.store.max_log_offset == 0
 
 
-def test_what_only_speaks_of_light_queues_is_stored(world: Any) -> None:
+def test_a_message_that_only_names_light_queues_is_stored(world: Any) -> None:
     batch = encode_batch([(0, b"INNER_MULTI_DISPATCH\x01a\x02", b"")])
     assert world.ask(V2, header(batch=True), batch).code == 0
     blank = {"INNER_MULTI_DISPATCH": " "}
@@ -379,7 +379,7 @@ def test_sync_flush_answers_after_the_group_commit(make_world: Callable[..., Any
     assert world.broker.store.max_queue_offset("T", 1) == 2
 
 
-def test_sync_flush_does_not_keep_who_does_not_want_to_wait(
+def test_sync_flush_does_not_delay_senders_that_do_not_wait(
     make_world: Callable[..., Any],
 ) -> None:
     world = make_world("flushDiskType=SYNC_FLUSH\n")

@@ -33,7 +33,9 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("step_ms", "looked_at"), [(FROZEN_OVER_MS + 1, False), (FROZEN_OVER_MS - 1, True)]
 )
-def test_what_took_long_is_looked_at_once(quiet: None, step_ms: float, looked_at: bool) -> None:
+def test_objects_of_a_long_collection_are_looked_at_once(
+    quiet: None, step_ms: float, looked_at: bool
+) -> None:
     gc_tuning = GcTuning(Clock(step_ms))
     gc_tuning.begin()
     try:

@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("what", ["namesrv", "controller", "broker", "container"])
-def test_keys_that_nobody_knows_are_warned_of(
+def test_unknown_keys_are_warned_of(
     started: Any, what: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with caplog.at_level(logging.WARNING):

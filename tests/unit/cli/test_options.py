@@ -12,7 +12,7 @@ def test_addresses_are_split_at_semicolons_and_commas() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ";", "host", "host:", ":1", "host:0", "host:65536", "h:x"])
-def test_what_is_no_address_is_named(text: str) -> None:
+def test_an_invalid_address_is_named(text: str) -> None:
     with pytest.raises(UserError, match="host:port"):
         split_addresses(text)
 

@@ -54,7 +54,7 @@ def test_a_bar_on_a_terminal_that_goes_at_the_end(
     assert "50%" in err
 
 
-def test_nothing_where_nobody_looks(clock: Any, capsys: Any) -> None:
+def test_no_progress_without_a_reader(clock: Any, capsys: Any) -> None:
     shown = Recovering(False)
     clock[0] += 2
     shown.reached(Progress("filling the queues", 40, 100))

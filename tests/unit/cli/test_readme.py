@@ -96,7 +96,7 @@ def test_lines_of_the_shell_blocks(line: str) -> None:
         command.make_context(words[0], rest)
 
 
-def test_what_make_run_is_given_are_options_of_up() -> None:
+def test_words_of_make_run_are_options_of_up() -> None:
     command, _ = resolved(["up"])
     known = {name for one in command.params for name in one.opts}
     given = re.findall('ARGS="([^"]+)"', readme.TEXT)

@@ -39,7 +39,7 @@ NO_OFFSET = "an answer cannot be understood: the custom field <offset> is missin
         (ClientError(""), CommandFailed, "ClientError"),
     ],
 )
-def test_what_clients_raise(raised: Exception, kind: type[UserError], sentence: str) -> None:
+def test_exceptions_of_clients(raised: Exception, kind: type[UserError], sentence: str) -> None:
     async def work() -> None:
         raise raised
 

@@ -88,7 +88,7 @@ def test_a_line_that_no_broker_takes_ends_it(
         (("-p", "x", "--property", "KEYS=b"), "the property name KEYS belongs to RocketMQ"),
     ],
 )
-def test_what_cannot_be_sent_is_one_sentence(
+def test_an_unsendable_message_is_one_sentence(
     cluster: ScriptedCluster, command: Command, words: tuple[str, ...], sentence: str
 ) -> None:
     assert command("send", "-t", TOPIC, *words).failure == (2, sentence)

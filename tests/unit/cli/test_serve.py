@@ -59,7 +59,7 @@ class OneOfSeveral(SlowNode):
         self.events.append("stopped")
 
 
-def test_a_disk_that_was_given_up_does_not_end_what_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_disk_does_not_end_a_running_node(monkeypatch: pytest.MonkeyPatch) -> None:
     node = OneOfSeveral()
 
     def ready() -> None:

@@ -134,7 +134,7 @@ def test_the_screen_keeps_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> N
     assert [change.text for change in drawn[-1]] == [str(5 + n) for n in range(CHANGES_SHOWN)]
 
 
-def test_nobody_answers(cluster: ScriptedCluster, command: Command) -> None:
+def test_no_server_answers(cluster: ScriptedCluster, command: Command) -> None:
     cluster.down.add(NAME_SERVER)
     code, error = command("top", "--once").failure
     assert code == 1 and NAME_SERVER in error
@@ -151,7 +151,7 @@ def test_nobody_answers(cluster: ScriptedCluster, command: Command) -> None:
         (("--interval", "4000"), "3600"),
     ],
 )
-def test_what_cannot_be_watched(
+def test_clusters_that_cannot_be_watched(
     cluster: ScriptedCluster, command: Command, words: tuple[str, ...], sentence: str
 ) -> None:
     ran = command("top", "--once", *words)

@@ -93,7 +93,7 @@ def test_consumer_groups_that_pop() -> None:
     assert "1204" in out.getvalue() and "4.2 s" in out.getvalue()
 
 
-def test_what_waits_for_a_time_or_an_end() -> None:
+def test_messages_that_wait_for_a_time_or_an_end() -> None:
     waiting = WaitingView(
         7, 1_700_000_003_323, {"5 s": 3, "60 s": 4, "300 s": 0}, halves=2, asked=5, given_up=1
     )
@@ -108,7 +108,7 @@ def test_what_waits_for_a_time_or_an_end() -> None:
     assert timers in out.getvalue() and transactions in out.getvalue()
 
 
-def test_who_acts_and_since_when() -> None:
+def test_the_acting_replica_and_its_time() -> None:
     since_ms = 1_700_000_000_123
     acts = BrokerView(1, "h:2", "acting", state="READY", acting_since_ms=since_ms)
     (line,) = sample_lines(

@@ -5,7 +5,7 @@ from tests.unit.controller.groups import running
 from turbopump.controller.death_probe import Probed
 
 
-def test_a_reset_connection_elects_nobody() -> None:
+def test_a_reset_connection_causes_no_election() -> None:
     """The master's port accepts connections: the broker will reconnect."""
     node = running()
     node.ports.found = Probed.ACCEPTED
@@ -32,7 +32,7 @@ def test_a_master_whose_port_closes_last_is_dead_then() -> None:
     assert node.group.master_id == 2
 
 
-def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
+def test_reports_of_a_reset_connection_do_not_count_for_an_election() -> None:
     """The broker's process may be dead: it is elected only after its next heartbeat."""
     node = running()
     node.ports.found = Probed.ACCEPTED

@@ -58,7 +58,7 @@ def test_every_key_of_rocketmqs_controller_is_known() -> None:
 
 
 @pytest.mark.parametrize("line", ["metricsExporterType=PROM", "socksProxyConfig={hidden}"])
-def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError, match="not supported yet") as raised:
         ControllerConfig().update(parse_properties(line))
     assert "hidden" not in str(raised.value)
@@ -85,7 +85,7 @@ def test_it_listens_where_its_peers_find_it() -> None:
     assert read("listenPort=9877\nbindAddress=10.1.2.3").listen_at == ("10.1.2.3", 9877)
 
 
-def test_who_is_no_peer_is_told() -> None:
+def test_a_controller_that_is_no_peer_is_reported() -> None:
     config = read(f"controllerDLegerPeers={THREE}\ncontrollerDLegerSelfId=n7")
     with pytest.raises(ConfigError, match="controllerDLegerSelfId=n7 is not in"):
         _ = config.members
@@ -129,7 +129,7 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
     assert ControllerConfig.knows("processReadEvent")
 
 
-def test_what_no_change_may_touch() -> None:
+def test_keys_no_change_may_touch() -> None:
     config = read("configBlackList=a;b")
     assert config.black_list == {"a", "b", "rocketmqHome", "configBlackList", "configStorePath"}
 

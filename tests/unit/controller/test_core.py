@@ -24,7 +24,7 @@ def replica_info(node: Node) -> tuple[int, headers.GetReplicaInfoResponse, SyncS
     return answer.code, read_header(headers.GetReplicaInfoResponse, answer.fields), body
 
 
-def test_who_does_not_lead_decides_nothing() -> None:
+def test_a_follower_decides_nothing() -> None:
     node = Node()
     node.tick()
     for code in CODES - {RequestCode.BROKER_HEARTBEAT, RequestCode.CONTROLLER_GET_METADATA_INFO}:
@@ -49,7 +49,7 @@ def test_metadata_is_told_by_everybody() -> None:
     assert "controllerLeaderId" not in answer.fields
 
 
-def test_who_may_have_been_deposed_does_not_say_that_it_leads() -> None:
+def test_a_leader_that_may_have_been_deposed_does_not_report_the_lead() -> None:
     node = Node()
     node.lead()
     node.quorum.sure = False
@@ -163,7 +163,7 @@ def test_c13_no_majority_and_then_one_again() -> None:
     assert again.group.master_id == 2  # the dead one was missed
 
 
-def test_who_the_leader_before_elected_is_told_again_by_the_next() -> None:
+def test_a_broker_elected_by_the_leader_before_is_notified_again_by_the_next() -> None:
     node = running()
     node.auto = False
     node.close(1)

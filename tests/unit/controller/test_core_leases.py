@@ -81,7 +81,7 @@ def test_the_first_lease_is_granted_behind_the_entry_that_says_so() -> None:
     assert node.group.master_id is None, "3 may lack what 2 acknowledged"
 
 
-def test_a_look_at_all_groups_keeps_nobody_from_the_first_lease() -> None:
+def test_a_look_at_all_groups_delays_no_first_lease() -> None:
     """The next heartbeat comes half a second later."""
     node = elected_on_lease()
     node.auto = False
@@ -147,7 +147,7 @@ def test_a_heartbeat_that_says_unfit_elects_at_once(what: str) -> None:
     assert [address for address, _ in node.sent] == ["a:1", "a:2", "a:3"]
 
 
-def test_who_can_lead_again_is_elected_by_that_heartbeat() -> None:
+def test_a_broker_that_can_lead_again_is_elected_by_that_heartbeat() -> None:
     node = running()
     for broker_id in (2, 3, 1):
         node.beat(broker_id, unfit="failed")
@@ -161,7 +161,7 @@ def test_who_can_lead_again_is_elected_by_that_heartbeat() -> None:
     assert (node.group.master_id, node.group.master_epoch) == (3, 3)
 
 
-def test_a_new_life_is_not_unfit_for_what_the_one_before_said() -> None:
+def test_a_new_life_is_not_unfit_for_reports_of_the_last_one() -> None:
     node = running()
     for broker_id in (2, 3):
         node.beat(broker_id, unfit="full")
@@ -178,7 +178,7 @@ def test_notices_can_be_switched_off() -> None:
     assert node.group.master_epoch == 2 and not node.sent
 
 
-def test_a_connection_that_was_replaced_kills_nobody() -> None:
+def test_a_replaced_connection_kills_no_broker() -> None:
     node = running()
     node.beat(1, connection=77)
     node.close(1)
@@ -253,7 +253,7 @@ def test_a_new_leader_does_not_wait_for_a_master_whose_connection_closed() -> No
     assert node.group.master_id == 2
 
 
-def test_a_new_leader_that_heard_nobody_gives_nobody_up() -> None:
+def test_a_new_leader_that_heard_no_broker_gives_up_none() -> None:
     node = running()
     node.lead(False)
     for broker_id in (1, 2, 3):

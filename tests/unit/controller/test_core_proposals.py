@@ -10,7 +10,7 @@ from turbopump.net.wire.controller import SyncStateSet
 from turbopump.net.wire.headers import controller as headers
 
 
-def test_one_proposal_at_a_time_each_decided_on_what_is_applied() -> None:
+def test_one_proposal_at_a_time_each_decided_on_applied_state() -> None:
     node = running()
     node.auto = False
     group = node.group
@@ -35,7 +35,7 @@ def test_one_proposal_at_a_time_each_decided_on_what_is_applied() -> None:
     assert node.group.members == {1, 2}
 
 
-def test_what_failed_may_still_commit_so_nothing_is_decided_before_that_is_known() -> None:
+def test_a_failed_proposal_may_still_commit_so_nothing_is_decided_before_that_is_known() -> None:
     node = running()
     node.auto = False
     node.close(1)
@@ -79,7 +79,7 @@ def test_the_lead_is_lost_with_requests_waiting() -> None:
     assert 4 in node.group.replicas
 
 
-def test_who_waits_too_long_is_told_so_and_too_many_are_refused() -> None:
+def test_proposals_that_wait_too_long_are_reported_and_too_many_are_refused() -> None:
     node = running()
     node.auto = False
     apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, 4, "a:4;1")
@@ -103,7 +103,7 @@ def test_entries_that_say_nothing_are_passed_over() -> None:
     assert node.core.snapshot() == before and node.core.applied == 104
 
 
-def test_what_others_may_append() -> None:
+def test_entries_others_may_append() -> None:
     node = running()
 
     def outcome(*happened: events.Event, body: bytes = b"") -> int | str:

@@ -26,13 +26,13 @@ class World:
             self.death_probe.on_tick(now_ms)
 
 
-def test_who_refuses_is_dead_at_once() -> None:
+def test_a_host_that_refuses_is_dead_at_once() -> None:
     world = World(Probed.REFUSED)
     world.death_probe.add(KEY, "a:1", 0)
     assert world.dead == [KEY] and world.ports.asked == ["a:1"] and not len(world.death_probe)
 
 
-def test_who_answers_nothing_is_dead_after_a_moment() -> None:
+def test_a_silent_host_is_dead_after_a_moment() -> None:
     for found in (None, Probed.NO_ANSWER):
         world = World(found)
         world.death_probe.add(KEY, "a:1", 0)
@@ -45,7 +45,7 @@ def test_who_answers_nothing_is_dead_after_a_moment() -> None:
         assert world.dead == [KEY] and not len(world.death_probe)
 
 
-def test_who_accepts_lives_and_is_asked_until_it_is_heard() -> None:
+def test_a_host_that_accepts_lives_and_is_asked_until_it_is_heard() -> None:
     world = World(Probed.ACCEPTED)
     world.death_probe.add(KEY, "a:1", 0)
     world.tick(200)
@@ -57,7 +57,7 @@ def test_who_accepts_lives_and_is_asked_until_it_is_heard() -> None:
     assert len(world.ports.asked) == 10 and world.dead == [] and not len(world.death_probe)
 
 
-def test_who_ends_slowly_is_dead_once_it_refuses() -> None:
+def test_a_host_that_ends_slowly_is_dead_once_it_refuses() -> None:
     world = World(Probed.ACCEPTED)
     world.death_probe.add(KEY, "a:1", 0)
     world.tick(1_000)
@@ -66,7 +66,7 @@ def test_who_ends_slowly_is_dead_once_it_refuses() -> None:
     assert world.dead == [KEY]
 
 
-def test_who_closes_again_begins_anew() -> None:
+def test_a_host_that_closes_again_begins_anew() -> None:
     """The result of the earlier probe does not hold for the second connection."""
     world = World(None)
     world.death_probe.add(KEY, "a:1", 0)
@@ -78,7 +78,7 @@ def test_who_closes_again_begins_anew() -> None:
     assert world.dead == [KEY]
 
 
-def test_what_this_process_slept_is_no_answer() -> None:
+def test_the_sleep_of_this_process_is_no_answer() -> None:
     world = World(None)
     world.death_probe.add(KEY, "a:1", 0)
     world.death_probe.on_tick(1_100)

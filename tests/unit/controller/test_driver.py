@@ -364,7 +364,7 @@ def test_entries_of_one_moment_cost_one_write(tmp_path: Path) -> None:
     assert member.machine.applied == [b"", *(b"%d" % number for number in range(10))]
 
 
-def test_what_a_snapshot_stands_for_comes_back(tmp_path: Path) -> None:
+def test_the_state_of_a_snapshot_comes_back(tmp_path: Path) -> None:
     member = alone(tmp_path, snapshot_threshold=5, snapshot_keep=1)
     for number in range(20):
         member.driver.append(b"%d" % number)
@@ -478,7 +478,7 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
+def test_entries_unknown_to_the_machine_are_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
     refused = member.ask(RaftRequestCode.APPEND, body="bm8=", term=-1)
     assert isinstance(refused, Deferred)

@@ -24,7 +24,7 @@ def test_c1_three_in_sync() -> None:
     assert in_sync(leader) == ([1, 2, 3], [])
 
 
-def test_c2_who_registers_after_the_election_hears_of_the_master() -> None:
+def test_c2_a_broker_that_registers_after_the_election_receives_the_master() -> None:
     leader = Leader()
     leader.live.ids = {1, 2, 3}
     leader.join(1)
@@ -78,7 +78,7 @@ def test_c5_to_c7_the_best_log(
     assert body.group is not None and body.group.addresses == {1: "a:1", 2: "a:2", 3: "a:3"}
 
 
-def test_c8_nobody_told_of_a_log_and_what_an_administrator_may() -> None:
+def test_c8_elections_without_reported_logs_and_by_administrators() -> None:
     leader = set_up()
     leader.live.ids = {2, 3}
     assert leader.elect().code == Code.SUCCESS
@@ -154,7 +154,7 @@ def test_alter_is_refused_for_each_reason_in_order() -> None:
     assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1, 3}), 3)
 
 
-def test_alter_of_a_group_that_nobody_knows() -> None:
+def test_alter_of_an_unknown_group() -> None:
     leader = Leader()
     leader.live.ids = {1}
     leader.join(1)
@@ -165,7 +165,7 @@ def test_alter_of_a_group_that_nobody_knows() -> None:
     assert leader.alter({1}, (0, 0), master=1).code == (Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
 
 
-def test_who_is_not_registered_elects_nobody() -> None:
+def test_an_unregistered_broker_causes_no_election() -> None:
     leader = Leader()
     assert leader.elect(1).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     leader = set_up()
@@ -213,7 +213,7 @@ def test_a_group_is_looked_after() -> None:
     assert leader.look() is None
 
 
-def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
+def test_no_replica_is_given_up_while_a_member_may_still_come() -> None:
     leader = set_up()
     leader.live.ids, leader.live.silent = set(), {2}
     assert leader.look() is None
@@ -252,7 +252,7 @@ def on_paper(*, unfit: int = 0) -> Leader:
     return leader
 
 
-def test_who_has_all_is_elected_after_a_master_that_never_began() -> None:
+def test_a_complete_replica_is_elected_after_a_master_that_never_began() -> None:
     leader = on_paper()
     leader.live.ids = {3}
     assert leader.elect(3).code == Code.SUCCESS
@@ -261,7 +261,7 @@ def test_who_has_all_is_elected_after_a_master_that_never_began() -> None:
     assert leader.elect(1).code == Code.SUCCESS, "nothing was acknowledged since it was master"
 
 
-def test_nobody_else_after_a_reign_that_began() -> None:
+def test_no_other_replica_after_a_reign_that_began() -> None:
     leader = on_paper()
     leader.take(elections.begin(leader.tables, NAME, 1))
     assert leader.group.eligible == {1, 3}, "of an earlier epoch"
@@ -272,7 +272,7 @@ def test_nobody_else_after_a_reign_that_began() -> None:
     assert not elections.begin(leader.tables, "unknown", 2).events
 
 
-def test_a_master_on_paper_that_lost_bytes_gives_way_to_who_has_them() -> None:
+def test_a_nominal_master_that_lost_bytes_gives_way_to_a_complete_replica() -> None:
     """The power of 2 fails and 1 is killed, before 2 is missed: 2 is elected, and returns without
     its page cache. 3 has all acknowledged bytes."""
     leader = on_paper()
@@ -291,7 +291,7 @@ def test_an_unfit_one_is_no_candidate_after_it_either() -> None:
     assert leader.elect(3).header.master_broker_id == 1
 
 
-def test_who_joins_or_is_forgotten_is_not_counted_twice() -> None:
+def test_a_broker_that_joins_or_is_forgotten_is_not_counted_twice() -> None:
     leader = on_paper()
     assert leader.alter({2, 3}).code == Code.SUCCESS
     assert leader.group.eligible == {1}
@@ -320,7 +320,7 @@ def test_an_unfit_replica_leaves_the_set_while_the_master_lives() -> None:
     assert not leader.group.is_unfit(2)
 
 
-def test_what_a_master_decided_before_a_replica_lost_bytes_does_not_count_after() -> None:
+def test_a_masters_decisions_before_a_replica_lost_bytes_do_not_count_after() -> None:
     leader = set_up()
     leader.alter({1, 3})
     before = leader.epochs
@@ -368,7 +368,7 @@ def test_all_unfit_the_longest_log_once_all_are_here() -> None:
     assert leader.group.is_unfit(1)
 
 
-def test_a_damaged_log_is_led_by_nobody_until_it_is_repaired() -> None:
+def test_a_damaged_log_is_not_led_until_it_is_repaired() -> None:
     """The election of a broker with a damaged log would be useless, and repeated for ever."""
     leader = set_up()
     leader.alter({1})
@@ -445,7 +445,7 @@ class TestWhoTakesNoWrites:
         leader.look()
         assert leader.group.master_id == 3, "though 2 has the longer log"
 
-    def test_who_is_not_in_the_set_is_no_way_out(self) -> None:
+    def test_a_broker_outside_of_the_set_is_no_way_out(self) -> None:
         leader = set_up(alter=False)
         leader.live.unfit[1] = StoreHealth.FULL
         assert leader.look() is None
@@ -472,7 +472,7 @@ class TestWhoTakesNoWrites:
         leader.look()
         assert leader.group.master_id == 2
 
-    def test_nobody_can_lead_until_one_can(self) -> None:
+    def test_no_replica_can_lead_until_one_can(self) -> None:
         """The elected broker declines; the epoch is raised once, not at each lookup."""
         leader = set_up()
         leader.live.unfit = dict.fromkeys((1, 2, 3), StoreHealth.FAILED)
@@ -496,7 +496,7 @@ class TestWhoTakesNoWrites:
         leader.elect(2)
         assert leader.group.master_id == 2
 
-    def test_nobody_is_sure_to_have_all_and_one_is_about_to_come_back(self) -> None:
+    def test_no_replica_is_surely_complete_and_one_is_about_to_come_back(self) -> None:
         """All brokers are unclean: the longest log wins, and the failed store may have it."""
         leader = set_up(alter=False)
         leader.live.tell(1, 1, 100)

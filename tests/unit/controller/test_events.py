@@ -64,7 +64,7 @@ def test_bytes_of_rocketmq() -> None:
         b"\x00\x01" + b"[" * 5_000,
     ],
 )
-def test_what_says_nothing(body: bytes) -> None:
+def test_events_without_an_effect(body: bytes) -> None:
     found = decode(body)
     assert isinstance(found, BadEvent)
     assert "\n" not in found.reason and found.reason

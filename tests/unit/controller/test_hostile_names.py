@@ -319,7 +319,7 @@ def entry_of(size: int) -> str:
     return base64.b64encode(b"\0\2" + dumped(members)).decode()
 
 
-def test_what_is_long_to_read_is_refused_before_objects_are_made(world: World) -> None:
+def test_long_names_are_refused_before_objects_are_made(world: World) -> None:
     many = [{}] * (VALUES_MAX // 2 + 1)
     for code in sorted(LEDGER_CODES):
         told = answered(world.begin(code, dumped(LEDGER | {"x": many})))

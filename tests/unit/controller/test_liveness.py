@@ -52,7 +52,7 @@ def test_the_newest_word_of_a_log_counts() -> None:
     assert table.newest(KEY) is None
 
 
-def test_who_asks_for_something_lives() -> None:
+def test_a_broker_that_sends_a_request_lives() -> None:
     table = Heartbeats()
     assert table.touch(KEY, 5, 0) and table.heard(KEY, 0) and table.newest(KEY) is None
     assert not table.touch(KEY, 5, 1)
@@ -61,7 +61,7 @@ def test_who_asks_for_something_lives() -> None:
     assert table.newest(KEY) is not None and table.heard(KEY, 19_000)
 
 
-def test_a_closed_connection_kills_who_used_it_last() -> None:
+def test_a_closed_connection_kills_its_last_user() -> None:
     table = Heartbeats()
     beat(table, 0, 1, connection=5)
     beat(table, 0, 2, connection=5)
@@ -74,7 +74,7 @@ def test_a_closed_connection_kills_who_used_it_last() -> None:
     assert table.ended(("c", "b", 2), 4) and len(table) == 0
 
 
-def test_who_is_heard_over_another_connection_is_not_dead() -> None:
+def test_a_broker_heard_over_another_connection_is_not_dead() -> None:
     table = Heartbeats()
     beat(table, 0, connection=5)
     table.on_closed(5)
@@ -132,7 +132,7 @@ def test_a_life_that_is_over() -> None:
     assert table.heard(KEY, 5)
 
 
-def test_what_came_while_the_controller_slept_is_read_first() -> None:
+def test_requests_that_arrived_while_the_controller_slept_are_read_first() -> None:
     table = Heartbeats()
     beat(table, 0)
     for now_ms in range(0, 9_901, 100):
@@ -144,7 +144,7 @@ def test_what_came_while_the_controller_slept_is_read_first() -> None:
     assert table.expire(10_520) == [] and table.alive(KEY, 10_520)
 
 
-def test_who_had_no_connection_while_the_controller_slept_has_one_heartbeat_more() -> None:
+def test_a_broker_without_a_connection_while_the_controller_slept_has_one_heartbeat_more() -> None:
     table = Heartbeats()
     table.on_tick(0)
     beat(table, 0)
@@ -224,7 +224,7 @@ def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
         assert table.expire(now_ms + 20) == [] and table.alive(KEY, now_ms + 20)
 
 
-def test_fresh_is_who_was_heard_just_now() -> None:
+def test_fresh_brokers_were_heard_just_now() -> None:
     table = Heartbeats()
     assert not table.fresh(KEY, 0)
     beat(table, 0)

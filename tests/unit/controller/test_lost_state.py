@@ -57,7 +57,7 @@ class TestAnOlderCopy:
         assert told.code == 0
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 5)
 
-    def test_nobody_of_the_copys_set_is_elected_before_the_others_are_here(self) -> None:
+    def test_no_member_of_the_copys_set_is_elected_before_the_others_are_here(self) -> None:
         """The master of epoch 4 is absent: 1 is in the copy's set, and lacks many bytes."""
         leader = restored()
         leader.live.ids = {1, 2}
@@ -170,7 +170,7 @@ class TestAColdTable:
         node.beat(3, leased=True, standing=MEMBER)
         assert node.beat(1, leased=True, standing=REIGNS).lease_ms is not None
 
-    def test_who_is_dead_is_waited_for_a_bounded_time(self) -> None:
+    def test_a_dead_replica_is_waited_for_a_bounded_time(self) -> None:
         node = copied()
         node.beat(2, leased=True, standing=MEMBER)
         assert node.beat(1, leased=True, standing=REIGNS).lease_ms is None
@@ -186,7 +186,7 @@ class TestAColdTable:
         assert node.register(1).code == 0
         assert master_of(node) == (1, 2)
 
-    def test_what_was_heard_before_the_lead_counts(self) -> None:
+    def test_heartbeats_before_the_lead_count(self) -> None:
         """A warm table does not wait, although a broker is dead."""
         node = copied(leads=False)
         for broker_id in (1, 2, 3):
@@ -235,7 +235,7 @@ class TestEmptied:
         node.beat(1, epoch=4, leased=True, standing=REIGNS)
         assert node.elect(1).code == 0
 
-    def test_a_group_without_a_log_waits_for_nobody(self) -> None:
+    def test_a_group_without_a_log_waits_for_no_replica(self) -> None:
         node = Node()
         node.lead()
         node.join(1)
@@ -310,7 +310,7 @@ class TestForgotten:
         node.core.restore(GroupTables().snapshot())
         assert node.beat(1).unknown is True
 
-    def test_who_was_outside_of_the_set_is_not_the_first_for_coming_first(self) -> None:
+    def test_a_broker_outside_of_the_set_is_not_the_first_for_coming_first(self) -> None:
         """cleanBrokerMetadata -l removes live brokers, which return with other ids."""
         leader = set_up()
         assert leader.clean(living=True).code == 0

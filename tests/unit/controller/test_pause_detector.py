@@ -22,7 +22,7 @@ def run(table: PauseDetector, since_ms: int, until_ms: int, stopped_ms: int = 0)
     return now_ms
 
 
-def test_who_ticks_is_fit() -> None:
+def test_a_ticking_controller_is_fit() -> None:
     table = PauseDetector()
     now_ms = run(table, 0, 20_000)
     assert table.stood_ms == 0 and not table.is_unfit(now_ms)
@@ -37,7 +37,7 @@ def test_one_stop_says_nothing() -> None:
     assert table.stood_ms > pause_detector.WINDOW_MS and not table.is_unfit(60_000)
 
 
-def test_who_stutters_is_unfit_until_it_runs_again() -> None:
+def test_a_stuttering_controller_is_unfit_until_it_runs_again() -> None:
     table = PauseDetector()
     now_ms = run(table, 0, 5_000, stopped_ms=1_100)
     assert table.is_unfit(now_ms)
@@ -107,7 +107,7 @@ def test_it_does_not_while_a_silence_is_waited_for() -> None:
     assert driver.waited == [False]
 
 
-def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:
+def test_a_leader_that_wins_again_before_another_led_goes_on_waiting() -> None:
     node = running()
     node.tick()
     for term in range(2, 7):

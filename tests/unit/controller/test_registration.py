@@ -76,7 +76,7 @@ def test_groups_and_ids_are_bounded() -> None:
     assert registration.apply_id(tables, header).code == Code.CONTROLLER_INVALID_REQUEST
 
 
-def test_what_is_registered_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_names_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader()
     monkeypatch.setattr(registration, "SIZE_MAX", 100_000)
     taken = 0
@@ -161,7 +161,7 @@ def test_c11_cleaning() -> None:
     assert told.remark == "Broker unknown is not existed,clean broker data failure."
 
 
-def test_cleaning_forgets_who_is_named_and_nobody_else() -> None:
+def test_cleaning_forgets_only_the_named_broker() -> None:
     """RocketMQ removes the whole group if live brokers may be cleaned."""
     leader = set_up()
     told = leader.clean("2", living=True)
@@ -178,7 +178,7 @@ def test_ids_to_clean_that_are_none(ids: str) -> None:
     assert leader.clean(ids, living=True).code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
 
 
-def test_cleaning_who_is_not_there_changes_nothing() -> None:
+def test_cleaning_an_absent_broker_changes_nothing() -> None:
     leader = set_up()
     told = leader.clean("9;8")
     assert told.code == Code.SUCCESS and not told.events

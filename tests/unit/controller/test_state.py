@@ -55,7 +55,7 @@ def broken(change) -> bytes:
         broken(lambda whole: whole.update(retired=[["x"]])),
     ],
 )
-def test_what_is_no_snapshot(data: bytes) -> None:
+def test_invalid_snapshots(data: bytes) -> None:
     with pytest.raises(ValueError, match="the snapshot of the groups"):
         GroupTables.restore(data)
 
@@ -90,7 +90,7 @@ def test_a_later_copy_of_a_group_leaves_the_group_alone() -> None:
     assert tables.snapshot() == before
 
 
-def test_a_snapshot_is_what_the_groups_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_equals_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoded groups are cached: each change is in the next snapshot, and only changed groups are
     encoded again. Encoding ten thousand groups at once blocked the loop for 80 ms."""
     tables = GroupTables()
@@ -115,7 +115,7 @@ def test_a_snapshot_is_what_the_groups_are(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one[0] for one in again["retired"]] == [names[0]]
 
 
-def test_what_stays_of_forgotten_groups_is_bounded() -> None:
+def test_remains_of_forgotten_groups_are_bounded() -> None:
     tables = GroupTables()
     for number in range(RETIRED_MAX + 3):
         tables.apply(events.ApplyBrokerId(CLUSTER, str(number), "x", "x;1", 1))

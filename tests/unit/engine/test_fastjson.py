@@ -79,7 +79,7 @@ def test_nesting_is_bounded() -> None:
         dumps(nested)
 
 
-def test_what_is_read_can_be_written() -> None:
+def test_parsed_json_can_be_written() -> None:
     limit = fastjson.DEPTH_MAX
     deepest = "[" * limit + "]" * limit
     assert dumps(loads(deepest)) == deepest
@@ -105,7 +105,7 @@ def test_size_is_bounded() -> None:
         loads(" " * (fastjson.SIZE_MAX + 1))
 
 
-def test_what_takes_python_piece_by_piece_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_python_takes_piece_by_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastjson, "SLOW_MAX", 2)
     for slow in ("{{a:%d}:1}", "'%d\\n'", "'\"%d'"):
         fine = "[" + ",".join(slow % number for number in range(2)) + ",'x']"
@@ -186,7 +186,7 @@ def test_written(value, text) -> None:
     assert dumps(value) == text
 
 
-def test_pretty_is_what_rocketmq_writes_to_files() -> None:
+def test_pretty_equals_rocketmqs_files() -> None:
     value = {"offsetTable": {"T@g": RawKeys({0: 2, 1: 3})}, "groups": ["a"], "none": {}}
     assert dumps(value, pretty=True) == (
         '{\n\t"groups":[\n\t\t"a"\n\t],\n\t"none":{},\n'
@@ -194,6 +194,6 @@ def test_pretty_is_what_rocketmq_writes_to_files() -> None:
     )
 
 
-def test_what_json_cannot_hold_is_refused() -> None:
+def test_values_outside_json_are_refused() -> None:
     with pytest.raises(TypeError):
         dumps({"a": b"bytes"})

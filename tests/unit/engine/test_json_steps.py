@@ -124,7 +124,7 @@ def test_fastjsons_dialect_too() -> None:
         b'[{"$ref":"$[1]"}' + b",{}" * 100_000 + b"]",
     ],
 )
-def test_what_is_not_json_is_refused(text) -> None:
+def test_text_other_than_json_is_refused(text) -> None:
     with pytest.raises(ValueError):
         run(json_steps.load(text))
 

@@ -148,7 +148,7 @@ def test_store_times_do_not_go_back_with_the_clock(stores: Any, put: Any) -> Non
     assert put(again, now_ms=NOW_MS).store_timestamp_ms == NOW_MS + 50
 
 
-def test_property_crc_replaces_what_a_sender_put_in(stores: Any, put: Any) -> None:
+def test_property_crc_replaces_a_senders_value(stores: Any, put: Any) -> None:
     stores.configure(enabled_append_prop_crc=True)
     store = stores.open()
     appended = put(store, KEYS="k", **{"__CRC32#": "1234567890"})

@@ -69,7 +69,7 @@ def test_async_flush_follows_its_rhythm(stores: Any, put: Any, held_disk: Any) -
     assert store.flushed_log_offset == store.max_log_offset, "the thorough flush takes all"
 
 
-def test_sync_flush_answers_and_shows_only_what_is_durable(
+def test_sync_flush_answers_and_shows_only_durable_messages(
     sync: Any, put: Any, held_disk: Any
 ) -> None:
     store = sync.open(held_disk)
@@ -172,7 +172,9 @@ def test_a_deadline_does_not_wait_for_the_wall_clock(sync: Any, put: Any, held_d
     assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
 
 
-def test_a_message_nobody_waits_for_is_seen_too(sync: Any, put: Any, held_disk: Any) -> None:
+def test_a_message_without_a_waiting_sender_is_visible_too(
+    sync: Any, put: Any, held_disk: Any
+) -> None:
     store = sync.open(held_disk)
     held_disk.drain()
     put(store)

@@ -125,7 +125,7 @@ class TestTags:
     def codes(self, *tags: str) -> frozenset[int]:
         return frozenset(java_hash(tag.encode()) for tag in tags)
 
-    def test_only_what_matches(self, stores: Any, put: Any) -> None:
+    def test_only_matching_messages(self, stores: Any, put: Any) -> None:
         store = stores.open()
         for number in range(9):
             put(store, TAGS="abc"[number % 3])

@@ -48,7 +48,7 @@ def history(tmp_path: Path, *rows: str, happened: tuple[Event, ...] = ()) -> His
     return gathered([file], happened)
 
 
-def test_what_was_acknowledged_and_never_came_is_lost(tmp_path: Path) -> None:
+def test_acknowledged_messages_that_never_came_are_lost(tmp_path: Path) -> None:
     seen = checkers.delivery(
         history(tmp_path, sent(1), sent(2), sent(3, "UNKNOWN"), got(1), got(1))
     )
@@ -152,7 +152,7 @@ def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: P
 
 
 @pytest.mark.parametrize(("b_at", "found"), [(2700, (3500, 900)), (3900, (2600, 1300))])
-def test_a_node_hears_of_a_notice_when_what_it_waits_for_was_sent_again(
+def test_a_node_receives_a_notice_when_the_awaited_message_was_sent_again(
     tmp_path: Path, b_at: int, found: tuple[int, int]
 ) -> None:
     """This does not excuse late changes of the other members."""
@@ -218,7 +218,7 @@ def test_a_suspended_process_has_its_queues_when_it_goes_on(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_not_reached_is_said(tmp_path: Path) -> None:
+def test_missed_targets_are_reported(tmp_path: Path) -> None:
     rows = [f"own {A} 10 {FIRST}", f"started {A} 5", f"own {A} 9000 broker-a:0", sent(1), sent(2)]
     happened = (
         Happened("fixed-suspend", True, 1000, ("n2",)),

@@ -48,7 +48,7 @@ def test_every_key_of_rocketmqs_name_server_is_known() -> None:
 
 
 @pytest.mark.parametrize("line", ["clusterTest=true", "useTLS=true", "socksProxyConfig={hidden}"])
-def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError, match="not supported yet") as raised:
         NamesrvConfig().update(parse_properties(line))
     assert "hidden" not in str(raised.value)

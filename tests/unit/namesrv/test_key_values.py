@@ -81,7 +81,7 @@ def test_changes_that_come_while_the_disk_works_are_written_together() -> None:
     assert values.count == 2
 
 
-def test_what_is_not_saved_is_as_if_it_had_not_been_asked_for() -> None:
+def test_an_unsaved_change_counts_as_not_requested() -> None:
     disk, full = Disk(), OSError(28, "No space left on device")
     values = KeyValues(disk.save, {"n": {"a": "0"}})
     failed, later = values.put("n", "a", "1"), values.put("n", "b", "2")
@@ -91,7 +91,7 @@ def test_what_is_not_saved_is_as_if_it_had_not_been_asked_for() -> None:
     assert later.value is None and disk.tables() == [{"n": {"a": "0", "b": "2"}}]
 
 
-def test_what_waits_for_the_disk_is_bounded() -> None:
+def test_requests_that_wait_for_the_disk_are_bounded() -> None:
     disk = Disk()
     values = KeyValues(disk.save)
     values.put("n", "first", "1")

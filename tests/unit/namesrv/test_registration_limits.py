@@ -79,7 +79,7 @@ def test_timeouts_are_those_of_brokers(bench: Bench, asked: str | None, lives_ms
     assert len(bench.server.routes.scan(bench.now_ms + lives_ms + 1)) == 1
 
 
-def test_who_refuses_connections_does_not_hold_a_name(
+def test_a_broker_that_refuses_connections_does_not_hold_a_name(
     bench: Bench, probes: list[tuple[str, Callable[[int], None]]]
 ) -> None:
     hijack = {
@@ -112,7 +112,7 @@ def test_a_probe_that_comes_late_changes_nothing(
     assert bench.server.routes.member_group("a") == {0: "10.0.0.3:1"}
 
 
-def test_an_older_claim_of_the_holder_itself_asks_nobody(
+def test_an_older_claim_of_the_holder_itself_sends_no_query(
     bench: Bench, probes: list[tuple[str, Callable[[int], None]]]
 ) -> None:
     bench.register(state=9)
@@ -130,7 +130,7 @@ def test_long_names_are_refused(bench: Bench, member: str) -> None:
     assert "256 characters" in (answer.remark or "")
 
 
-def test_what_is_too_long_for_the_table_is_left_out(bench: Bench) -> None:
+def test_names_too_long_for_the_table_are_left_out(bench: Bench) -> None:
     mappings = {"T": {"topic": "T", "bname": "a"}, "U": {"topic": "U", "x": "y" * 70_000}}
     body = body_of(DataVersion(), "T", "U", "t" * 256, mappings=mappings)
     assert bench.register(body=body).code == 0

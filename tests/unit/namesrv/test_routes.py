@@ -139,7 +139,7 @@ def test_a_late_registration_of_an_earlier_reign_changes_nothing() -> None:
     assert route is not None and route.broker_datas[0].broker_addrs == {0: MASTER}
 
 
-def test_an_expired_holder_keeps_nobody_out() -> None:
+def test_an_expired_holder_blocks_no_registration() -> None:
     table = table_with(broker(configs=topics(state=5), timeout_ms=100))
     table.register(broker(REPLICA, 0, configs=topics(state=1)), "r", NOW + 101)
     assert table.member_group("a") == {0: REPLICA}
@@ -468,7 +468,7 @@ def nobody(count: int) -> list[QueueData]:
     return [QueueData(f"unknown {number}", 1, 1, 6) for number in range(count)]
 
 
-def test_a_full_table_still_takes_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_still_takes_known_names(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_with(broker(), broker("b:1", name="b"))
     monkeypatch.setattr(module, "MAX_BROKERS", 2)
     monkeypatch.setattr(topic_queues, "MAX_QUEUE_DATAS", 4)

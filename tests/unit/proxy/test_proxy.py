@@ -53,7 +53,7 @@ def test_brokers_take_turns_and_a_group_has_one_queue(proxy: ProxyWorld) -> None
     assert proxy.brokers[number // 4].times(RequestCode.SEND_MESSAGE_V2) == 8
 
 
-def test_what_was_received_is_settled_at_its_broker(proxy: ProxyWorld) -> None:
+def test_received_messages_are_settled_at_their_broker(proxy: ProxyWorld) -> None:
     for _ in range(2):
         assert proxy.send(message(body=b"x")).status.code == Code.OK
     for broker in "ab":
@@ -75,7 +75,7 @@ def test_what_was_received_is_settled_at_its_broker(proxy: ProxyWorld) -> None:
     assert elsewhere[0].status.code == Code.BAD_REQUEST
 
 
-def test_another_proxy_settles_and_ends_what_this_one_began(
+def test_another_proxy_settles_and_ends_the_work_of_this_one(
     proxy: ProxyWorld, make_proxy: Callable[..., ProxyWorld]
 ) -> None:
     (entry,) = proxy.send(message(**TRAN)).entries
@@ -211,7 +211,7 @@ def test_a_broker_that_hangs_harms_its_own_calls_alone(
     assert all(one.is_over for one in heards)
 
 
-def test_without_a_name_server_what_is_known_is_used(proxy: ProxyWorld) -> None:
+def test_known_names_are_used_without_a_name_server(proxy: ProxyWorld) -> None:
     proxy.send(message())
     proxy.no_answer[NAME_SERVER] = "the connection was refused"
     proxy.world.now_ms += 60_000
@@ -222,7 +222,7 @@ def test_without_a_name_server_what_is_known_is_used(proxy: ProxyWorld) -> None:
     assert "no name server answers" in unknown.message
 
 
-def test_what_waits_for_a_name_server_is_served_then(proxy: ProxyWorld) -> None:
+def test_requests_that_wait_for_a_name_server_are_served_then(proxy: ProxyWorld) -> None:
     proxy.no_answer[NAME_SERVER] = ""
     heards = [proxy.start("QueryRoute", topic={"name": "TNormal"})[1] for _ in range(3)]
     assert not any(one.is_over for one in heards)
@@ -234,7 +234,7 @@ def test_what_waits_for_a_name_server_is_served_then(proxy: ProxyWorld) -> None:
     assert [len(one.answer.message_queues) for one in heards] == [8, 8, 8]
 
 
-def test_what_waits_for_names_is_bounded_in_bytes(
+def test_requests_that_wait_for_names_are_bounded_in_bytes(
     proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "WAITING_MAX", 10_000)
@@ -278,7 +278,7 @@ def test_none_of_another_cluster_is(make_proxy: Callable[..., ProxyWorld]) -> No
     assert answer.status.code == Code.TOPIC_NOT_FOUND
 
 
-def test_what_is_known_is_bounded_in_bytes(
+def test_known_names_are_bounded_in_bytes(
     proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_answers, "SIZE_MAX", 20_000)

@@ -53,7 +53,7 @@ def test_the_table_has_these_columns() -> None:
     assert set(COLUMNS) > NULLABLE
 
 
-def test_batches_and_views_keep_what_they_show() -> None:
+def test_batches_and_views_keep_their_bytes() -> None:
     log = log_of(COUNT)
     decoder = Decoder(COLUMNS, batch_rows=7)
     whole = rows(Decoder(COLUMNS).decode(log, 0, log.size, 0), COLUMNS)
@@ -66,7 +66,7 @@ def test_batches_and_views_keep_what_they_show() -> None:
     assert [n for view in views for n in numbers(view, "q")] == list(range(COUNT))
 
 
-def test_memory_that_nobody_holds_is_filled_again() -> None:
+def test_unreferenced_memory_is_filled_again() -> None:
     log = log_of(COUNT)
     decoder = Decoder(["body", "keys"])
     batch = decoder.decode(log, 0, log.size, 0)

@@ -26,7 +26,7 @@ def test_a_value_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_takes_what_has_bytes(kind: type) -> None:
+def test_takes_objects_with_bytes(kind: type) -> None:
     assert crc32(kind(DATA)) == zlib.crc32(DATA)
 
 
@@ -40,6 +40,6 @@ def test_says_which_kernel_runs() -> None:
     assert kernel_name() in ("pclmul", "table")
 
 
-def test_refuses_what_has_no_bytes() -> None:
+def test_refuses_objects_without_bytes() -> None:
     with pytest.raises(TypeError):
         crc32("text")  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def compiled(
 
 
 @needs_gcc
-def test_compiles_without_a_warning_and_calls_nobody(compiled: tuple[str, Path]) -> None:
+def test_compiles_without_a_warning_and_calls_no_library(compiled: tuple[str, Path]) -> None:
     unit, built = compiled
     names = subprocess.run(
         ["nm", "--undefined-only", "--format=just-symbols", str(built)],

@@ -40,7 +40,7 @@ def test_a_view_is_writable_and_keeps_the_memory(size: int) -> None:
     assert bytes(view) == b"\xa5" * size
 
 
-def test_what_was_not_written_costs_nothing_and_all_goes_back() -> None:
+def test_unwritten_memory_costs_nothing_and_all_is_returned() -> None:
     memories = [FrameMemory(LARGE) for _ in range(8)]
     zeros = bytes(GRANULE)  # allocated once, because a sanitizer keeps freed memory
     before = resident()
@@ -54,7 +54,7 @@ def test_what_was_not_written_costs_nothing_and_all_goes_back() -> None:
     assert full - resident() > LARGE * 3 // 4
 
 
-def test_the_cost_is_what_has_arrived_but_not_more_than_all() -> None:
+def test_the_cost_is_the_arrived_bytes_but_at_most_all() -> None:
     small, large = FrameMemory(SIZE_MIN), FrameMemory(LARGE + 5)
     assert small.cost(1) == small.cost(SIZE_MIN) == SIZE_MIN
     assert large.cost(1) == GRANULE

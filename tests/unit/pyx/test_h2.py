@@ -108,7 +108,7 @@ _SHORT = headers(1, [*REQUEST, (b"content-length", b"9")]) + frame(h2.DATA, 1, b
 
 
 @pytest.mark.parametrize(("name", "data", "expected"), RFC_9113, ids=[one[0] for one in RFC_9113])
-def test_what_rfc_9113_forbids_ends_a_stream_or_the_connection(
+def test_violations_of_rfc_9113_end_a_stream_or_the_connection(
     name: str, data: bytes, expected: tuple[str, int]
 ) -> None:
     assert outcome(data or BEGIN + _SHORT) == expected
@@ -127,7 +127,7 @@ def test_a_call_comes_as_events_however_it_is_cut(slice_: int) -> None:
 
 
 @pytest.mark.parametrize("size", [16_000, 48_000, 65_000, 65_280, 65_300, 65_450, 131_000])
-def test_a_read_that_fills_the_room_ends_what_ends_in_it(size: int) -> None:
+def test_a_read_that_fills_the_room_ends_the_frames_in_it(size: int) -> None:
     """The library pauses after the last byte of a frame, and must be called again to end it."""
     one = H2Session(streams=4, headers=8_192, stream_window=1 << 20, window=1 << 20)
     written(one)
@@ -213,7 +213,7 @@ def test_settings_and_pings_are_answered_and_our_own_are_known() -> None:
     assert heard(one, frame(h2.PING, 0, bytes(8), h2.ACK))[0][0] == 6
 
 
-def test_after_a_shutdown_what_is_open_goes_on() -> None:
+def test_open_streams_continue_after_a_shutdown() -> None:
     one = session()
     heard(one, BEGIN + headers(1, ends=True))
     one.shutdown()

@@ -121,7 +121,7 @@ def test_answers_are_read_whatever_the_order_and_the_blanks() -> None:
         frame(bytes(30), codec=2),
     ],
 )
-def test_what_is_no_answer_is_refused(bad: bytes) -> None:
+def test_an_invalid_answer_is_refused(bad: bytes) -> None:
     assert read(bad) is None
 
 
@@ -144,7 +144,7 @@ def test_records_are_counted() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 50, 90, 94])
-def test_what_is_no_sequence_of_records_is_told(cut: int) -> None:
+def test_an_invalid_sequence_of_records_is_reported(cut: int) -> None:
     assert count_records(record(b"one", 5)[:-cut])[0] == -1
     assert count_records(record(b"one", 5) + bytes(cut))[0] == -1
     assert count_records(record(b"one", 5, magic=MAGIC + 1))[0] == -1
@@ -156,7 +156,7 @@ def test_a_template_must_lie_in_its_text() -> None:
             put(b"0123456789", row, b"")
 
 
-def test_a_run_refuses_what_would_reach_out_of_its_memory() -> None:
+def test_a_run_refuses_addresses_outside_its_memory() -> None:
     row = (0, 60, 10, 20, 0, 40, 0, 0)
     load = Load(bytes(60), [row], b"body", connections=1, queues=1)
     for first, count in [(0, 0), (0, 2), (1, 1)]:

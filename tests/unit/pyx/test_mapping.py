@@ -31,7 +31,7 @@ def is_mapped(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def test_what_is_stored_is_in_the_file(path: Path) -> None:
+def test_stored_bytes_are_in_the_file(path: Path) -> None:
     one = mapped(path)
     view = memoryview(one)
     assert (len(view), view.readonly) == (SIZE, False)
@@ -55,7 +55,7 @@ def test_it_goes_with_the_last_view(path: Path) -> None:
     assert not is_mapped(path)
 
 
-def test_one_that_nobody_closed_goes_too(path: Path) -> None:
+def test_an_unclosed_mapping_is_removed_too(path: Path) -> None:
     one = mapped(path)
     view = memoryview(one)
     del one
@@ -84,7 +84,7 @@ def test_advice(path: Path) -> None:
         one.madvise(mmap.MADV_NORMAL)
 
 
-def test_what_cannot_be_mapped_is_said(path: Path) -> None:
+def test_a_failed_mapping_is_reported(path: Path) -> None:
     with pytest.raises(ValueError, match="0 bytes cannot be mapped"):
         mapped(path, size=0)
     with pytest.raises(OSError, match="mmap failed"):

@@ -39,7 +39,7 @@ class Sends:
         self.pending.wait(end, need, answered)
 
 
-def test_what_is_safe_is_answered_at_once() -> None:
+def test_safe_messages_are_answered_at_once() -> None:
     sends = Sends()
     sends.wait("alone", 100, 1)
     sends.pending.replicated_to(2, 100)
@@ -72,7 +72,7 @@ def test_answers_leave_in_the_order_of_the_log() -> None:
     assert sends.answers[2:] == [("c", OK)]
 
 
-def test_what_was_appended_together_is_answered_together() -> None:
+def test_messages_appended_together_are_answered_together() -> None:
     sends = Sends()
     for name, end in (("a", 200), ("b", 100)):
         sends.wait(name, end, 2)
@@ -116,7 +116,7 @@ def test_late_replicas_count_more_than_a_late_disk() -> None:
     assert sends.answers == [("a", LATE_REPLICAS), ("b", LATE_DISK)]
 
 
-def test_a_disk_that_is_late_is_what_is_left_when_the_replicas_came() -> None:
+def test_a_late_disk_is_the_last_wait_once_the_replicas_have_responded() -> None:
     sends = Sends(durable=False)
     sends.wait("a", 100, 2)
     sends.pending.replicated_to(2, 100)
@@ -126,7 +126,7 @@ def test_a_disk_that_is_late_is_what_is_left_when_the_replicas_came() -> None:
     assert sends.answers == [("a", LATE_DISK)]
 
 
-def test_what_ends_behind_a_cut_fails() -> None:
+def test_waits_that_end_after_a_cut_fail() -> None:
     sends = Sends(durable=False)
     for number in range(1, 5):
         sends.wait(str(number), 100 * number, 1)
@@ -138,7 +138,7 @@ def test_what_ends_behind_a_cut_fails() -> None:
     assert sends.answers[2:] == [("1", OK), ("2", OK)]
 
 
-def test_what_a_reign_had_is_forgotten_with_it() -> None:
+def test_waits_of_a_reign_are_forgotten_with_it() -> None:
     """Otherwise the next master's records at lower offsets would count as safe at once."""
     sends = Sends()
     sends.wait("a", 200, 2)
@@ -193,7 +193,7 @@ def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("need", [-2, NEED_MAX + 1])
-def test_copies_that_nobody_can_ask_for(need: int) -> None:
+def test_copies_that_cannot_be_requested(need: int) -> None:
     sends = Sends()
     for call in (
         lambda: sends.wait("a", 100, need),
@@ -206,7 +206,7 @@ def test_copies_that_nobody_can_ask_for(need: int) -> None:
     assert (sends.pending.count, sends.answers) == (0, [])
 
 
-def test_what_waits_goes_with_the_list() -> None:
+def test_waiting_sends_end_with_the_list() -> None:
     sends = Sends()
     kept = object()
     sends.pending.wait(100, 2, lambda _status, kept=kept: None)

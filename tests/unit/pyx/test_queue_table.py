@@ -43,7 +43,7 @@ def test_a_removed_queue_does_not_arrive(gone: int) -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_who_arrives_after_a_removal_is_told(gone: int) -> None:
+def test_a_late_reader_learns_of_a_removal(gone: int) -> None:
     log = Log()
     table = QueueTable()
     for n in range(4):

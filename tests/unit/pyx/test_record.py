@@ -429,7 +429,7 @@ def test_a_record_beyond_the_range_is_short() -> None:
         assert scan(region, 0, end).status == record.SHORT
 
 
-def test_decode_names_what_it_found_instead() -> None:
+def test_decode_names_the_bytes_it_found_instead() -> None:
     region = Region(bytearray(200))
     append_filler(region, 0, 200)
     with pytest.raises(ValueError, match="filler"):

@@ -144,7 +144,7 @@ def test_sync_reaches_the_file(tmp_path: Path) -> None:
     assert path.read_bytes()[PAGE + 5 : PAGE + 9] == b"here"
 
 
-def test_sync_of_what_is_no_memory_raises() -> None:
+def test_sync_of_an_object_without_memory_raises() -> None:
     mapping = mmap.mmap(-1, 2 * PAGE)
     region = Region(mapping)
     with pytest.raises(OSError):
@@ -182,6 +182,6 @@ def test_warming_loses_no_write_of_another_thread() -> None:
     mapping.close()
 
 
-def test_what_is_no_buffer_is_no_region() -> None:
+def test_an_object_without_a_buffer_is_no_region() -> None:
     with pytest.raises(TypeError):
         Region("text")

@@ -69,7 +69,7 @@ def test_an_ordinary_request_is_plain(header) -> None:
         (b'"version":513', b'"version":513,"x":"\xff","remark":null,"z":true'),
     ],
 )
-def test_what_is_unusual_but_clear_is_plain(old, new) -> None:
+def test_unusual_but_clear_requests_are_plain(old, new) -> None:
     assert verdict(HEADER, old, new) == traffic.PLAIN
 
 
@@ -128,7 +128,7 @@ def test_what_is_unusual_but_clear_is_plain(old, new) -> None:
         (b'{"code"', b'\xef\xbb\xbf{"code"'),
     ],
 )
-def test_what_is_doubtful_is_left_to_python(old, new) -> None:
+def test_doubtful_requests_are_left_to_python(old, new) -> None:
     assert verdict(HEADER, old, new) == traffic.OTHER
 
 
@@ -162,7 +162,7 @@ def test_binary_headers() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 7])
-def test_what_is_no_frame_is_bad(size) -> None:
+def test_an_invalid_frame_is_bad(size) -> None:
     assert check(framed(HEADER)[:size]) == traffic.BAD
     assert check(framed(HEADER, b"")[:-1]) == traffic.BAD
     assert check(framed(HEADER, codec=2)) == traffic.BAD

@@ -39,7 +39,9 @@ def test_a_plant_that_is_used_is_found_and_undone(monkeypatch: pytest.MonkeyPatc
     run(7)
 
 
-def test_one_that_wraps_what_is_not_called_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_that_wraps_an_uncalled_function_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def both(patch: Patch) -> None:
         late(patch)
         patch.setattr(Clock, "zone", property(lambda self: "CET"))

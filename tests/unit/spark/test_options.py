@@ -96,7 +96,7 @@ def test_filters_are_options() -> None:
         ({"path": "/a", "verifyCrc": "yes"}, "must be true or false"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:
+def test_faults_are_reported(given: dict[str, str], words: str) -> None:
     with pytest.raises(BadOption, match=words):
         parse(given)
 

@@ -31,7 +31,7 @@ def test_nothing_is_left_of_one_that_failed(tmp_path) -> None:
     assert names(tmp_path) == []
 
 
-def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path) -> None:
+def test_existing_output_stays_unless_it_is_replaced(tmp_path) -> None:
     write(tmp_path / "out", "one")
     with pytest.raises(JobError, match="exists"):
         write(tmp_path / "out", "two")
@@ -40,20 +40,20 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_a_failure_keeps_what_was_to_be_replaced(tmp_path) -> None:
+def test_a_failure_keeps_the_replaced_output(tmp_path) -> None:
     write(tmp_path / "out", "one")
     with pytest.raises(KeyError), placed(str(tmp_path / "out"), True, "mark"):
         raise KeyError
     assert (tmp_path / "out" / "mark").read_text() == "one"
 
 
-def test_what_no_job_has_made_is_never_replaced(tmp_path) -> None:
+def test_output_of_no_job_is_never_replaced(tmp_path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(JobError, match="not overwritten"):
         write(tmp_path / "out", "two", overwrite=True)
 
 
-def test_what_a_killed_one_left_is_named_and_can_be_replaced(tmp_path) -> None:
+def test_the_rest_of_a_killed_job_is_named_and_can_be_replaced(tmp_path) -> None:
     (tmp_path / "out.part").mkdir()
     with pytest.raises(JobError, match=r"out\.part is left"):
         write(tmp_path / "out", "one")

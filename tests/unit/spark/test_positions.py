@@ -150,7 +150,7 @@ def test_the_end_of_a_full_file_is_a_place(tmp_path: Path) -> None:
         assert judge(table, position_at(table, end)).fate is Fate.SAME
 
 
-def test_what_retention_removed_is_told_apart(tmp_path: Path) -> None:
+def test_messages_removed_by_retention_are_distinguished(tmp_path: Path) -> None:
     table = written(tmp_path, master(3), messages(60), confirm)
     position = position_at(table, starts(tmp_path)[3])
     first = min((tmp_path / "commitlog").iterdir())
@@ -172,6 +172,6 @@ def test_a_position_survives_json(tmp_path: Path) -> None:
     "value",
     [None, 5, [1], [1, -1], [-2, 0], [1, 2, 3], [1, 2, [[1]]], [1, 2, [[2, 0], [1, 5]]], ["1", 2]],
 )
-def test_what_is_no_position_is_said(value: object) -> None:
+def test_an_invalid_position_is_reported(value: object) -> None:
     with pytest.raises(BadPosition):
         decode_position(value)

@@ -68,7 +68,7 @@ def test_it_is_shown_until_the_job_is_over(terminal, monkeypatch) -> None:
     assert not any(thread.name == "progress" for thread in threading.enumerate())
 
 
-def test_what_cannot_be_asked_is_not_shown() -> None:
+def test_unavailable_figures_are_not_shown() -> None:
     def look() -> tuple[int, int, str]:
         raise ConnectionError("the session is gone")
 

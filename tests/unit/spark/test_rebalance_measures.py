@@ -117,7 +117,7 @@ def test_no_balanced_assignment_moves_less_than_the_bound(data, members, queues)
     assert (found.moved, found.retention, found.evenness) == (least, 1.0, 1.0)
 
 
-def test_the_models_are_what_they_are_called() -> None:
+def test_the_models_match_their_names() -> None:
     worth = {
         allocate: [measure(parse(text)) for text in lines(history(allocate, 7, 60))]
         for allocate in (averaged, sticky)
@@ -171,7 +171,7 @@ def test_a_wrong_assignment_is_named(after, more, faults) -> None:
         line({}, {}, queues=[[1, 1]]),
     ],
 )
-def test_what_is_no_rebalance_is_refused(text) -> None:
+def test_an_invalid_rebalance_is_refused(text) -> None:
     with pytest.raises(BadHistory):
         parse(text)
 

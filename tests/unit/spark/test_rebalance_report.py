@@ -109,7 +109,7 @@ def test_each_limit(name: str, limit: float, is_broken: bool, found: float) -> N
     assert (value, asked, broken) == (found, limit, is_broken)
 
 
-def test_what_is_not_known_breaks_no_limit() -> None:
+def test_unknown_figures_break_no_limit() -> None:
     unknown = replace(SUMMARY, stickiness=None, time_consumed_ms=None)
     options = RebalanceOptions(("h",), max_time_ms=0.0, min_stickiness=1.0)
     assert list(job._limits(unknown, options)) == []
@@ -153,7 +153,7 @@ def test_the_report_for_programs() -> None:
 @pytest.mark.parametrize(
     "words", [["h", "--min-stickiness", "much"], ["h", "--window-minutes", "0"], []]
 )
-def test_what_is_no_question_ends_with_two(
+def test_an_invalid_option_ends_with_two(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

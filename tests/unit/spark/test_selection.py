@@ -35,7 +35,7 @@ def test_a_data_folder_means_the_stores_directly_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/store", "file:///data", "/none/at/all", ""])
-def test_what_is_no_folder_here_stays_as_it_is(path: str) -> None:
+def test_a_folder_that_is_not_here_is_kept_unchanged(path: str) -> None:
     assert stores_in(path) == [path]
 
 
@@ -91,13 +91,13 @@ def test_a_time_without_a_zone_is_utc_wherever_it_is_asked(
 @pytest.mark.parametrize(
     "text", ["", "-5", "1e9", "yesterday", "2024-13-01", "٣", str(TIME_MS_MAX + 1), "9" * 5_000]
 )
-def test_what_is_no_time_is_one_sentence(text: str) -> None:
+def test_an_invalid_time_is_one_sentence(text: str) -> None:
     """Kernels use 64 bits: larger numbers must not end in a traceback."""
     with pytest.raises(argparse.ArgumentTypeError, match="is neither ISO 8601 nor epoch ms"):
         time_of(text)
 
 
-def test_the_first_time_that_can_be_written_is_one_and_what_is_before_it_is_not() -> None:
+def test_the_first_writable_time_is_one_and_earlier_times_are_refused() -> None:
     assert -TIME_MS_MAX < time_of("0001-01-01T00:00Z") < 0
     assert time_of("0001-01-01T00:00+23:59") < time_of("0001-01-01T00:00Z")
 

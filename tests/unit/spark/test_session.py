@@ -68,7 +68,7 @@ def chosen(*arguments: str) -> RowSelection:
     return selection_of(parser.parse_args(arguments))
 
 
-def test_a_choice_is_what_the_options_say(capsys) -> None:
+def test_a_choice_equals_the_options(capsys) -> None:
     assert chosen("a", "b") == RowSelection(("a", "b"))
     found = chosen(
         "a",

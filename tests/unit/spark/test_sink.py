@@ -28,7 +28,7 @@ def schema(**kinds: pa.DataType) -> StructType:
 BODY = schema(body=pa.binary())
 
 
-def test_a_target_is_what_the_options_say() -> None:
+def test_a_target_equals_the_options() -> None:
     given = {"namesrv": "a:1;b:2", "TOPIC": "T", "checkpointLocation": "/c"}
     assert target_of(given, BODY, False) == Target(
         "a:1;b:2", "T", "turbopump-spark", False, 30_000, 64
@@ -55,7 +55,7 @@ HERE = {"namesrv": "a:1"}
         (HERE | {"topic": "T"}, schema(body=TEXT, topic=TEXT), WrongRows, "named twice"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_faults_are_reported(
     given: dict[str, str], columns: StructType, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):

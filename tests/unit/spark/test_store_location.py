@@ -75,7 +75,7 @@ def test_a_small_file_is_read_whole(folder: StoreFolder, noted: Noted) -> None:
 
 
 @pytest.mark.parametrize("path", ["b/log/3", "b/log", "b", "none"])
-def test_what_is_no_file(folder: StoreFolder, noted: Noted, path: str) -> None:
+def test_an_absent_file(folder: StoreFolder, noted: Noted, path: str) -> None:
     for read in (folder.read, folder.open):
         with pytest.raises(FileNotFoundError, match=path):
             read(path)

@@ -172,7 +172,7 @@ def test_going_on_behind_a_cut_begins_where_the_logs_part(root: Path, caplog: An
     assert read(easy, end, longer) == starts(root)[30:], "also straight from the old place"
 
 
-def test_what_retention_removed_is_said(root: Path) -> None:
+def test_messages_removed_by_retention_are_reported(root: Path) -> None:
     reader = stream(root)
     start = reader.initialOffset()
     min((root / "commitlog").iterdir()).unlink()

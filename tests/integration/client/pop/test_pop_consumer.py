@@ -29,7 +29,7 @@ async def until(seen: list[int], count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_what_is_refused_comes_again_and_what_takes_long_does_not(
+def test_refused_messages_are_redelivered_and_slow_ones_are_not(
     namesrv: str, topic: str, name: str
 ) -> None:
     """A rejected message is given out again, and one whose handler runs for twice its invisible
@@ -107,7 +107,7 @@ def test_a_queue_in_order_waits_for_the_one_that_fails(namesrv: str, topic: str,
     asyncio.run(scenario())
 
 
-def test_what_cannot_be_popped_is_said(namesrv: str, name: str) -> None:
+def test_pops_that_are_impossible_are_reported(namesrv: str, name: str) -> None:
     for options in (PopOptions(batch=33), PopOptions(concurrency=0), PopOptions(invisible_ms=0)):
         with pytest.raises(InvalidArgument):
             PopConsumer(name, [namesrv], options=options)

@@ -21,7 +21,7 @@ async def fill(namesrv: str, topic: str, count: int) -> None:
             await producer.send(Message(topic, b"%d" % number, tags=tags))
 
 
-def test_what_is_acknowledged_is_done_and_the_rest_comes_again(
+def test_acknowledged_messages_are_done_and_the_rest_is_redelivered(
     namesrv: str, topic: str, name: str
 ) -> None:
     async def scenario() -> None:
@@ -66,7 +66,7 @@ def test_a_message_is_hidden_for_as_long_as_its_consumer_says(
     asyncio.run(scenario())
 
 
-def test_a_waiting_receive_gets_what_arrives(namesrv: str, topic: str, name: str) -> None:
+def test_a_waiting_receive_returns_arriving_messages(namesrv: str, topic: str, name: str) -> None:
     async def scenario() -> None:
         async with SimpleConsumer(name, [namesrv], from_first=True) as consumer:
             consumer.subscribe(topic)
@@ -79,7 +79,7 @@ def test_a_waiting_receive_gets_what_arrives(namesrv: str, topic: str, name: str
     asyncio.run(scenario())
 
 
-def test_what_cannot_be_is_said(namesrv: str, topic: str, name: str) -> None:
+def test_impossible_arguments_are_reported(namesrv: str, topic: str, name: str) -> None:
     async def scenario() -> None:
         consumer = SimpleConsumer(name, [namesrv])
         with pytest.raises(ClientClosed):

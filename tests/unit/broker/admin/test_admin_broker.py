@@ -22,7 +22,7 @@ def table(admin: Any) -> dict[str, str]:
     return dict(shown)
 
 
-def test_what_clusterlist_parses(admin: Any) -> None:
+def test_a_body_that_clusterlist_parses(admin: Any) -> None:
     shown = table(admin)
     assert shown["getTransferedTps"] == shown["getTransferredTps"]
     for key in ("putTps", "getTransferredTps", "getFoundTps", "getMissTps", "getTotalTps"):
@@ -137,7 +137,7 @@ def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any)
     assert admin.registered == []
 
 
-def test_what_retention_and_flushing_go_by_changes_at_once(admin: Any) -> None:
+def test_limits_of_retention_and_flushing_change_at_once(admin: Any) -> None:
     body = b"fileReservedTime=1\ndeleteWhen=05;17\ndiskMaxUsedSpaceRatio=60\nsyncFlushTimeout=7\n"
     assert admin.ask(25, body).code == 0
     config = admin.broker.store.config
@@ -333,6 +333,6 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
         ("TOPIC_PUT_NUMS", ""),
     ],
 )
-def test_statistics_nobody_took(admin: Any, name: str, key: str) -> None:
+def test_statistics_without_samples(admin: Any, name: str, key: str) -> None:
     answer = admin.ask(315, statsName=name, statsKey=key)
     assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")

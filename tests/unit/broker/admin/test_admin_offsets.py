@@ -86,7 +86,7 @@ def test_which_topics_are_shown(progress: Any, fields: dict[str, str], topics: l
     assert sorted({MessageQueue.from_key(one).topic for one in table}) == topics
 
 
-def test_online_only_what_is_subscribed_is_shown(progress: Any) -> None:
+def test_online_shows_only_subscribed_topics(progress: Any) -> None:
     progress.create_topic("U", 1)
     progress.broker.offsets.commit("g", "U", 0, 1, progress.now_ms)
     peer = progress.connect()
@@ -105,7 +105,7 @@ def test_progress_of_all_groups(progress: Any) -> None:
     assert body["brokerAddr"] == progress.broker.address
 
 
-def test_progress_of_order_topics_and_of_what_is_subscribed_only(progress: Any) -> None:
+def test_progress_of_order_topics_and_of_subscribed_topics_only(progress: Any) -> None:
     def shown(*, ordered: bool) -> Any:
         listed = progress.json(317, isOrder=ordered)["consumeStatsList"]
         return next(one["g"] for one in listed if "g" in one)
@@ -165,7 +165,7 @@ def test_clone(progress: Any) -> None:
     assert offsets.topics_of("j") == []
 
 
-def test_clone_of_what_the_online_group_left(progress: Any) -> None:
+def test_clone_of_the_online_groups_offsets(progress: Any) -> None:
     progress.heartbeat(progress.connect(), "c", progress.consumer("g", "U"))
     progress.ask(314, srcGroup="g", destGroup="h", topic="T", offline=False)
     assert progress.broker.offsets.topics_of("h") == []
@@ -243,7 +243,7 @@ def test_a_waiting_pull_learns_of_a_reset_at_once(progress: Any) -> None:
     assert held.value.fields["nextBeginOffset"] == "0"
 
 
-def test_what_a_replica_copies(progress: Any) -> None:
+def test_tables_a_replica_copies(progress: Any) -> None:
     text = bytes(progress.ask(43).body).decode()
     assert '"offsetTable":{"T@g":{"0":1}}' in text
     body = fastjson.loads(text)

@@ -292,7 +292,7 @@ def test_system_topics(admin: Any) -> None:
     assert listed == sorted(listed)
 
 
-def test_who_consumes(admin: Any) -> None:
+def test_the_consumers_of_a_topic(admin: Any) -> None:
     admin.heartbeat(admin.connect(), "c", admin.consumer("online", "T"))
     admin.broker.offsets.commit("stored", "T", 0, 1, admin.now_ms)
     admin.broker.offsets.commit("online", "T", 0, 1, admin.now_ms)
@@ -316,7 +316,7 @@ def test_queues_of_forgotten_topics_are_cleaned(admin: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [306, 329])
-def test_cleaning_by_hand_leaves_what_is_young(admin: Any, code: int) -> None:
+def test_cleaning_by_hand_leaves_young_files(admin: Any, code: int) -> None:
     admin.send("T")
     assert admin.ask(code).code == 0
     assert admin.broker.store.max_queue_offset("T", 0) == 1

@@ -37,7 +37,7 @@ def test_the_answer_goes_out_before_the_notice(admin: Any) -> None:
     assert admin.notified(first) == admin.notified(second) == ["g"]
 
 
-def test_a_second_identical_heartbeat_notifies_nobody(admin: Any) -> None:
+def test_a_second_identical_heartbeat_sends_no_notification(admin: Any) -> None:
     peer = admin.connect()
     for _ in range(2):
         admin.heartbeat(peer, "c1", admin.consumer("g", "T"))

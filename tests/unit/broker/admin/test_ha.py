@@ -50,7 +50,7 @@ def steer(admin: Any, log_end: int, **members: Any) -> Steered:
 FOLLOWER = FollowerStatus("10.0.0.9:10912", State.TRANSFER, "", 1_700, 1_800, 36, LogOffset(7))
 
 
-def test_a_master_whom_nobody_follows(admin: Any) -> None:
+def test_a_master_without_followers(admin: Any) -> None:
     """The response equals that of RocketMQ 5.5.0 without replicas, except for the log's end."""
     admin.send("T")
     end = b"%d" % admin.broker.store.max_log_offset

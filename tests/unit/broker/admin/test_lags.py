@@ -112,7 +112,7 @@ def test_a_group_that_has_all(behind: Any, scrape: Callable[[], Metrics]) -> Non
     assert not any(found.values())
 
 
-def test_what_does_not_count(behind: Any, scrape: Callable[[], Metrics]) -> None:
+def test_queues_that_do_not_count(behind: Any, scrape: Callable[[], Metrics]) -> None:
     """Not counted: deleted topics and groups, queues that the topic lacks, subscriptions that
     ended. Retries count, with their own label."""
     offsets, now_ms = behind.broker.offsets, behind.now_ms

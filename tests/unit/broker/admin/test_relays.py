@@ -103,7 +103,7 @@ def test_consumer_status_collects_from_every_client(admin: Any) -> None:
     assert text == f'{{"consumerTable":{{"c1":{{{key}:4}},"c2":{{{key}:5}}}}}}'
 
 
-def test_consumer_status_leaves_out_who_does_not_say(admin: Any) -> None:
+def test_consumer_status_leaves_out_silent_members(admin: Any) -> None:
     wires = [online(admin, f"c{number}") for number in range(4)]
     answer = admin.begin(223, topic="T", group="g", clientAddr="")
     wires[0].answer(wires[0].take(221)[0], 1)
@@ -122,7 +122,7 @@ def test_consumer_status_of_one_client(admin: Any) -> None:
     assert admin.json(223, topic="T", group="g", clientAddr="c9") == {"consumerTable": {}}
 
 
-def test_consumer_status_of_nobody_and_of_old_clients(admin: Any) -> None:
+def test_consumer_status_of_no_members_and_of_old_clients(admin: Any) -> None:
     assert admin.ask(223, topic="T", group="g").code == 206
     online(admin, version=27)
     assert admin.ask(223, topic="T", group="g").code == 1

@@ -138,7 +138,7 @@ def test_replies_that_cannot_be(admin: Any, changes: dict[str, Any], code: int) 
     assert admin.broker.store.max_log_offset == end
 
 
-def test_what_cannot_be_stored_is_delivered_all_the_same(admin: Any) -> None:
+def test_messages_that_cannot_be_stored_are_delivered_all_the_same(admin: Any) -> None:
     producer = admin.connect()
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]

@@ -30,7 +30,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def test_nothing_is_known_of_what_was_never_measured() -> None:
+def test_nothing_is_known_without_a_measurement() -> None:
     table = BrokerStatistics()
     assert table.find(TOPIC_PUT_NUMS, "T") is None
     assert table.put_tps("T") == 0.0
@@ -84,7 +84,7 @@ def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() 
     assert [one.sum for one in found] == [40, 40, 40]
 
 
-def test_what_a_group_got_has_a_number_and_a_size() -> None:
+def test_a_groups_received_messages_have_a_number_and_a_size() -> None:
     table = BrokerStatistics()
     table.got("g", "T", 4, 1_000)
     table.sample(NOON)

@@ -28,7 +28,7 @@ def test_each_broker_gives_the_coordinators_answer(brokers: Brokers) -> None:
     assert kept is not None and kept == a.broker.assignments.kept.get(GROUP, TOPIC)
 
 
-def test_who_is_not_the_coordinator_says_who_is(brokers: Brokers) -> None:
+def test_a_broker_other_than_the_coordinator_names_it(brokers: Brokers) -> None:
     brokers.add("a")
     b = brokers.add("b")
     brokers.join("c0")
@@ -40,7 +40,7 @@ def test_who_is_not_the_coordinator_says_who_is(brokers: Brokers) -> None:
     assert answer.fields["coordinatorAddr"] == "a:10911"
 
 
-def test_a_coordinator_that_is_silent_leaves_members_what_they_have(brokers: Brokers) -> None:
+def test_members_keep_their_queues_when_the_coordinator_is_silent(brokers: Brokers) -> None:
     brokers.add("a")
     brokers.add("b")
     brokers.join("c0", "c1")

@@ -51,7 +51,7 @@ def test_a_group_of_which_nothing_was_said_has_the_mode_of_all(
     assert modes(brokers) == {}
 
 
-def test_what_was_said_of_a_group_counts_more_than_the_default(brokers: Brokers) -> None:
+def test_settings_of_a_group_count_more_than_the_default(brokers: Brokers) -> None:
     brokers.add("a", queues=2, properties=POPS)
     brokers.join("c0")
     set_mode(brokers, mode="PULL")

@@ -28,7 +28,7 @@ def test_members_get_the_shares_of_their_strategy(brokers: Brokers, mode: str) -
     assert found == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
-def test_answers_of_rocketmq_to_what_is_not_there(brokers: Brokers) -> None:
+def test_answers_of_rocketmq_to_unknown_names(brokers: Brokers) -> None:
     plain(brokers)
     assert brokers.ask("c0") is None  # a group without connections
     brokers.join("c0")
@@ -65,7 +65,7 @@ def test_all_queues_for_all_where_brokers_do_not_balance(brokers: Brokers) -> No
         {"topic": ["T"]},
     ],
 )
-def test_what_is_no_question_is_refused(brokers: Brokers, wrong: dict[str, Any]) -> None:
+def test_an_invalid_question_is_refused(brokers: Brokers, wrong: dict[str, Any]) -> None:
     plain(brokers)
     assert brokers.query("c0", **wrong).code == 1
 

@@ -62,7 +62,7 @@ def test_an_owner_that_does_not_ask_has_its_time_and_no_more(brokers: Brokers) -
     assert b'"overlap_ms":700' in line and b'"end_ms":1700000002200' in line
 
 
-def test_what_a_member_had_is_free_when_it_leaves(brokers: Brokers) -> None:
+def test_queues_of_a_member_are_free_when_it_leaves(brokers: Brokers) -> None:
     brokers.add("a", queues=4)
     brokers.join("c0", "c1")
     brokers.ask_all("c0", "c1")

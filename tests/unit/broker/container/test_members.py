@@ -69,13 +69,13 @@ def refused(members: Members, text: str, folder: str) -> str:
         ("brokerName=b\nlistenPort=10809\n", "/b", "port 10809 is the container's own"),
     ],
 )
-def test_what_another_one_has_is_refused(text: str, folder: str, reason: str) -> None:
+def test_a_name_in_use_is_refused(text: str, folder: str, reason: str) -> None:
     members = Members(own_claims("0.0.0.0", 10_811, True))
     joined(members, "brokerName=a\nlistenPort=20911\nhaListenPort=1\n", "/a")
     assert reason in refused(members, text, folder)
 
 
-def test_what_nobody_has_is_not() -> None:
+def test_an_absent_broker_is_not_there() -> None:
     members = Members(own_claims("0.0.0.0", 10_811, True))
     first = joined(members, "brokerName=a\nlistenPort=20911\n", "/a")
     joined(members, "brokerName=b\nlistenPort=20921\n", "/b")

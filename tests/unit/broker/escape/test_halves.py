@@ -123,7 +123,7 @@ def test_an_end_waits_until_its_half_message_has_moved(replica: Replica) -> None
     assert bodies(other) == [b"k"]
 
 
-def test_what_no_master_took_moves_later(replica: Replica) -> None:
+def test_messages_no_master_took_move_later(replica: Replica) -> None:
     other = replica.master("m")
     replica.others.dead.add("m")
     first, second = half(replica, b"1"), half(replica, b"2")
@@ -140,7 +140,7 @@ def test_what_no_master_took_moves_later(replica: Replica) -> None:
     assert progress(replica) == 2
 
 
-def test_what_ended_before_does_not_move(replica: Replica) -> None:
+def test_messages_that_ended_before_do_not_move(replica: Replica) -> None:
     other = replica.master("m")
     half(replica, b"named")
     half(replica, b"committed")
@@ -155,7 +155,7 @@ def test_what_ended_before_does_not_move(replica: Replica) -> None:
     assert progress(replica) == 3
 
 
-def test_the_master_that_returns_does_not_ask_for_what_moved(replica: Replica) -> None:
+def test_the_returning_master_does_not_ask_for_moved_messages(replica: Replica) -> None:
     replica.master("m")
     header = half(replica, b"k")
     replica.pass_time(1_500)
@@ -198,7 +198,7 @@ def test_a_half_message_without_a_topic_is_dropped(replica: Replica) -> None:
     assert replica.others.sends == []
 
 
-def test_what_moves_behind_one_that_stays_is_bounded(replica: Replica) -> None:
+def test_messages_moved_after_one_that_stays_are_bounded(replica: Replica) -> None:
     replica.master("m")
     half(replica, b"stays", topic="Alone")
     for number in range(WINDOW + 20):

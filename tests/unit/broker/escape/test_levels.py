@@ -28,7 +28,7 @@ def replica(make_world: Callable[..., World]) -> Replica:
     return Replica(make_world)
 
 
-def test_what_is_due_goes_to_another_master_and_not_into_the_own_log(replica: Replica) -> None:
+def test_due_messages_go_to_another_master_and_not_into_the_own_log(replica: Replica) -> None:
     other = replica.master("m")
     replica.delayed(2, b"later", UNIQ_KEY="K1", TAGS="a", WAIT="false")
     end = replica.world.broker.store.max_log_offset
@@ -64,7 +64,7 @@ def test_a_replica_that_does_not_act_sends_nothing(replica: Replica) -> None:
     assert replica.others.sends == []
 
 
-def test_what_no_master_took_is_sent_again(replica: Replica) -> None:
+def test_messages_no_master_took_are_sent_again(replica: Replica) -> None:
     other = replica.master("m")
     replica.others.dead.add("m")
     for number in range(5):
@@ -97,7 +97,7 @@ def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> N
     assert replica.world.broker.delay.progress() == {1: 2}
 
 
-def test_what_is_sent_behind_a_gap_is_bounded(replica: Replica) -> None:
+def test_messages_sent_after_a_gap_are_bounded(replica: Replica) -> None:
     replica.master("m")
     replica.delayed(1, b"alone", topic="Alone")
     for number in range(WINDOW + 50):
@@ -151,7 +151,7 @@ def test_large_messages_are_bounded_by_their_bytes(replica: Replica) -> None:
     assert len(replica.others.sends) == BYTES_MAX // 50_000 + 1
 
 
-def test_a_restart_does_not_repeat_what_was_delivered(replica: Replica) -> None:
+def test_a_restart_does_not_repeat_deliveries(replica: Replica) -> None:
     other = replica.master("m")
     for number in range(3):
         replica.delayed(1, b"%d" % number)

@@ -134,7 +134,7 @@ def test_a_half_message_moves_there_and_is_ended_there(
     assert answer.code == 0 and replica.others.sends == []
 
 
-def test_what_belongs_together_goes_to_the_same_one(
+def test_related_messages_go_to_the_same_master(
     replica: Replica, make_world: Callable[..., World]
 ) -> None:
     """Messages with one key keep going to their master, even if it is avoided for others."""

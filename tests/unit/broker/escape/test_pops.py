@@ -101,7 +101,7 @@ def read_ms(replica: Popped) -> int:
     return replica.world.broker.timers.told().read_ms
 
 
-def test_what_was_not_acknowledged_comes_to_consumers_at_another_master(replica: Popped) -> None:
+def test_unacknowledged_messages_come_to_consumers_at_another_master(replica: Popped) -> None:
     other = taker(replica)
     point = replica.pop(b"a", b"b", b"c")
     replica.ack(point, 1)
@@ -125,7 +125,7 @@ def test_what_was_not_acknowledged_comes_to_consumers_at_another_master(replica:
     assert read_ms(replica) > point.revive_ms
 
 
-def test_what_was_revived_often_is_no_dead_letter_elsewhere(replica: Popped) -> None:
+def test_messages_revived_often_are_no_dead_letters_elsewhere(replica: Popped) -> None:
     other = taker(replica)
     message = NewMessage("T", 1, b"old", b"", reconsume_times=30)
     replica.world.broker.store.append(message, replica.world.now_ms)
@@ -148,7 +148,7 @@ def test_what_was_revived_often_is_no_dead_letter_elsewhere(replica: Popped) -> 
     assert bodies(other, "%RETRY%g") == [b"third"]
 
 
-def test_check_points_that_were_due_before_meet_what_comes_after(replica: Popped) -> None:
+def test_check_points_that_were_due_before_meet_later_acknowledgements(replica: Popped) -> None:
     """The master died with check points in the revive queue and their acknowledgements still among
     the timers; a replica that restarts finds these after the progress of its timers."""
     other = taker(replica)
@@ -171,7 +171,7 @@ def test_check_points_that_were_due_before_meet_what_comes_after(replica: Popped
     assert replica.revived_to == 1
 
 
-def test_what_no_master_takes_waits_for_one(replica: Popped) -> None:
+def test_messages_no_master_takes_wait_for_one(replica: Popped) -> None:
     other = taker(replica)
     replica.world.broker.topics.put(other.broker.topics.peek("T"), 1)
     stuck = replica.pop(b"alone", topic="Alone")
@@ -213,7 +213,7 @@ def test_a_refusal_is_not_the_end(replica: Popped) -> None:
     assert sorted(bodies(other, RETRY)) == [b"a", b"b"]
 
 
-def test_what_is_open_is_bounded(replica: Popped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_sends_are_bounded(replica: Popped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turbopump.broker.pop.revive_escape.OPEN_MAX", 5)
     for number in range(10):
         replica.pop(b"q%d" % number, topic="Alone", waits=False)
@@ -328,7 +328,7 @@ def test_an_answer_waits_for_the_disk(acting: Acting) -> None:
     assert (pop.value.code, acked.value.code) == (0, 0)
 
 
-def test_what_was_acknowledged_at_a_replica_does_not_leave_it(acting: Acting) -> None:
+def test_messages_acknowledged_at_a_replica_do_not_leave_it(acting: Acting) -> None:
     """The master handed the messages out; acknowledgements before and after the revive queues are
     read."""
     other = taker(acting)
@@ -359,7 +359,7 @@ def test_a_change_of_time_is_noted(acting: Acting) -> None:
     assert bodies(other, RETRY) == [b"b", b"a"]
 
 
-def test_a_replica_that_starts_again_goes_on_behind_what_it_gave_out(acting: Acting) -> None:
+def test_a_restarted_replica_continues_after_its_forwarded_messages(acting: Acting) -> None:
     """The group's offsets were lost: they were not saved after the pop."""
     acting.fill(b"a", b"b", b"c")
     assert sorted(acting.popped(max_msg_nums=2)) == ["a", "b"]
@@ -373,7 +373,7 @@ def test_a_replica_that_starts_again_goes_on_behind_what_it_gave_out(acting: Act
     assert sorted(acting.popped()) == ["c"]
 
 
-def test_who_pops_at_a_replica_in_vain(acting: Acting) -> None:
+def test_a_pop_at_a_replica_in_vain(acting: Acting) -> None:
     """Refused are ordered pops, whose records only the log has; pops while the master would not
     take notes over, as RocketMQ's masters; and pops once the master is back."""
     acting.fill(b"a")
@@ -405,7 +405,7 @@ def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
     assert waits.value.code == 2
 
 
-def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
+def test_partly_forwarded_messages_are_noted_for_the_master(acting: Acting) -> None:
     """A check point has a message that a timer acknowledged and a message that went to another
     master, and an earlier check point holds the progress back."""
     other = taker(acting)
@@ -421,7 +421,7 @@ def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
     assert (note.check_point, note.revive_queue_id) == (None, 3)
 
 
-def test_what_timers_said_is_noted_for_the_master(acting: Acting) -> None:
+def test_results_of_timers_are_noted_for_the_master(acting: Acting) -> None:
     """The master may have the check point in its revive queue, which the replica did not copy, and
     skips timers that its replica has passed."""
     other = taker(acting)
@@ -433,7 +433,7 @@ def test_what_timers_said_is_noted_for_the_master(acting: Acting) -> None:
     assert note is not None and sorted(note.acked) == [0, 1]
 
 
-def test_what_earlier_timers_said_is_noted_for_the_master(
+def test_results_of_earlier_timers_are_noted_for_the_master(
     acting: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restarted replica reads acknowledgements that its timers have already delivered."""
@@ -448,7 +448,7 @@ def test_what_earlier_timers_said_is_noted_for_the_master(
     assert note is not None and note.acked == (0,)
 
 
-def test_what_another_replica_gave_out_and_is_not_here_yet_is_not_done(acting: Acting) -> None:
+def test_a_pop_of_another_replica_that_is_not_here_yet_is_not_done(acting: Acting) -> None:
     """The other replica had a longer log. Seed 212 of the simulation of pops lost two messages this
     way."""
     other = taker(acting)

@@ -58,7 +58,7 @@ def test_a_timer_goes_to_another_master_in_its_time(replica: Replica) -> None:
     assert bodies(other) == [b"soon"]
 
 
-def test_progress_does_not_pass_what_no_master_has(replica: Replica) -> None:
+def test_progress_does_not_pass_undelivered_messages(replica: Replica) -> None:
     other = replica.master("m")
     due_ms = timer(replica, b"alone", 2_000, topic="Alone")
     timer(replica, b"x", 4_000)
@@ -72,7 +72,7 @@ def test_progress_does_not_pass_what_no_master_has(replica: Replica) -> None:
     assert told(replica).master_queue_offset == 2
 
 
-def test_what_comes_too_late_for_its_slot_holds_back_the_progress(replica: Replica) -> None:
+def test_timers_too_late_for_their_slot_hold_back_the_progress(replica: Replica) -> None:
     replica.master("m")
     timer(replica, b"first", 1_500)
     replica.pass_time(3_000)
@@ -86,7 +86,7 @@ def test_what_comes_too_late_for_its_slot_holds_back_the_progress(replica: Repli
     assert told(replica).master_queue_offset == 3
 
 
-def test_what_failed_is_sent_again(replica: Replica) -> None:
+def test_failed_messages_are_sent_again(replica: Replica) -> None:
     other = replica.master("m")
     replica.others.codes["m"] = BUSY
     replica.others.dead.add("m")
@@ -101,7 +101,9 @@ def test_what_failed_is_sent_again(replica: Replica) -> None:
     assert told(replica).read_ms > before.read_ms
 
 
-def test_what_no_master_takes_is_bounded(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_no_master_takes_are_bounded(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert OUT_MAX <= 1 << 16
     monkeypatch.setattr("turbopump.broker.scheduled.timer_escape.OUT_MAX", 20)
     replica.master("m")
@@ -214,7 +216,7 @@ def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -
     assert timers._kept.current.read_ms >= before.read_ms + 12_000
 
 
-def test_what_another_broker_knew_long_ago_counts_no_more(replica: Replica) -> None:
+def test_old_knowledge_of_another_broker_does_not_count(replica: Replica) -> None:
     timers, now_ms = replica.world.broker.timers, replica.world.now_ms // 1_000 * 1_000
     replica.world.broker.role.is_acting = False
     timers.take_newer(checkpoint(now_ms - 60_000, 1))

@@ -65,7 +65,7 @@ def carried(expression: str, **changed: Any) -> Any:
     return header(subscription=expression, expression_type="SQL92", **changed)
 
 
-def test_a_pull_gets_what_its_expression_matches(world: Any) -> None:
+def test_a_pull_returns_the_matching_messages(world: Any) -> None:
     for number in range(10):
         send(world, b"%d" % number, a=number)
     send(world, b"none")

@@ -49,7 +49,7 @@ def read(driven: Driven, opaque: int) -> list[bytes]:
     return found
 
 
-def test_what_is_served_natively_is_what_matches(reader: Driven) -> None:
+def test_natively_served_messages_are_the_matching_ones(reader: Driven) -> None:
     subscribe(reader.world, "sql", "a = 7 OR a IS NULL", 9, "SQL92")
     wanted = [b"7", b"17", b"27", b"37"]
     assert read(reader, 100) == wanted

@@ -43,7 +43,7 @@ def test_a_route_names_this_broker_and_its_queues(front: GrpcWorld) -> None:
     assert (address.host, address.port) == ("127.0.0.1", 8081)
 
 
-def test_a_route_has_what_a_topic_takes_and_allows(front: GrpcWorld) -> None:
+def test_a_route_has_a_topics_types_and_permissions(front: GrpcWorld) -> None:
     topics, now_ms = front.world.broker.topics, front.world.now_ms
     mixed = {"message.type": "MIXED"}
     topics.put(TopicConfig("TMixed", 1, 1, attributes=mixed), now_ms)
@@ -269,7 +269,7 @@ def test_clients_are_bounded_in_bytes(front: GrpcWorld, monkeypatch: pytest.Monk
     assert front.messaging.clients.size == 0
 
 
-def test_a_client_whose_new_settings_are_refused_is_what_it_was(
+def test_a_client_whose_new_settings_are_refused_is_unchanged(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front.consumer("c1", "G1", "TNormal")

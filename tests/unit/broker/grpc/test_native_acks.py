@@ -152,9 +152,7 @@ def test_other_requests_are_the_services(front: GrpcWorld, body: bytes) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_broken_bytes_are_what_they_are_to_the_service(
-    front: GrpcWorld, data: st.DataObject
-) -> None:
+def test_broken_bytes_are_served_as_by_the_service(front: GrpcWorld, data: st.DataObject) -> None:
     handle = f"0 {front.world.now_ms} 20000 1 0 broker-a 3 7 3820"
     whole = bytearray(body_of({"message_id": "m", "receipt_handle": handle}))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -179,7 +177,7 @@ def test_two_entries_are_the_services(front: GrpcWorld) -> None:
     assert side.lane.ack_count == 0
 
 
-def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
+def test_renewed_receipts_are_left_to_the_service(front: GrpcWorld) -> None:
     """The service renewed the receipt, so the client's receipt is outdated."""
     front.consumer("c2", "G2", "TNormal", kind=PUSH)
     changed = {"group": "G2", "auto_renew": True}
@@ -192,7 +190,7 @@ def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
     assert side.lane.ack_count == 0
 
 
-def test_what_cannot_be_written_is_the_services(front: GrpcWorld) -> None:
+def test_unwritable_responses_are_left_to_the_service(front: GrpcWorld) -> None:
     """Calls that the stopped fast path does not serve reach Python, and each is answered."""
     receipts = popped(front)
     warm(front, receipts)

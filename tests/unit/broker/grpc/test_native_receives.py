@@ -150,7 +150,7 @@ def test_a_property_of_the_system_is_no_users(front: GrpcWorld, name: str) -> No
         (b"__SHARDINGKEY\x01g\x02", 2, 0),
     ],
 )
-def test_what_kind_of_message_it_is(
+def test_the_type_of_a_message(
     front: GrpcWorld, watch: Watch, properties: bytes, kind: int, due_ms: int
 ) -> None:
     put(front, b"UNIQ_KEY\x01id\x02" + properties)
@@ -178,7 +178,7 @@ def test_what_kind_of_message_it_is(
         (b"UNIQ_KEY\x01id\x02", {"reconsume_times": 17}),
     ],
 )
-def test_what_is_rare_is_left_to_python(
+def test_rare_requests_are_left_to_python(
     front: GrpcWorld, watch: Watch, properties: bytes, changed: dict[str, Any]
 ) -> None:
     put(front, b"UNIQ_KEY\x01plain\x02", b"one")
@@ -230,7 +230,7 @@ def test_a_tag_is_compared_where_its_hash_is_that_of_another(
     assert again.body == b"Aa", "the other one was acknowledged"
 
 
-def test_what_is_received_natively_comes_again_until_it_is_acknowledged(
+def test_natively_received_messages_are_redelivered_until_acknowledged(
     front: GrpcWorld, watch: Watch
 ) -> None:
     for number in range(4):

@@ -129,7 +129,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_plain_is_served_as_before(sides: Sides, name: str) -> None:
+def test_requests_that_are_not_plain_are_served_as_before(sides: Sides, name: str) -> None:
     python, native, was_native = sides.both(body_of(OTHERS[name]))
     assert not was_native
     assert native == python
@@ -163,7 +163,7 @@ def test_headers_that_are_not_plain(sides: Sides, name: bytes, value: bytes) -> 
 
 @SLOW
 @given(data=st.data())
-def test_broken_bytes_are_what_they_are_to_the_service(sides: Sides, data: st.DataObject) -> None:
+def test_broken_bytes_are_served_as_by_the_service(sides: Sides, data: st.DataObject) -> None:
     whole = bytearray(body_of(message(tag="t", keys=["k"], user={"u": "v"}, born_host="h")))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(5, len(whole) - 1))
@@ -245,7 +245,7 @@ def test_a_half_call_is_let_go_at_a_sweep(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("begin", [b"\1\0\0\0\7", b"\0\x7f\0\0\0", b"\2"])
-def test_what_the_service_refuses_is_not_held(sides: Sides, begin: bytes) -> None:
+def test_calls_the_service_refuses_are_not_held(sides: Sides, begin: bytes) -> None:
     callers = sides.native.connect(), sides.python.connect()
     for caller in callers:
         hear(caller.connection, h2.headers(1, HEAD) + h2.frame(h2.DATA, 1, begin))
@@ -253,7 +253,7 @@ def test_what_the_service_refuses_is_not_held(sides: Sides, begin: bytes) -> Non
     assert sides.native.hub.calls == sides.python.hub.calls
 
 
-def test_what_all_hold_is_bounded(sides: Sides) -> None:
+def test_the_memory_of_all_calls_is_bounded(sides: Sides) -> None:
     """The service gets partial calls beyond 16 MiB, counts them and refuses them."""
     callers = [sides.native.connect() for _ in range(600)]
     body = body_of(message(body=b"x" * 31_000))

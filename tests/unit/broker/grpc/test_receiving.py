@@ -112,7 +112,7 @@ def test_a_message_is_received_as_it_was_sent(front: GrpcWorld) -> None:
     assert is_empty(front)
 
 
-def test_what_remoting_sent_is_received_with_its_properties(front: GrpcWorld) -> None:
+def test_messages_sent_by_remoting_are_received_with_their_properties(front: GrpcWorld) -> None:
     properties = {"UNIQ_KEY": "id", "TAGS": "a", "KEYS": "k", "u": "v", "WAIT": "true"}
     text = encode_properties(properties).decode()
     header = SendMessageRequestV2("PG", "TNormal", "TBW102", 4, 1, 0, 5, 0, properties=text)
@@ -156,7 +156,7 @@ def test_a_receive_ends_empty_before_its_deadline(front: GrpcWorld) -> None:
         ({"client_id": ""}, Code.CLIENT_ID_REQUIRED),
     ],
 )
-def test_what_cannot_be_received(front: GrpcWorld, changed: dict[str, Any], code: int) -> None:
+def test_receives_that_are_refused(front: GrpcWorld, changed: dict[str, Any], code: int) -> None:
     front.send(message())
     assert ended(start(front, **changed)[1]) == (code, [])
 
@@ -175,7 +175,7 @@ def test_a_call_that_is_over_takes_no_message(front: GrpcWorld) -> None:
     assert len(receive(front, client_id="c2")) == 1
 
 
-def test_what_is_not_taken_comes_again_at_once(front: GrpcWorld) -> None:
+def test_untaken_messages_are_redelivered_at_once(front: GrpcWorld) -> None:
     front.send(message())
     heard = start_clogged(front)[1]
     front.world.pass_time(100)
@@ -185,7 +185,7 @@ def test_what_is_not_taken_comes_again_at_once(front: GrpcWorld) -> None:
     assert (one.system_properties.message_id, one.system_properties.delivery_attempt) == ("m1", 1)
 
 
-def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
+def test_messages_popped_for_an_ended_call_are_redelivered_at_once(
     make_front: Callable[..., GrpcWorld],
 ) -> None:
     front = make_front("flushDiskType=SYNC_FLUSH\n")
@@ -242,7 +242,7 @@ def test_a_tag_of_the_same_hash_is_acknowledged_and_not_delivered(front: GrpcWor
     assert is_empty(front)
 
 
-def test_what_is_not_acknowledged_comes_again(front: GrpcWorld) -> None:
+def test_unacknowledged_messages_are_redelivered(front: GrpcWorld) -> None:
     front.send(message())
     receive(front)
     front.world.pass_time(25_000)
@@ -369,7 +369,7 @@ def test_a_consumer_makes_a_dead_letter(front: GrpcWorld) -> None:
     assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
-def test_a_group_in_order_gets_nothing_behind_what_is_out(front: GrpcWorld) -> None:
+def test_an_ordered_group_receives_nothing_after_an_outstanding_batch(front: GrpcWorld) -> None:
     config = SubscriptionGroupConfig("GO", consume_message_orderly=True)
     front.world.broker.groups.put(config, front.world.now_ms)
     for number in range(3):
@@ -402,7 +402,7 @@ def push(front: GrpcWorld, client_id: str = "c1") -> Any:
     return found
 
 
-def test_what_a_push_consumer_works_on_stays_hidden(front: GrpcWorld) -> None:
+def test_messages_in_work_at_a_push_consumer_stay_hidden(front: GrpcWorld) -> None:
     found = push(front)
     front.world.pass_time(1_200_000, 1_000)
     assert is_empty(front)
@@ -414,7 +414,7 @@ def test_what_a_push_consumer_works_on_stays_hidden(front: GrpcWorld) -> None:
     assert is_empty(front)
 
 
-def test_what_a_consumer_that_is_gone_had_comes_again_soon(front: GrpcWorld) -> None:
+def test_messages_of_a_lost_consumer_are_redelivered_soon(front: GrpcWorld) -> None:
     push(front)
     assert front.ask("NotifyClientTermination").status.code == Code.OK
     assert front.messaging.renewals.count == 0

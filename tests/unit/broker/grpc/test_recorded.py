@@ -104,7 +104,7 @@ class Replay:
 @pytest.mark.parametrize("is_native", [False, True], ids=["handlers", "natively"])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("size", [1_000, 7])
-def test_what_a_client_said_is_understood(
+def test_a_clients_settings_are_understood(
     make_front: Callable[..., GrpcWorld], client: str, is_native: bool, size: int
 ) -> None:
     front = make_front()

@@ -39,7 +39,7 @@ def records(front: GrpcWorld, topic: str) -> list[Record]:
     return found
 
 
-def test_a_message_is_stored_with_what_its_sender_said(front: GrpcWorld) -> None:
+def test_a_message_is_stored_with_its_senders_properties(front: GrpcWorld) -> None:
     draft = message(
         tag="a",
         keys=["k1", "k2"],
@@ -145,14 +145,14 @@ def test_a_message_group_has_one_queue_that_other_proxies_choose_too(front: Grpc
         (message(body_encoding=2), Code.MESSAGE_CORRUPTED),
     ],
 )
-def test_what_may_not_be_sent(front: GrpcWorld, draft: dict[str, Any], code: int) -> None:
+def test_messages_that_may_not_be_sent(front: GrpcWorld, draft: dict[str, Any], code: int) -> None:
     answer = front.send(draft)
     assert answer.status.code == code
     assert not answer.entries
     assert not records(front, "TNormal")
 
 
-def test_what_a_request_may_not_be(front: GrpcWorld) -> None:
+def test_requests_that_are_refused(front: GrpcWorld) -> None:
     assert front.send().status.code == Code.MESSAGE_CORRUPTED
     assert front.send(message(), message("TFifo")).status.code == Code.MESSAGE_CORRUPTED
     assert front.send(message(), client_id=" ").status.code == Code.CLIENT_ID_REQUIRED
@@ -340,7 +340,7 @@ def sent_and_stored(front: GrpcWorld, *, natively: bool) -> tuple[list[bytes], l
     )
 
 
-def test_the_lane_stores_and_answers_what_the_handler_does(
+def test_the_lane_stores_and_answers_as_the_handler_does(
     make_world: Callable[..., World],
 ) -> None:
     by_lane = sent_and_stored(GrpcWorld(make_world("", "lane")), natively=True)

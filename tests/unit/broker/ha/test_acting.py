@@ -209,7 +209,7 @@ def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
         ).encode(),
     ],
 )
-def test_what_no_name_server_says_is_not_believed(world: World, body: bytes) -> None:
+def test_masters_unknown_to_name_servers_are_not_believed(world: World, body: bytes) -> None:
     def call(address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         later: Deferred[Command | str] = Deferred()
         later.resolve(response(request, 0, body=body))
@@ -261,7 +261,7 @@ def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
     assert (slave.commit(6), slave.offset()) == (14, 5)
 
 
-def test_who_acts_and_since_when_is_told(slave: Bench) -> None:
+def test_the_acting_replica_and_its_time_are_reported(slave: Bench) -> None:
     slave.say(_0=MASTER, _1=SLAVE)
     told = runtime_table(slave.world.broker, slave.world.now_ms)
     assert "actingSince" not in told
@@ -272,7 +272,9 @@ def test_who_acts_and_since_when_is_told(slave: Bench) -> None:
     assert told["actingSince"] == str(since_ms)
 
 
-def test_what_another_replica_took_is_known_before_one_acts(make: Callable[..., Bench]) -> None:
+def test_messages_another_replica_took_are_known_before_one_acts(
+    make: Callable[..., Bench],
+) -> None:
     slave = make(AS_SLAVE, SLAVE)
     other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
     other.say(_2=OTHER)
@@ -289,7 +291,7 @@ def test_another_replica_does_not_act(slave: Bench) -> None:
     assert not slave.world.broker.role.is_acting
 
 
-def test_who_follows_a_master_does_not_act_whatever_name_servers_say(slave: Bench) -> None:
+def test_a_follower_of_a_master_does_not_act_whatever_name_servers_report(slave: Bench) -> None:
     slave.has_master = True
     slave.say(_1=SLAVE)
     assert not slave.world.broker.role.is_acting
@@ -310,7 +312,7 @@ def test_an_acting_replica_writes_nothing(slave: Bench) -> None:
     assert slave.world.broker.store.max_log_offset == end
 
 
-def test_what_is_committed_to_an_acting_replica_is_news_to_its_master(slave: Bench) -> None:
+def test_offsets_committed_to_an_acting_replica_are_news_to_its_master(slave: Bench) -> None:
     offsets = slave.world.broker.offsets
     slave.say(_1=SLAVE)
     slave.commit(9)
@@ -341,7 +343,7 @@ def test_a_master_that_says_it_is_back_ends_it(slave: Bench) -> None:
     assert not slave.group.seat.is_left
 
 
-def test_who_heard_that_its_master_serves_acts_as_soon_as_it_dies(
+def test_a_replica_that_knew_its_master_serves_acts_as_soon_as_it_dies(
     make: Callable[..., Bench],
 ) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
@@ -354,7 +356,7 @@ def test_who_heard_that_its_master_serves_acts_as_soon_as_it_dies(
     assert slave.world.broker.role.is_acting
 
 
-def test_what_a_master_said_in_its_last_life_ends_no_waiting(slave: Bench) -> None:
+def test_reports_of_a_masters_last_life_end_no_waiting(slave: Bench) -> None:
     slave.say(_1=SLAVE)
     for number in (1, 2):
         header = ExchangeHaInfo("10.0.0.1:10912", 0, MASTER, number)
@@ -367,7 +369,7 @@ def test_what_a_master_said_in_its_last_life_ends_no_waiting(slave: Bench) -> No
 
 
 @pytest.mark.parametrize("address", ["", "no port", "a" * 5_000 + ":1"])
-def test_what_is_no_address_of_a_master_changes_nothing(slave: Bench, address: str) -> None:
+def test_an_invalid_address_of_a_master_changes_nothing(slave: Bench, address: str) -> None:
     slave.say(_1=SLAVE)
     header = ExchangeHaInfo(address, 0, MASTER)
     assert slave.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 1
@@ -377,7 +379,9 @@ def test_what_is_no_address_of_a_master_changes_nothing(slave: Bench, address: s
 # The master's return
 
 
-def test_a_master_serves_once_it_knows_what_its_replicas_do(make: Callable[..., Bench]) -> None:
+def test_a_master_serves_once_it_knows_the_state_of_its_replicas(
+    make: Callable[..., Bench],
+) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     master.world.broker.offsets.commit("G", "T", 0, QueueOffset(3), 1)
     slave.say(_1=SLAVE)
@@ -506,7 +510,7 @@ def test_a_replica_that_comes_later_is_asked(make: Callable[..., Bench]) -> None
     assert all(one.code == 901 for _, one in master.names.asked[count:]), "it is asked once"
 
 
-def test_one_that_cannot_be_heard_hides_no_other_from_who_serves(
+def test_an_unreachable_master_hides_no_serving_one(
     make: Callable[..., Bench],
 ) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
@@ -524,7 +528,7 @@ def test_one_that_cannot_be_heard_hides_no_other_from_who_serves(
     )
 
 
-def test_who_acts_asks_a_replica_that_comes_later(make: Callable[..., Bench]) -> None:
+def test_an_acting_replica_asks_a_replica_that_comes_later(make: Callable[..., Bench]) -> None:
     slave = make(AS_SLAVE, SLAVE)
     other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
     other.say(_2=OTHER)
@@ -535,7 +539,7 @@ def test_who_acts_asks_a_replica_that_comes_later(make: Callable[..., Bench]) ->
     assert slave.offset() == 7
 
 
-def test_progress_of_deliveries_is_that_of_who_knows_more(make: Callable[..., Bench]) -> None:
+def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.world.broker.delay._kept.current = {1: QueueOffset(7), 2: QueueOffset(1)}
     master.world.broker.delay._kept.current = {1: QueueOffset(4), 2: QueueOffset(2)}
@@ -559,7 +563,7 @@ def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     assert master.world.broker.delay.progress() == {}
 
 
-def test_what_escaped_is_delivered_no_more_by_the_master(make: Callable[..., Bench]) -> None:
+def test_forwarded_messages_are_not_delivered_by_the_master(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.say(_1=SLAVE)
     slave.world.broker.delay.delivered_elsewhere(3, QueueOffset(7), slave.world.now_ms)
@@ -568,7 +572,7 @@ def test_what_escaped_is_delivered_no_more_by_the_master(make: Callable[..., Ben
     assert (master.online, master.world.broker.delay.progress()) == (1, {3: 7})
 
 
-def test_what_another_replica_sent_away_is_known_before_one_acts(
+def test_messages_another_replica_forwarded_are_known_before_one_acts(
     make: Callable[..., Bench],
 ) -> None:
     escapes = AS_SLAVE + "enableRemoteEscape=true\n"

@@ -41,7 +41,7 @@ def answered_unknown(member: Member) -> None:
     member.pass_time()
 
 
-def test_it_says_what_it_was_told_to_be(make: Make) -> None:
+def test_it_reports_its_configured_role(make: Make) -> None:
     one, two = pair(make)
     assert (standing(one), standing(two)) == (2, 0)
     two.membership.on_notice(word(1, 1, {1, 2}, set_epoch=2))
@@ -76,7 +76,7 @@ def test_a_replica_looks_when_the_set_is_another(make: Make) -> None:
     assert standing(two) == 1
 
 
-def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
+def test_an_unknown_heartbeat_registers_again(make: Make) -> None:
     """Otherwise the broker would follow the log forever, unregistered and outside of the set:
     lookups are answered as long as the group exists."""
     _one, two = pair(make)
@@ -92,7 +92,7 @@ def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
     assert standing(two) == 0
 
 
-def test_what_it_was_is_said_until_another_reigns(make: Make) -> None:
+def test_its_former_role_is_reported_until_another_reigns(make: Make) -> None:
     """The whole group was removed: the first broker to return must not become master for that
     alone."""
     one = master(make)

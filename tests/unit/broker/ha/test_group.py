@@ -44,7 +44,7 @@ def test_a_group() -> None:
         json.dumps({"epoch": 1, "master": 1, "brokers": {"1": "a:1"}, "members": 1}),
     ],
 )
-def test_what_is_no_group(content: str) -> None:
+def test_an_invalid_group(content: str) -> None:
     with pytest.raises(GroupFileError):
         parse_group(content.encode())
 

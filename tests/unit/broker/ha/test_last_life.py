@@ -35,7 +35,7 @@ def disk_of(*, crashed: bool, confirmed: int = 0) -> SimDisk:
 @pytest.mark.parametrize("crashed", [True, False])
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("mode", list(FlushMode))
-def test_only_a_machine_that_went_down_loses_what_was_not_synced(
+def test_only_a_machine_that_went_down_loses_unsynced_bytes(
     crashed: bool, power: bool, mode: FlushMode
 ) -> None:
     disk = disk_of(crashed=crashed)
@@ -46,7 +46,7 @@ def test_only_a_machine_that_went_down_loses_what_was_not_synced(
     assert bool(lost) == (crashed and power and mode is FlushMode.ASYNC_FLUSH), lost
 
 
-def test_a_boot_that_nobody_recorded_is_another_one() -> None:
+def test_an_unrecorded_boot_is_another_one() -> None:
     disk = disk_of(crashed=True)
     disk.remove("/store/bootId")
     assert last_life.look(disk, config()).lost(END)

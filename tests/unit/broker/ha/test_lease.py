@@ -45,7 +45,7 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     assert one.membership.holds()
 
 
-def test_an_acknowledgement_after_the_lease_releases_nobody(make: Make) -> None:
+def test_an_acknowledgement_after_the_lease_releases_no_send(make: Make) -> None:
     """F12: the process was paused; the first event that it processes is its replica's
     acknowledgement."""
     one, _two = pair(make)

@@ -110,7 +110,7 @@ def test_a_store_of_another_broker_does_not_start(make: Make, group: Group) -> N
         ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
     ],
 )
-def test_who_was_cleaned_away_registers_anew(
+def test_a_broker_that_was_cleaned_away_registers_anew(
     make: Make, group: Group, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Observed: RocketMQ 5.5.0 repeats its registration forever."""
@@ -127,7 +127,7 @@ def test_who_was_cleaned_away_registers_anew(
     assert again.membership.epoch == 3
 
 
-def test_who_is_cleaned_away_while_he_reigns_registers_anew(make: Make) -> None:
+def test_a_master_that_is_cleaned_away_while_it_reigns_registers_anew(make: Make) -> None:
     member = master(make)
     member.pass_time(5100)
     member.forgotten(
@@ -143,7 +143,7 @@ def test_who_is_cleaned_away_while_he_reigns_registers_anew(make: Make) -> None:
     assert reign(member).sync.members == {5}
 
 
-def test_who_may_lack_something_says_so(make: Make) -> None:
+def test_a_broker_that_may_lack_bytes_reports_it(make: Make) -> None:
     member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
     member.start()
     member.give_id(1)
@@ -176,7 +176,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
     assert told == [0, 1]
 
 
-def test_who_is_damaged_says_so(make: Make, group: Group) -> None:
+def test_a_damaged_broker_reports_it(make: Make, group: Group) -> None:
     member = master(make)
     member.broker.send()
     group.brokers.pop(1).stop()
@@ -223,7 +223,7 @@ def test_no_heartbeat_while_the_damage_is_not_told(
     assert not member.broker.service.is_master
 
 
-def test_nothing_is_asked_of_who_does_not_lead(make: Make) -> None:
+def test_a_broker_that_does_not_lead_is_asked_nothing(make: Make) -> None:
     member = make()
     member.script.leads = ""
     member.start()
@@ -316,7 +316,7 @@ def test_a_notice_of_the_life_before_makes_no_master(make: Make) -> None:
     assert not member.broker.service.is_master
 
 
-def test_a_role_is_dropped_when_nobody_reigns(make: Make) -> None:
+def test_a_role_is_dropped_when_no_broker_is_master(make: Make) -> None:
     member = master(make)
     member.pass_time(5100)
     member.info(word(2, None, {1}))
@@ -326,7 +326,7 @@ def test_a_role_is_dropped_when_nobody_reigns(make: Make) -> None:
     assert member.membership.epoch == 3
 
 
-def test_an_election_that_finds_nobody_is_tried_again(make: Make) -> None:
+def test_an_election_without_candidates_is_tried_again(make: Make) -> None:
     member = make()
     member.start()
     member.give_id(1)
@@ -414,7 +414,7 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     assert reign(one).sync.members == {1, 2}, "as the controller answered (R02)"
 
 
-def test_who_is_in_a_lost_set_and_gone_does_not_hold_up_the_others_for_ever(make: Make) -> None:
+def test_a_lost_member_of_a_lost_set_does_not_delay_the_others_for_ever(make: Make) -> None:
     one, two = master(make), make(2)
     two.start()
     two.give_id(2)

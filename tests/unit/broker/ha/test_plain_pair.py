@@ -53,7 +53,7 @@ def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece:
     assert not Path(slave.store.config.root, "epochFileCheckpoint").exists()
 
 
-def test_under_sync_flush_a_slave_answers_for_what_is_durable(group: Group) -> None:
+def test_under_sync_flush_a_slave_acknowledges_durable_bytes(group: Group) -> None:
     master, slave = pair(group, sync_flush=True)
     slave.disk.hold()
     answers = master.send()
@@ -99,7 +99,7 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
     assert slave.read() == bodies
 
 
-def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
+def test_an_asynchronous_master_waits_for_no_replica(group: Group) -> None:
     master, _slave = pair(group, broker_role=BrokerRole.ASYNC_MASTER)
     assert master.need() == 1
     assert master.send() == [PutStatus.PUT_OK]
@@ -119,7 +119,7 @@ def test_without_its_slave_a_synchronous_master_answers_late(group: Group) -> No
     assert slave.service.status().counters.reconnects == 1
 
 
-def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
+def test_an_operators_change_counts_from_then_on(group: Group) -> None:
     master, slave = pair(group)
     assert master.need() == 2
     changes = {"in_sync_replicas": 3, "ha_max_gap_not_in_sync": 1, "ha_housekeeping_interval_ms": 9}
@@ -184,7 +184,7 @@ def test_for_how_long_a_slave_is_behind(group: Group) -> None:
     assert behind_ms() == 0
 
 
-def test_the_oldest_that_has_not_said_what_it_has_makes_room(
+def test_the_oldest_connection_without_a_report_makes_room(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent connections would keep replicas out."""

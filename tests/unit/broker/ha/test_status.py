@@ -19,7 +19,7 @@ def test_a_rate_is_that_of_the_last_full_period() -> None:
     assert rate.per_second(3_000) == 50
 
 
-def test_a_rate_of_what_is_long_over_is_nothing() -> None:
+def test_a_rate_of_the_distant_past_is_zero() -> None:
     rate = ByteRate(0)
     rate.add(300, 100)
     assert rate.per_second(10_000) == 0

@@ -116,7 +116,7 @@ def test_a_silent_replica_holds_the_senders_until_their_time_is_over(group: Grou
     assert master.read() == [], "not confirmed: it may still vanish"
 
 
-def test_demotion_fails_who_waits_and_fences_what_is_on_its_way(group: Group) -> None:
+def test_demotion_fails_waiting_sends_and_fences_pending_ones(group: Group) -> None:
     master, replica = pair(group)
     answers = master.send(b"lost")
     before = master.log.confirm
@@ -140,7 +140,7 @@ def test_a_replica_that_becomes_the_master_leaves_the_old_one(group: Group) -> N
     assert not replica.shell.ends
 
 
-def test_where_not_all_must_have_it_a_new_master_may_lack_what_was_confirmed(group: Group) -> None:
+def test_a_new_master_may_lack_confirmed_bytes_unless_all_must_have_them(group: Group) -> None:
     master, replica = pair(group, all_ack_in_sync_state_set=False)
     group.network.unreachable.add(master.address)
     replica.shell.cut()
@@ -171,7 +171,7 @@ def test_a_log_that_cannot_be_read_costs_the_connection(
     alike(master, replica)
 
 
-def test_what_only_the_old_master_had_is_cut(group: Group) -> None:
+def test_bytes_only_the_old_master_had_are_cut(group: Group) -> None:
     master, replica = pair(group)
     master.send(b"both have it")
     group.network.run()
@@ -292,7 +292,7 @@ def test_too_few_replicas_are_told_before_anything_is_written(group: Group) -> N
     assert master.need() is None
 
 
-def test_who_says_to_be_the_master_is_closed(group: Group) -> None:
+def test_a_connection_that_claims_to_be_the_master_is_closed(group: Group) -> None:
     master, _replica = pair(group)
     connection = master.shell._new().number
     master.service.on_accepted(connection)
@@ -311,7 +311,7 @@ def test_a_newer_connection_of_a_replica_takes_the_older_ones_place(group: Group
     assert old not in master.shell.ends
 
 
-def test_a_slow_replica_holds_back_nobody_else(group: Group) -> None:
+def test_a_slow_replica_delays_no_other(group: Group) -> None:
     trio = frozenset({1, 2, 3})
     relaxed = {"all_ack_in_sync_state_set": False, "in_sync_replicas": 2}
     master = group.add(1, options(1, **relaxed))
@@ -335,7 +335,7 @@ def test_a_slow_replica_holds_back_nobody_else(group: Group) -> None:
     assert slow.log.end == master.log.end
 
 
-def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(group: Group) -> None:
+def test_flow_control_bounds_the_bytes_a_replica_is_sent_in_a_second(group: Group) -> None:
     limit = {"ha_flow_control_enable": True, "max_ha_transfer_byte_in_second": 5000}
     master, replica = pair(group, **limit)
     for _ in range(20):
@@ -349,7 +349,7 @@ def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(group: Group) ->
     assert replica.log.end == master.log.end
 
 
-def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
+def test_an_operators_change_counts_from_then_on(group: Group) -> None:
     master, replica = pair(group)
     assert master.need() is not None
     limit = {"ha_flow_control_enable": True, "max_ha_transfer_byte_in_second": 5000}
@@ -411,7 +411,7 @@ def test_a_replica_whose_log_cannot_be_written_waits_and_says_why(
     alike(master, replica)
 
 
-def test_under_sync_flush_a_replica_answers_for_what_is_durable(group: Group) -> None:
+def test_under_sync_flush_a_replica_acknowledges_durable_bytes(group: Group) -> None:
     master, replica = pair(group, sync_flush=True)
     replica.disk.hold()
     answers = master.send()
@@ -472,7 +472,7 @@ def test_a_replica_whose_disk_does_not_keep_up_reads_no_more(
     alike(master, replica)
 
 
-def test_a_damaged_log_is_copied_by_nobody(group: Group) -> None:
+def test_a_damaged_log_is_not_copied(group: Group) -> None:
     master, replica = pair(group)
     master.send(b"a" * 100)
     group.network.run()

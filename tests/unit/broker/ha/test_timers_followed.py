@@ -45,7 +45,7 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     assert bodies(group.replica) == [b"soon"], "the master's delivery, none of its own"
 
 
-def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) -> None:
+def test_the_new_master_delivers_the_rest_of_the_old_one(group: Group) -> None:
     send(group.master, b"soon", TIMER_DELAY_SEC=1)
     send(group.master, b"later", TIMER_DELAY_SEC=60)
     flushed(group)
@@ -65,7 +65,7 @@ def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) ->
     assert sorted(bodies(replica)) == [b"later", b"soon", b"unknown"]
 
 
-def test_a_master_that_stops_forgets_nothing_of_what_it_delivered(group: Group) -> None:
+def test_a_master_that_stops_keeps_its_delivery_progress(group: Group) -> None:
     """The role ends before the store closes: the broker must not react as to a new master, which
     may lack deliveries."""
     master = group.master
@@ -112,7 +112,7 @@ def test_an_answer_that_is_no_checkpoint_changes_nothing(group: Group, body: byt
     assert group.replica.broker.store.max_queue_offset(TIMER_TOPIC, 0) == 0
 
 
-def test_a_cut_takes_units_of_what_is_gone_with_it(group: Group) -> None:
+def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     """R12: neither wheel nor progress points beyond the log's new end."""
     send(group.master, b"a", TIMER_DELAY_SEC=60)
     end = group.master.broker.store.max_log_offset

@@ -21,7 +21,7 @@ from turbopump.engine.types import PutStatus, StoreError, StoreHealth
 from turbopump.net.wire.codes import ResponseCode
 
 
-def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Group) -> None:
+def test_a_broker_named_master_of_an_epoch_it_had_declines(make: Make, group: Group) -> None:
     """Restarted before the other brokers noticed: two terms must not have the same epoch."""
     member = master(make)
     member.broker.send()
@@ -66,7 +66,7 @@ def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> N
     assert again.membership.reason == ""
 
 
-def test_who_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
+def test_a_broker_that_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
     """While the broker was silent no controller led, so no master was elected: the next leader
     still names this broker."""
     master(make)
@@ -83,7 +83,7 @@ def test_who_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
     assert again.script.beats == [], "the controllers must take it for dead"
 
 
-def test_who_declined_says_so_until_the_controllers_have_another_epoch(
+def test_a_broker_declines_until_the_controllers_have_another_epoch(
     make: Make, group: Group
 ) -> None:
     master(make)
@@ -99,7 +99,7 @@ def test_who_declined_says_so_until_the_controllers_have_another_epoch(
 
 
 @pytest.mark.parametrize("language", ["PYTHON", "JAVA"])
-def test_who_cannot_lead_declines(
+def test_a_broker_that_cannot_lead_declines(
     make: Make, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
     _one, two = pair(make)
@@ -187,7 +187,7 @@ class TestFitness:
             assert unfit(member) is None
         assert member.broker.service.is_master
 
-    def test_who_failed_asks_for_no_election(
+    def test_a_failed_master_asks_for_no_election(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         member = master(make)
@@ -266,7 +266,7 @@ class TestHandingOver:
         one.membership.retire()
         assert unfit(one) == "stopping"
 
-    def test_it_follows_nobody_then(self, make: Make) -> None:
+    def test_it_follows_no_master_then(self, make: Make) -> None:
         """The next master would take the broker into its set, and all sends would wait for its
         end."""
         one, _two = pair(make)

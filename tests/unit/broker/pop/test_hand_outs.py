@@ -23,7 +23,7 @@ def test_offsets_are_committed_in_the_order_of_the_queue() -> None:
     assert hand_outs.next_offset(QUEUE) is None
 
 
-def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None:
+def test_messages_without_a_check_point_are_popped_again_with_all_later_ones() -> None:
     hand_outs, committed = made()
     first = hand_outs.add(QUEUE, QueueOffset(4))
     second = hand_outs.add(QUEUE, QueueOffset(9))
@@ -36,7 +36,7 @@ def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None
     assert hand_outs.next_offset(QUEUE) is None
 
 
-def test_what_a_filter_refuses_moves_the_offset_behind_what_is_under_way() -> None:
+def test_filtered_messages_move_the_offset_after_pending_ones() -> None:
     hand_outs, committed = made()
     first = hand_outs.add(QUEUE, QueueOffset(4))
     hand_outs.skip(QUEUE, QueueOffset(4), QueueOffset(8))
@@ -45,7 +45,7 @@ def test_what_a_filter_refuses_moves_the_offset_behind_what_is_under_way() -> No
     assert committed == [8]
 
 
-def test_an_offset_that_was_set_is_not_moved_by_what_was_under_way() -> None:
+def test_an_offset_that_was_set_is_not_moved_by_pending_acknowledgements() -> None:
     hand_outs, committed = made()
     first = hand_outs.add(QUEUE, QueueOffset(4))
     hand_outs.forget(QUEUE)

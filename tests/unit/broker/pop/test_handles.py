@@ -78,7 +78,7 @@ def test_an_old_handle_settles_nothing_after_a_change(popper: Popper) -> None:
     assert comes_again(popper) == []
 
 
-def test_what_comes_late_is_an_error(popper: Popper) -> None:
+def test_a_late_acknowledgement_is_an_error(popper: Popper) -> None:
     popper.send("a")
     [(_, handle)] = popper.pop()
     popper.world.now_ms += INVISIBLE_MS

@@ -62,7 +62,7 @@ def progress(popper: Popper) -> tuple[dict[str, Any], Any]:
     return found, told
 
 
-def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) -> None:
+def test_popped_messages_are_in_flight_until_acknowledged(popper: Popper) -> None:
     popper.send("a", "b", "c")
     popper.world.pass_time(1_000)
     popper.send("d")
@@ -88,7 +88,7 @@ def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) ->
     assert told["consumerLag_T@g"].startswith("1 messages, 2000 ms")
 
 
-def test_what_comes_again_lags_under_the_name_of_its_topic(popper: Popper) -> None:
+def test_redelivered_messages_lag_under_the_name_of_their_topic(popper: Popper) -> None:
     """The labels are RocketMQ's: `is_retry` is true, and the topic is the original topic."""
     popper.send("a", "b")
     popper.pop(max_msg_nums=1)
@@ -105,7 +105,7 @@ def test_what_comes_again_lags_under_the_name_of_its_topic(popper: Popper) -> No
     assert counts(popper, is_retry=True) == (1, 1, 0)
 
 
-def test_of_queues_popped_in_order_what_is_out_lies_behind_the_offset(popper: Popper) -> None:
+def test_outstanding_batches_of_ordered_queues_lie_after_the_offset(popper: Popper) -> None:
     popper.send("a", "b", "c")
     popped = popper.pop(order=True, max_msg_nums=2, invisible_time=LONG_MS)
     assert counts(popper) == (3, 2, 1)

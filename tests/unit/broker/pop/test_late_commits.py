@@ -22,7 +22,7 @@ def commit(world: World, queue_offset: int) -> int:
 
 
 @pytest.mark.parametrize("mode", ["POP", ""])
-def test_a_late_commit_does_not_rewind_what_is_popped(world: World, mode: str) -> None:
+def test_a_late_commit_does_not_rewind_popped_offsets(world: World, mode: str) -> None:
     popper = Popper(world)
     popper.send(*map(str, range(30)))
     if mode:

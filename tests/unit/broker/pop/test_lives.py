@@ -179,7 +179,7 @@ def test_times_of_deletions_survive_a_restart(popper: Popper) -> None:
     assert world.broker.pop.lives.ended_ms("T", "g") == group_ms
 
 
-def test_a_group_that_keeps_its_offsets_keeps_what_it_has_popped(popper: Popper) -> None:
+def test_a_group_that_keeps_its_offsets_keeps_its_popped_messages(popper: Popper) -> None:
     popper.send("a")
     popper.pop()
     popper.world.ask_fields(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
@@ -289,7 +289,7 @@ def test_recovery_passes_over_messages_that_the_filter_passed_over(
     assert bodies(popper, exp="A", exp_type="TAG") == ["fourth"]
 
 
-def test_recovery_stops_at_what_was_never_examined(popper: Popper) -> None:
+def test_recovery_stops_at_unexamined_records(popper: Popper) -> None:
     world = popper.world
     popper.send("a", "b", "c")
     world.broker.offsets.commit("g", "T", 0, QueueOffset(0), world.now_ms)

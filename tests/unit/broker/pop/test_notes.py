@@ -108,7 +108,7 @@ def test_no_check_point_has_more_messages(notes: PopNotes) -> None:
     assert status(notes.add_ack(ack(point(0), 31), 900, 0, NOW_MS)) is PutStatus.PUT_OK
 
 
-def test_what_is_handled_makes_room(notes: PopNotes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handled_messages_make_room(notes: PopNotes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes_module, "SIZE_MAX", 40 * 600)
     for number in range(30):
         notes.add_check_point(point(3 * number), 0, NOW_MS)
@@ -153,7 +153,7 @@ def test_notes_go_from_broker_to_broker_once(others: Callable[[], PopNotes]) -> 
     assert len(giver) == 2 * PAGE + 1, "that master has not asked here"
 
 
-def test_a_replica_forgets_what_its_master_has_read(others: Callable[[], PopNotes]) -> None:
+def test_a_replica_forgets_notes_its_master_has_read(others: Callable[[], PopNotes]) -> None:
     giver, master = others(), others()
     giver.add_check_point(point(0), 0, NOW_MS)
     moved(giver, master, 7)
@@ -197,7 +197,7 @@ def test_there_may_be_no_room_for_notes(
         {"generation": G, "notes": [], "isLast": False, "number": "x"},
     ],
 )
-def test_what_are_no_notes_is_refused(value: object) -> None:
+def test_invalid_notes_are_refused(value: object) -> None:
     with pytest.raises(BadBody):
         read_page(value)
 
@@ -246,7 +246,7 @@ def copies(world: World) -> int:
     return max(0, world.broker.store.max_queue_offset(RETRY, 0))
 
 
-def test_what_a_replica_gave_out_is_the_master_s_to_revive(world: World) -> None:
+def test_messages_popped_at_a_replica_are_the_masters_to_revive(world: World) -> None:
     noted(world, 1)
     popper = Popper(world)
     assert popper.pop() == [], "before the handed-out messages are known"
@@ -304,7 +304,7 @@ def test_an_acknowledgement_waits_behind_its_check_point(world: World, handled: 
     assert copies(world) == 0
 
 
-def test_what_cannot_be_read_yet_is_waited_for(world: World, handled: CheckPoint) -> None:
+def test_unreadable_messages_are_waited_for(world: World, handled: CheckPoint) -> None:
     tail = world.broker.store._log.tail
     world.broker.pop.others_first = lambda: True
     world.pass_time(300)

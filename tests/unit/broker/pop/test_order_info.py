@@ -123,7 +123,7 @@ def test_a_batch_without_messages_is_none() -> None:
     assert OrderedBatch.from_json({"popTime": 1, "i": 1, "o": []}) is None
 
 
-def test_what_is_stale_is_forgotten(config_files: ConfigFiles) -> None:
+def test_stale_entries_are_forgotten(config_files: ConfigFiles) -> None:
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10)
     batches.sweep(lambda topic, group: 3, 6_000)

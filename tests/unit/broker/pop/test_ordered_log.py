@@ -42,7 +42,7 @@ def lead_anew(popper: Popper, saved: int = 0) -> None:
     assert world.broker.pop.orders.get(*QUEUE) is None
 
 
-def test_what_was_acknowledged_before_a_switch_comes_no_more(popper: Popper) -> None:
+def test_messages_acknowledged_before_a_switch_are_not_redelivered(popper: Popper) -> None:
     popper.send("a", "b", "c", "d")
     batch = popper.pop(order=True, invisible_time=LONG_MS, max_msg_nums=3)
     for _, handle in (batch[0], batch[2]):
@@ -55,7 +55,7 @@ def test_what_was_acknowledged_before_a_switch_comes_no_more(popper: Popper) -> 
     assert popper.world.broker.offsets.query("g", "T", 0) == 3
 
 
-def test_what_is_with_a_consumer_is_given_to_no_other_one_until_its_time_is_over(
+def test_messages_with_a_consumer_are_given_to_no_other_until_their_time_ends(
     popper: Popper,
 ) -> None:
     popper.send("a", "b")
@@ -150,7 +150,7 @@ def test_acknowledgements_of_a_batch_request_are_in_the_log_too(popper: Popper) 
     assert bodies(popper) == ["d"]
 
 
-def test_what_could_not_be_written_is_answered_so_and_given_out_at_once(
+def test_unwritable_pops_are_answered_with_an_error_and_popped_again_at_once(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     popper.send("a")
@@ -172,7 +172,7 @@ def test_what_could_not_be_written_is_answered_so_and_given_out_at_once(
     assert popper.ack(handle).code == ResponseCode.SUCCESS
 
 
-def test_one_that_leads_no_more_knows_nothing_of_what_the_next_one_gives_out(
+def test_a_deposed_master_knows_nothing_of_the_next_ones_pops(
     popper: Popper,
 ) -> None:
     popper.send("a")
@@ -205,7 +205,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         {"a": "x" * 70_000},
     ],
 )
-def test_what_a_client_writes_there_is_no_record(wrong: dict[str, Any]) -> None:
+def test_bytes_a_client_writes_there_are_no_record(wrong: dict[str, Any]) -> None:
     assert read_record(dump(MEMBERS), LogOffset(0)).batch.offsets == [3, 4]
     with pytest.raises(BadBody):
         read_record(dump({**MEMBERS, **wrong}), LogOffset(0))

@@ -112,7 +112,7 @@ def popper(world: World) -> Popper:
     return Popper(world)
 
 
-def test_nothing_is_popped_before_what_the_log_has_of_before_can_be_read(world: World) -> None:
+def test_nothing_is_popped_before_the_earlier_log_can_be_read(world: World) -> None:
     """A new master has check points that its replicas have not confirmed yet (simulation `poppers`,
     seed 566)."""
     popper, tail = Popper(world), world.broker.store._log.tail
@@ -129,7 +129,7 @@ def test_nothing_is_popped_before_what_the_log_has_of_before_can_be_read(world: 
     assert [body for body, _ in popper.pop()] == ["one", "two", "three"]
 
 
-def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
+def test_popped_messages_are_hidden_until_their_time_ends_and_then_redelivered(
     popper: Popper,
 ) -> None:
     popper.send("a", "b")
@@ -166,7 +166,7 @@ def test_a_long_time_is_kept_by_the_timers(popper: Popper) -> None:
     assert [body for body, _ in popper.pop()] == ["b"]
 
 
-def test_what_is_acknowledged_never_comes_again(popper: Popper) -> None:
+def test_acknowledged_messages_are_never_redelivered(popper: Popper) -> None:
     popper.send("a", "b", "c")
     popped = popper.pop()
     for body, handle in popped:
@@ -209,7 +209,7 @@ def test_an_offset_that_is_ahead_of_the_log_is_put_right_before_messages_come(
     assert [body for body, _ in popper.pop()] == ["b"]
 
 
-def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
+def test_messages_handed_out_since_an_offset_was_set_back_do_not_come_early(
     popper: Popper,
 ) -> None:
     """Messages handed out before the reset are popped again, as requested."""
@@ -309,7 +309,7 @@ def test_batches_of_acknowledgements(popper: Popper) -> None:
     assert empty.code == ResponseCode.NO_MESSAGE
 
 
-def test_a_filter_passes_over_what_is_not_for_the_group(popper: Popper) -> None:
+def test_a_filter_passes_over_messages_of_other_groups(popper: Popper) -> None:
     popper.send("a", tag="A")
     popper.send("b", tag="B")
     assert [body for body, _ in popper.pop(exp="B", exp_type="TAG")] == ["b"]

@@ -112,7 +112,7 @@ def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> Non
     assert [body for body, _ in popper.pop()] == ["a"]
 
 
-def test_what_is_in_flight_is_counted(popper: Popper) -> None:
+def test_messages_in_flight_are_counted(popper: Popper) -> None:
     """Acknowledged and revived messages do not count; messages with a longer invisible time do."""
     world = popper.world
 

@@ -91,7 +91,7 @@ def test_stored_properties_are_rounded_as_rocketmq_does(world: Any, precise: int
         ({"TIMER_DELAY_MS": "٣"}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
-def test_what_is_past_is_stored_at_once_and_what_is_none_is_refused(
+def test_past_times_are_stored_at_once_and_invalid_ones_refused(
     world: Any, properties: dict[str, object], code: int
 ) -> None:
     assert send(world, b"now", **properties).code == code
@@ -120,7 +120,7 @@ def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:
 
 
 @pytest.mark.parametrize(("clean", "pause_ms"), [(True, 100), (False, 3_000), (False, 100)])
-def test_a_restart_loses_none_and_repeats_what_was_not_on_the_disk(
+def test_a_restart_loses_no_timer_and_repeats_unsynced_ones(
     world: Any, clean: bool, pause_ms: int
 ) -> None:
     """The log is flushed for the timers, not only every 10 s, even with few messages."""
@@ -134,7 +134,7 @@ def test_a_restart_loses_none_and_repeats_what_was_not_on_the_disk(
     assert bodies(world) == [b"soon", *again, b"new", b"later"]
 
 
-def test_what_came_due_in_a_stop_of_two_days_is_delivered(world: Any) -> None:
+def test_timers_due_during_a_stop_of_two_days_are_delivered(world: Any) -> None:
     for minute in range(60):
         send(world, b"%d" % minute, TIMER_DELAY_SEC=60 * minute + 1)
     world.pass_time(2_500)
@@ -298,7 +298,7 @@ def test_status_and_metrics(world: Any) -> None:
     assert b'"T":{"count":4' in bytes(body)
 
 
-def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
+def test_messages_removed_by_age_are_not_waited_for(make_world: Any) -> None:
     """Seed 36 of the simulation `ha` with elections, kills and timers: a master whose log began
     after all timers reported forever that they still had to enter its wheel."""
     world = make_world("timerStopEnqueue=true\nmappedFileSizeCommitLog=4096\n")
@@ -338,7 +338,7 @@ def test_a_disk_without_room_is_one_line_and_its_end_another(
     ]
 
 
-def test_what_is_delivered_to_an_unknown_topic_makes_it(world: Any) -> None:
+def test_a_message_delivered_to_an_unknown_topic_creates_it(world: Any) -> None:
     """The topic of a new master that had not copied it (reminders 4079)."""
     topics = world.broker.topics
     send(world, b"timer", topic="T", TIMER_DELAY_SEC=2)

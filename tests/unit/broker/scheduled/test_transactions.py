@@ -95,7 +95,7 @@ def fast(make_world: Callable[..., Any]) -> Any:
     return world
 
 
-def test_what_is_committed_to_an_unknown_topic_makes_it(fast: Any) -> None:
+def test_a_message_committed_to_an_unknown_topic_creates_it(fast: Any) -> None:
     """The topic of a new master that had not copied it: no client could read the message (R20)."""
     half = prepare(fast)
     fast.broker.topics.delete("T", fast.now_ms)
@@ -503,7 +503,7 @@ def test_delayed_message_is_delayed_from_its_commit_on(fast: Any) -> None:
     assert bodies(fast) == [b"x"]
 
 
-def test_operators_see_what_is_open_and_how_it_ended(fast: Any) -> None:
+def test_operators_see_open_transactions_and_their_ends(fast: Any) -> None:
     halves = [prepare(fast, b"%d" % number) for number in range(4)]
     fast.pass_time(2_000)
     end(fast, halves[0])

@@ -128,7 +128,7 @@ def test_recalls_that_are_lost_with_their_timers_leave_true_counts(
     assert world.broker.waiting.lost()["timers"] == 3, "recalls are no messages"
 
 
-def test_the_age_of_what_waits_is_a_metric(world_of: Any) -> None:
+def test_the_age_of_waiting_messages_is_a_metric(world_of: Any) -> None:
     world = world_of(SMALL)
     began_ms = world.now_ms
     assert send(world, TIMER_DELAY_SEC=60).code == 0

@@ -194,7 +194,7 @@ def wide(world: Any) -> Any:
 
 @pytest.mark.parametrize("asked", [{"DELAY": 2}, {"TIMER_DELAY_MS": 4_500}])
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_waits_for_a_queue_that_is_gone_goes_into_another(
+def test_a_message_that_waits_for_a_removed_queue_goes_into_another(
     wide: Any, asked: dict[str, object], restart: bool
 ) -> None:
     for queue_id in range(8):
@@ -208,7 +208,7 @@ def test_what_waits_for_a_queue_that_is_gone_goes_into_another(
     assert came == {b"%d" % number: number % 2 for number in range(8)}
 
 
-def test_what_is_committed_to_a_queue_that_is_gone_goes_into_another(wide: Any) -> None:
+def test_a_message_committed_to_a_removed_queue_goes_into_another(wide: Any) -> None:
     half = prepare(wide, b"paid", 7)
     narrow(wide)
     assert end(wide, half, COMMIT).code == 0

@@ -63,7 +63,7 @@ def pop(native: PopWorld, driven: Driven, opaque: int) -> bool:
     return pops.pop_count > before
 
 
-def test_pops_that_wait_are_notified_of_what_is_left(
+def test_waiting_pops_are_notified_of_remaining_messages(
     popped: tuple[PopWorld, Popper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     native, driven = popped
@@ -135,7 +135,7 @@ ACTS: dict[str, Callable[[PopWorld, Driven], Any]] = {
 
 @pytest.mark.parametrize("name", [name for _, name in HOOKS])
 @pytest.mark.parametrize("act", ACTS)
-def test_what_is_pointed_to_may_move(popped: tuple[PopWorld, Popper], name: str, act: str) -> None:
+def test_referenced_memory_may_move(popped: tuple[PopWorld, Popper], name: str, act: str) -> None:
     """The pop is served for all that, once, by the lane or by its handler."""
     native, driven = popped
     for number in range(100, 150):

@@ -215,7 +215,7 @@ def test_a_groups_configuration(two: ScriptedCluster, command: Command) -> None:
         (("queryMsgById", "-t", TOPIC, "-i", " , "), "no message id is given: -i ID"),
     ],
 )
-def test_what_cannot_be_asked_is_one_sentence(
+def test_an_invalid_request_is_one_sentence(
     two: ScriptedCluster, command: Command, words: tuple[str, ...], sentence: str
 ) -> None:
     code, error = command("admin", *words).failure
@@ -259,9 +259,7 @@ def test_messages_by_key_without_those_of_the_same_hash(
     assert command("admin", "queryMsgByKey", "-t", TOPIC, "-k", "k").failure[0] == 1
 
 
-def test_a_message_and_what_became_of_it(
-    two: ScriptedCluster, command: Command, tmp_path: Path
-) -> None:
+def test_a_message_and_its_tracks(two: ScriptedCluster, command: Command, tmp_path: Path) -> None:
     del two.routes[TOPIC].broker_datas[1]
     two.says("a", RequestCode.QUERY_MESSAGE, message(3, "k", "U3"))
     two.says("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G","H"]}')
@@ -375,7 +373,7 @@ def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Co
     assert code == 2 and "is no retry policy" in error
 
 
-def test_what_no_terminal_can_show_is_shown_escaped(two: ScriptedCluster, command: Command) -> None:
+def test_unprintable_characters_are_shown_escaped(two: ScriptedCluster, command: Command) -> None:
     """Otherwise the topic is made before the command ends in a traceback."""
     words = "updateTopic", "-t", "N", "-b", A, "-a", os.fsdecode(b"+a=\xff")
     assert "attributes={a=\\udcff}" in command("admin", *words).lines[-1]

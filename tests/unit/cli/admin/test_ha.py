@@ -70,7 +70,7 @@ def test_epochs_of_a_broker() -> None:
     ]
 
 
-def test_what_programs_get() -> None:
+def test_output_for_programs() -> None:
     status = ha_status("10.0.0.1:10911", MASTER).to_json()
     assert (status["is_master"], status["log_end"], status["in_sync_replicas"]) == (True, 393751, 1)
     assert status["replicas"][0] == {

@@ -56,7 +56,7 @@ def test_a_charset_that_is_none_is_a_bad_parameter(charset: str) -> None:
         text_of(b"\xff", charset)
 
 
-def test_what_a_charset_cannot_read_is_shown_as_bytes() -> None:
+def test_bytes_outside_a_charset_are_shown_as_bytes() -> None:
     assert text_of("三".encode() + b"\xff", "utf-8") == "三\\xff"
     assert text_of(b"\xe4", "latin-1") == "ä"
 
@@ -79,7 +79,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_what_a_step_came_to(name: str) -> None:
+def test_the_result_of_a_step(name: str) -> None:
     record, status = STEPS[name]
     kind, group, host, when, cost, shown = _step(record)
     assert (kind, group, shown) == (record.kind, record.group or "-", status)

@@ -50,7 +50,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return made
 
 
-def test_what_a_producer_does_unless_told(command: Command, plans: list[Plan]) -> None:
+def test_defaults_of_a_producer(command: Command, plans: list[Plan]) -> None:
     assert command("bench", "producer").lines == ["it is over"]
     (plan,) = plans
     assert (plan.namesrv, plan.topic, plan.topics) == (["127.0.0.1:9876"], "BenchmarkTest", 1)
@@ -108,7 +108,7 @@ def test_sending_and_reading_at_once(command: Command, plans: list[Plan]) -> Non
     ("option", "sentence"),
     [("-m", "-m true: traces are not part of a load"), ("-a", "-a true: signatures are not part")],
 )
-def test_what_a_load_has_not(
+def test_options_a_load_does_not_have(
     command: Command, plans: list[Plan], what: str, option: str, sentence: str
 ) -> None:
     code, error = command("bench", what, option, "true").failure
@@ -129,7 +129,7 @@ def test_what_a_load_has_not(
         (("--plot", "/no/such/picture.png"), "/no/such is no folder"),
     ],
 )
-def test_what_cannot_be_a_load(
+def test_invalid_loads(
     command: Command, plans: list[Plan], words: tuple[str, ...], sentence: str
 ) -> None:
     ran = command("bench", "producer", *words)

@@ -59,7 +59,7 @@ def test_a_send_is_a_send(codec: Codec) -> None:
 
 
 @BOTH
-def test_a_send_has_what_was_asked_for(codec: Codec) -> None:
+def test_a_send_has_the_requested_properties(codec: Codec) -> None:
     shape = Shape(codec=codec, keys=True, tag_count=3, property_size=20, delay_level=4)
     found = decode_properties(header_of(sent(shape, tag=2)).properties or "")
     assert found == {

@@ -30,9 +30,7 @@ PLAN = Plan(["127.0.0.1:9876"], send_connections=1)
         ({"in_flight": 70_000}, "in flight"),
     ],
 )
-def test_what_cannot_be_carried_out_is_said_before_it_begins(
-    change: dict[str, Any], word: str
-) -> None:
+def test_an_impossible_load_is_reported_before_it_begins(change: dict[str, Any], word: str) -> None:
     PLAN.check()
     with pytest.raises(UserError, match=word):
         replace(PLAN, **change).check()

@@ -144,7 +144,7 @@ def test_parquet_is_unpacked_in_the_order_of_its_files(tmp_path) -> None:
     assert contents(open_corpus(tmp_path / "part-1.parquet")) == BODIES[2:]
 
 
-def test_what_is_no_corpus_is_refused(tmp_path) -> None:
+def test_an_invalid_corpus_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match="neither"):
         open_corpus(tmp_path)
     pq.write_table(pa.table({"other": [1]}), tmp_path / "other.parquet")

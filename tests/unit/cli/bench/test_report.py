@@ -63,7 +63,7 @@ def test_people_read_lines() -> None:
     ]
 
 
-def test_what_a_failover_cost() -> None:
+def test_the_cost_of_a_failover() -> None:
     outages = [
         Outage.from_figures(1_500_000_000, 2_250_000_000, 800_000_000, 64),
         Outage.from_figures(9_000_000_000, -1, 3_000_000_000, 1_000),

@@ -76,7 +76,7 @@ def test_queues_are_dealt_to_readers() -> None:
     assert pullers(plan(), full) == []
 
 
-def test_empty_queues_are_read_only_if_what_arrives_is() -> None:
+def test_empty_queues_are_read_only_while_following() -> None:
     places = [place("a", 0), place("a", 1, 5, 9)]
     assert pullers(plan(pull_connections=2), places) == [("a", [5])]
     assert len(pullers(plan(pull_connections=2, follow=True), places)) == 2

@@ -38,7 +38,7 @@ def test_openmessagings_own_file(tmp_path: Path) -> None:
     assert found.body() is None, "its payload is not beside it, but its size is known"
 
 
-def test_what_is_said_for_a_topic_counts_for_each(tmp_path: Path) -> None:
+def test_options_of_a_topic_count_for_each(tmp_path: Path) -> None:
     text = "topics: 4\nproducersPerTopic: 3\nconsumerPerSubscription: 2\nwarmupDurationMinutes: .5"
     plan = workload(tmp_path, text).plan_fields()
     assert plan == {"topics": 4, "send_connections": 12, "pull_connections": 8, "warmup_s": 30.0}
@@ -49,7 +49,7 @@ def test_a_rate_that_means_as_fast_as_possible(tmp_path: Path, rate: int, wanted
     assert workload(tmp_path, f"producerRate: {rate}").plan_fields() == {"rate": wanted}
 
 
-def test_nothing_is_decided_by_what_is_not_said(tmp_path: Path) -> None:
+def test_unset_options_decide_nothing(tmp_path: Path) -> None:
     found = workload(tmp_path, "name: empty\ntopics: null\n")
     assert (found.plan_fields(), found.shape_fields(), found.body()) == ({}, {}, None)
 
@@ -72,7 +72,9 @@ def test_nothing_is_decided_by_what_is_not_said(tmp_path: Path) -> None:
         ("!!python/object/apply:os.system [id]", "is not YAML: "),
     ],
 )
-def test_what_cannot_be_is_one_sentence_with_the_file(tmp_path: Path, text: str, why: str) -> None:
+def test_an_impossible_value_is_one_sentence_with_the_file(
+    tmp_path: Path, text: str, why: str
+) -> None:
     with pytest.raises(UserError, match=why) as refused:
         workload(tmp_path, text)
     assert str(tmp_path / "w.yaml") in str(refused.value)

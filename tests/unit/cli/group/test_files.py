@@ -64,7 +64,7 @@ def test_replicas_that_act_for_their_master(tmp_path: Path) -> None:
     assert not any("ActingMaster=true" in text for text in texts), "nothing of it stays"
 
 
-def test_what_an_operator_changed_stays_and_what_the_group_is_does_not(tmp_path: Path) -> None:
+def test_an_operators_changes_stay_but_not_the_groups_own_keys(tmp_path: Path) -> None:
     """A master with a replica becomes a group with controllers: the pair's settings are removed."""
     pair = Cluster(tmp_path, namesrv_port=9876, broker_port=10911, replicas=1)
     master, replica = write_files(pair, "127.0.0.1", 0)[1:]

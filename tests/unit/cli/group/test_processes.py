@@ -155,7 +155,7 @@ def test_the_order_of_starts_and_stops(group: Group) -> None:
     assert set(ended[2:4]) == {"controller-n0", "controller-n1"} and ended[4] == "namesrv"
 
 
-def test_what_a_node_is_started_with(group: Group) -> None:
+def test_the_files_a_node_is_started_with(group: Group) -> None:
     running(group, nothing)
     assert group.machine.words[:3] == (sys.executable, "-m", "turbopump.cli.group.child")
     assert group.machine.words[4] == "broker"
@@ -205,7 +205,7 @@ def test_a_recovery_that_is_told_of_has_all_the_time(group: Group) -> None:
     [b"no json\n", b"5\n", b"[]\n", b"null\n", b"\xff\n", b"[" * 9_000 + b"\n", b"x" * 200_000],
     ids=lambda line: f"{line[:4]!r}{len(line)}",
 )
-def test_what_is_no_event_is_passed_over(group: Group, line: bytes) -> None:
+def test_an_invalid_event_is_passed_over(group: Group, line: bytes) -> None:
     """A node's line that is overlong or no object must not end the watch of its process: the
     process would seem to run forever, and the group could not be stopped."""
     group.machine.plays["namesrv"] = lambda one: one.stdout.feed_data(line + b"\n" + READY)
@@ -267,7 +267,7 @@ def test_a_name_that_is_none(group: Group) -> None:
     assert str(raised.value) == f"there is no node broker-b; there are {', '.join(NAMES)}, master"
 
 
-def test_what_is_asked_while_the_group_is_stopped(group: Group) -> None:
+def test_questions_while_the_group_is_stopped(group: Group) -> None:
     running(group, nothing)
     with pytest.raises(GroupError, match=r"^the group is being stopped$"):
         play(group.processes.act("start", "broker-a"))

@@ -127,7 +127,7 @@ def test_a_group_that_does_not_start_is_not_asked(
 
 
 @pytest.mark.usefixtures("scripted")
-def test_what_people_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
         asked_group = group(tmp_path)
         await asked_group.start()
@@ -149,7 +149,7 @@ def test_what_people_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("scripted")
-def test_what_programs_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_shown_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
         asked_group = group(tmp_path, as_json=True)
         await asked_group.start()

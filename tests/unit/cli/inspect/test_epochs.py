@@ -36,7 +36,7 @@ def test_a_real_brokers_list() -> None:
     assert {(line["t"], line["file"]) for line in lines} == {("epoch", str(file))}
 
 
-def test_what_a_real_pair_had_after_a_failover() -> None:
+def test_epochs_of_a_real_pair_after_a_failover() -> None:
     a, b = STAGES / "3-b-master" / "a", STAGES / "3-b-master" / "b"
     code, lines = run(a, b, "--diff")
     assert code == 0

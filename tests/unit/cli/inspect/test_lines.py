@@ -160,5 +160,5 @@ def test_lines_of_an_index() -> None:
     assert index_entry_line("f", bad) == damage_line(bad)
 
 
-def test_what_is_not_there_is_a_line() -> None:
+def test_an_absent_file_is_a_line() -> None:
     assert text_of({"t": "x", "a": None, "b": False, "c": 0}) == "x a=- b=false c=0"

@@ -72,7 +72,7 @@ def test_the_log_is_cut_where_it_is_told(damaged: list[int], repair: Any) -> Non
     assert (code, found) == (0, {"logEnd": damaged[3], "damages": []})
 
 
-def test_what_is_whole_is_not_cut(damaged: list[int], repair: Any) -> None:
+def test_a_whole_file_is_not_cut(damaged: list[int], repair: Any) -> None:
     for option in ("--cut-log-at", "--give-up"):
         code, found, err = repair(option, str(damaged[5]))
         assert (code, found) == (2, None)

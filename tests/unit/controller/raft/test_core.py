@@ -73,7 +73,7 @@ def test_v1_the_first_to_ask_leads_term_0() -> None:
     assert {raft.member.vote for raft in group.rafts.values()} == {"n0"}
 
 
-def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
+def test_v2_one_of_two_candidates_that_voted_for_themselves_passes() -> None:
     group = Group(3)
     for peer in ("n0", "n1"):
         group.rafts[peer].campaign.run(0, group.now_ms)
@@ -83,7 +83,7 @@ def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
     assert group.rafts["n1"].leader_id == "n0"
 
 
-def test_of_two_who_ask_each_other_at_once_one_runs() -> None:
+def test_one_of_two_candidates_that_ask_at_once_runs() -> None:
     """A member votes only for the candidate that can win."""
     group = Group(3)
     for peer in ("n0", "n1"):
@@ -172,7 +172,7 @@ def test_a_candidate_does_not_ask_again_in_a_term_that_another_led() -> None:
 
 
 @pytest.mark.parametrize("own", [None, "n2"])
-def test_what_a_leader_wrote_tells_after_a_restart_that_the_term_had_one(own: str | None) -> None:
+def test_entries_of_a_leader_tell_after_a_restart_that_the_term_had_one(own: str | None) -> None:
     group = Group(3)
     restart(group, "n2", Restored(3, own, log_of(1, 3), is_new=False))
     group.now_ms += 7_000
@@ -290,7 +290,7 @@ def test_refused_appends() -> None:
     assert group.append(leader, b"x" * (5 << 20)).value.code is RaftResponseCode.UNEXPECTED_ARGUMENT
 
 
-def test_clients_append_get_and_ask_who_leads() -> None:
+def test_clients_append_get_and_ask_for_the_leader() -> None:
     group = Group(3)
     leader = group.elect()
     follower = next(peer for peer in group.peers if peer != leader)
@@ -320,7 +320,7 @@ def test_clients_append_get_and_ask_who_leads() -> None:
     assert answer.code == RaftResponseCode.UNKNOWN_MEMBER
 
 
-def test_an_uncommitted_entry_is_shown_to_nobody() -> None:
+def test_an_uncommitted_entry_is_not_shown() -> None:
     group = Group(3)
     leader = group.elect()
     group.append(leader, b"not yet")

@@ -95,7 +95,7 @@ def test_the_same_again_changes_nothing() -> None:
     assert not member.actions
 
 
-def test_what_is_committed_is_not_cut() -> None:
+def test_committed_entries_are_not_cut() -> None:
     member = follower(1, 1, 2, 2, committed=2)
     answer = on_push(member, push(PushType.TRUNCATE, LEADER, 2), 7)
     assert answer.code == RaftResponseCode.INCONSISTENT_STATE
@@ -136,13 +136,13 @@ def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
     assert not member.actions
 
 
-def test_append_replaces_what_contradicts_behind_an_agreed_entry() -> None:
+def test_append_replaces_contradicting_entries_after_an_agreed_entry() -> None:
     member = follower(1, 1, 2, 2, 2)
     assert on_push(member, push(PushType.APPEND, LEADER, 1, 3), 7).code == OK
     assert bodies(member) == [entry.body for entry in LEADER.entries()]
 
 
-def test_a_leader_of_java_says_neither_what_is_before_nor_behind() -> None:
+def test_a_leader_of_java_reports_neither_earlier_nor_later_entries() -> None:
     bare = {"pre_log_index": None, "pre_log_term": None, "next_term": None}
     member = follower(1, 1, 2, 2, 2)
     assert on_push(member, push(PushType.COMPARE, LEADER, 1, **bare), 7).code == OK
@@ -213,7 +213,7 @@ def test_a_snapshot_replaces_a_log_that_contradicts_it() -> None:
     assert isinstance(member.actions[-1], LoadSnapshot)
 
 
-def test_a_snapshot_keeps_what_follows_it() -> None:
+def test_a_snapshot_keeps_later_entries() -> None:
     member = follower(1, 1, 4, 4)
     assert on_install(member, install(2, 4), 7).code == OK
     assert (member.log.base.index, member.log.end) == (2, 3)

@@ -51,7 +51,7 @@ def test_the_leader_dies() -> None:
     assert group.machines[first].applied == group.machines[second].applied
 
 
-def test_a_follower_that_begins_a_new_life_is_told_what_is_committed() -> None:
+def test_a_follower_in_a_new_life_receives_the_commit_index() -> None:
     """The follower learns it also while its leader has nothing to append (`make sim
     SUITE=group`)."""
     group = Group(3)

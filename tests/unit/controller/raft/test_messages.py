@@ -71,7 +71,7 @@ def test_a_snapshot(size: int, spaces: bool, monkeypatch: pytest.MonkeyPatch) ->
     ],
     ids=["without data", "long beside it", "no base64", "cut", "no end", "no object"],
 )
-def test_what_is_none_is_refused(body: bytes) -> None:
+def test_an_invalid_message_of_a_member_is_refused(body: bytes) -> None:
     with pytest.raises(MessageError):
         finish(snapshot_in_steps(body))
 
@@ -100,7 +100,7 @@ def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "batch", [{}, "x", 7, [1], [{}], [{"index": -1, "term": 1, "pos": 0, "size": 48}]]
 )
-def test_what_is_no_push_is_refused(batch: Any) -> None:
+def test_an_invalid_push_is_refused(batch: Any) -> None:
     body = json.dumps({**MEMBERS, "type": "APPEND", "batchEntry": batch}).encode()
     said = []
     for read in (lambda: decode(PushEntryRequest, body), lambda: finish(push_in_steps(body))):

@@ -27,7 +27,7 @@ def test_has_quorum_ends_before_anybody_else_can_be_elected() -> None:
         assert group.rafts[peer]._is_promised()
 
 
-def test_a_candidate_that_comes_back_deposes_nobody() -> None:
+def test_a_candidate_that_comes_back_deposes_no_leader() -> None:
     group = Group(3)
     leader = group.elect()
     group.tick(3000)
@@ -54,7 +54,7 @@ def test_a_member_alone_has_a_quorum_at_once() -> None:
     assert [body for _, body in group.machines["n0"].applied if body] == [b"x"]
 
 
-def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> None:
+def test_a_restarted_member_elects_no_leader_as_long_as_it_may_have_promised() -> None:
     group = Group(3)
     leader = group.elect()
     group.stop(leader)
@@ -67,7 +67,7 @@ def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> Non
     assert group.now_ms - started_ms >= 6000
 
 
-def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
+def test_a_promise_of_the_first_life_holds_in_the_next() -> None:
     """The promise was never written: the leader's first entry did not arrive."""
     group = Group(3)
     group.rafts["n0"].campaign.run(0, group.now_ms)

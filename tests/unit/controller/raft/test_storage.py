@@ -63,7 +63,7 @@ def test_real_files(tmp_path: Path) -> None:
     assert restored.log.entries() == entries(0, 2) + entries(2, 2, 3, size=30_000)
 
 
-def test_what_was_done_survives_a_power_cut() -> None:
+def test_finished_work_survives_a_power_cut() -> None:
     disk = sim_disk()
     storage, _ = opened(disk)
     storage.save_term(5, "n2")
@@ -74,7 +74,7 @@ def test_what_was_done_survives_a_power_cut() -> None:
     assert restored.log is not None and restored.log.entries() == entries(0, 200, 4)
 
 
-def test_a_snapshot_replaces_what_it_stands_for() -> None:
+def test_a_snapshot_replaces_the_entries_it_contains() -> None:
     disk = sim_disk()
     storage, _ = opened(disk)
     storage.save_term(1, None)

@@ -112,7 +112,7 @@ def test_a_taker_that_lacks_entries_waits_a_second() -> None:
     assert group.leaders == [leader]
 
 
-def test_a_transfer_that_nobody_answers_ends_the_term() -> None:
+def test_a_transfer_without_a_response_ends_the_term() -> None:
     """The target may still campaign in spite of promises: the leader must not trust its quorum
     again."""
     group = Group(3)

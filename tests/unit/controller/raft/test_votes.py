@@ -89,7 +89,7 @@ def test_a_later_term_is_granted_at_once_and_only_it_raises() -> None:
         ({"favours_another": True}, {"pre_vote": 9}, R.UNKNOWN, 9),
     ],
 )
-def test_what_a_vote_would_be(
+def test_the_result_of_a_possible_vote(
     voter: dict[str, object], request_: dict[str, object], result: VoteResult, free: int
 ) -> None:
     asked = dataclasses.replace(REQUEST, **{"term": -1, "pre_vote": 5, **request_})
@@ -125,7 +125,7 @@ def test_v7_term_below_the_log_tells_the_log_s() -> None:
         ),  # g
     ],
 )
-def test_what_a_round_comes_to(
+def test_the_result_of_a_round(
     results: list[VoteResult], known_max: int, parsed: tuple[ParseResult, Pause]
 ) -> None:
     assert parse(results, known_max, 5, 2) == parsed

@@ -31,7 +31,7 @@ def test_rocketmqs_numbers_lie_where_it_reads_them() -> None:
     assert not any(data[48:2048])
 
 
-def test_what_is_encoded_is_decoded() -> None:
+def test_encoded_changes_are_decoded() -> None:
     assert checkpoints.decode(checkpoints.encode(FULL)) == FULL
     assert checkpoints.decode(checkpoints.encode(Checkpoint(1, 2, 3))) == Checkpoint(1, 2, 3)
     assert FULL.safe_timestamp_ms == 6000

@@ -51,7 +51,7 @@ def read(text: bytes) -> Any:
     return config_changes.fastjson.loads(text)
 
 
-def test_what_a_change_says() -> None:
+def test_contents_of_a_change() -> None:
     said = change(
         {"version": 1, "marks": None},
         {"topics": [b'"A":{"perm":2}', b'"C":{}'], "bans": [b'"g":{"t":1}']},
@@ -71,7 +71,7 @@ def test_a_change_of_something_else_is_refused(value: Any) -> None:
         apply(value, read(put(1)))
 
 
-def test_changes_are_part_of_what_is_loaded(files: ConfigFiles, folder: Path) -> None:
+def test_changes_are_part_of_the_loaded_table(files: ConfigFiles, folder: Path) -> None:
     before = (folder / NAME).read_bytes()
     assert files.takes(NAME, 100)
     files.append(NAME, [put(1)])
@@ -100,7 +100,7 @@ def test_beside_another_file_they_count_for_nothing(files: ConfigFiles, folder: 
     assert again(folder).load(NAME) == {"version": 2, "topics": {"T2": {"perm": 2}}}
 
 
-def test_what_was_not_completed_ends_them(
+def test_incomplete_lines_end_them(
     files: ConfigFiles, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.append(NAME, [put(1)])

@@ -54,7 +54,7 @@ class DyingFiles(RealFiles):
         super().rename(source, target)
 
 
-def test_what_a_start_would_refuse_is_not_written(
+def test_a_value_a_start_would_refuse_is_not_written(
     config_files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fastjson, "SIZE_MAX", 40)
@@ -69,7 +69,7 @@ def test_what_a_start_would_refuse_is_not_written(
     assert config_files.load(NAME) == {"a": "x" * 25}
 
 
-def test_what_was_saved_is_loaded(config_files: ConfigFiles, tmp_path: Path) -> None:
+def test_saved_tables_are_loaded(config_files: ConfigFiles, tmp_path: Path) -> None:
     assert config_files.load(NAME) is None
     config_files.save(NAME, {"a": [1, 2], "ü": "好"})
     assert config_files.load(NAME) == {"a": [1, 2], "ü": "好"}

@@ -31,7 +31,7 @@ def test_a_new_file_is_full_size_sparse_and_zero(tmp_path: Path) -> None:
     mapped.close()
 
 
-def test_what_is_stored_is_read_by_others(tmp_path: Path) -> None:
+def test_stored_lines_are_read_by_others(tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
     mapped = RealFiles().create(path, 8192)
     mapped.region.write(5000, b"here")
@@ -86,7 +86,7 @@ def test_lock_keeps_out_a_second_holder_of_the_same_process(tmp_path: Path) -> N
     RealFiles().lock(path, b"lock").release()
 
 
-def test_a_lock_file_that_is_removed_opens_the_folder_to_nobody(tmp_path: Path) -> None:
+def test_a_removed_lock_file_opens_the_folder_to_no_process(tmp_path: Path) -> None:
     files, path = RealFiles(), f"{tmp_path}/lock"
     first = files.lock(path, b"lock")
     (tmp_path / "lock").unlink()

@@ -127,7 +127,7 @@ def test_a_lane_is_busy_until_its_work_reported() -> None:
     disk.close()
 
 
-def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -> None:
+def test_each_thread_works_and_further_tasks_wait_for_a_free_thread() -> None:
     loop = Loop()
     disk = DiskThreads(loop.post, threads=2)
     gates = [threading.Event() for _ in range(2)]

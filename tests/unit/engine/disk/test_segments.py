@@ -39,9 +39,7 @@ def test_a_row_knows_its_bytes(pool: MappingPool, tmp_path: Path) -> None:
     assert list(segments.starts()) == [400, 500]
 
 
-def test_loading_finds_the_row_and_what_lies_behind_a_hole(
-    pool: MappingPool, tmp_path: Path
-) -> None:
+def test_loading_finds_the_row_and_the_rows_after_a_hole(pool: MappingPool, tmp_path: Path) -> None:
     row(pool, tmp_path, 6, first=200)
     (tmp_path / file_name(400)).unlink()
     (tmp_path / file_name(700)).write_bytes(b"")

@@ -45,7 +45,7 @@ def tree(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_no_folder_can_be_named(name: str) -> None:
+def test_impossible_names_of_a_folder(name: str) -> None:
     assert not is_folder_name(name)
     for make in (lambda: topic_folder("q", name), lambda: queue_folder("q", name, 0)):
         with pytest.raises(StoreError, match="no folder can be named"):
@@ -55,7 +55,7 @@ def test_what_no_folder_can_be_named(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["T", "%RETRY%g", "a|b", "a*b", "...", "..a", " ", "主" * 85, "\udcff", "t" * 255]
 )
-def test_what_a_folder_can_be_named(name: str) -> None:
+def test_possible_names_of_a_folder(name: str) -> None:
     assert topic_folder("q", name) == f"q/{name}"
     assert queue_folder("q", name, 7) == f"q/{name}/7"
 

@@ -204,7 +204,7 @@ def test_files_that_cannot_be_looked_into_when_others_are_deleted_are_an_answer(
     assert isinstance(told.value, OSError)
 
 
-def test_what_was_said_of_times_before_a_cut_is_void(tmp_path: Any) -> None:
+def test_reports_of_times_before_a_cut_are_void(tmp_path: Any) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")
     config = StoreConfig(str(tmp_path))

@@ -104,7 +104,7 @@ def test_the_first_record_of_a_new_life_proves_the_deletion() -> None:
     assert store.deletions.ends() == {"T": end}
 
 
-def test_a_queue_that_had_nothing_before_keeps_what_it_got() -> None:
+def test_an_empty_queue_keeps_its_new_messages() -> None:
     """The queue's first message may belong to either life."""
     master = Master()
     master.put(0, 0)
@@ -287,7 +287,7 @@ def test_a_new_master_counts_on_in_the_new_life(batch: bool) -> None:
     assert appended.queue_offset == 2
 
 
-def test_a_new_master_counts_on_behind_what_a_deletion_could_not_dispatch() -> None:
+def test_a_new_master_counts_on_after_an_undispatched_deletion() -> None:
     master = Master()
     master.put(0, 0, 0)
     master.delete()

@@ -70,7 +70,7 @@ def last_file(root: Path) -> Path:
 
 
 class TestCleanStop:
-    def test_leaves_what_rocketmq_leaves(self, stores: Any, put: Any) -> None:
+    def test_it_leaves_the_files_that_rocketmq_leaves(self, stores: Any, put: Any) -> None:
         store = stores.open()
         assert (stores.root / "abort").read_text().isdigit()
         assert (stores.root / "lock").read_text() == "lock"

@@ -105,7 +105,7 @@ def test_nothing_goes_before_its_time(stores: Any, disk: UsedFiles, put: Any, fi
     assert log_names(stores.root) == names, "neither the hour nor the disk asked for it"
 
 
-def test_by_hand_what_is_old_goes_but_never_the_last_file(
+def test_by_hand_old_files_are_removed_but_never_the_last_one(
     stores: Any, disk: UsedFiles, put: Any, filled: Any
 ) -> None:
     store = filled()
@@ -136,7 +136,7 @@ def test_only_the_oldest_in_a_row(stores: Any, disk: UsedFiles, put: Any, filled
     assert delete_expired(store, NOW_MS) == 1
 
 
-def test_over_disk_max_used_space_ratio_what_is_old_goes(
+def test_over_disk_max_used_space_ratio_old_files_are_removed(
     stores: Any, disk: UsedFiles, put: Any, filled: Any
 ) -> None:
     store = filled()
@@ -180,7 +180,7 @@ def test_over_the_warning_ratio_writes_are_refused_until_it_helped(
     assert put(store, "A").status is PutStatus.PUT_OK
 
 
-def test_what_is_not_flushed_does_not_go(
+def test_unflushed_files_are_not_removed(
     stores: Any, disk: UsedFiles, put: Any, held_disk: Any
 ) -> None:
     store = stores.open(held_disk)

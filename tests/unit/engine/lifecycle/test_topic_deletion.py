@@ -72,7 +72,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert marks is not None and marks.queue_count < 0, "a start would look for them"
 
 
-def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
+def test_a_replica_that_repeats_its_masters_deletion_waits_for_no_disk() -> None:
     """The deletion is at an earlier offset than the log's end. Otherwise the loop would wait for
     each file."""
     disk = made(1)

@@ -150,7 +150,7 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     assert log.is_master
 
 
-def test_what_is_to_be_durable_comes_behind_a_cut() -> None:
+def test_durable_requests_wait_for_a_cut() -> None:
     _disk, store, log, work = copied()
     told = log.truncating(fork(), NOW_MS)
     ready = log.get_ready()
@@ -205,7 +205,7 @@ def readable(store: Store) -> list[list[bytes]]:
     return bodies
 
 
-def test_readers_meanwhile_find_what_queues_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_meanwhile_find_the_records_of_queue_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of the cut part and of the rest: queues are truncated before the log. The rest is
     found by its keys, too."""
     monkeypatch.setattr(index, "ENTRIES_OF_STEP", 1)

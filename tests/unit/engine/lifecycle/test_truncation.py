@@ -291,7 +291,7 @@ def test_a_record_inside_of_a_body_is_no_boundary() -> None:
         bench.store.truncate(LogOffset(at), bench.now_ms)
 
 
-def test_at_the_end_what_nobody_waited_for_is_durable_too() -> None:
+def test_bytes_without_waiting_callers_are_durable_at_the_end_too() -> None:
     bench = Bench()
     bench.append(99)
     end = bench.store.max_log_offset
@@ -303,7 +303,7 @@ def test_at_the_end_what_nobody_waited_for_is_durable_too() -> None:
     assert bench.store.max_log_offset == end
 
 
-def test_at_the_end_nothing_is_cut_and_who_waits_is_answered() -> None:
+def test_nothing_is_cut_at_the_end_and_waiting_callers_are_answered() -> None:
     bench = Bench(sync=True)
     work = QueuedDisk(bench.rng)
     bench.store.close(bench.now_ms)
@@ -322,7 +322,7 @@ def test_at_the_end_nothing_is_cut_and_who_waits_is_answered() -> None:
     assert bench.store.max_log_offset == end
 
 
-def test_who_waits_for_a_cut_record_is_told() -> None:
+def test_a_caller_that_waits_for_a_cut_record_is_answered() -> None:
     bench = Bench(sync=True, count=3)
     work = QueuedDisk(bench.rng)
     bench.store.close(bench.now_ms)

@@ -205,7 +205,7 @@ class TestUnits:
     @pytest.mark.parametrize("length", [1, 9, 32])
     @pytest.mark.parametrize("other", ["topic", "queue"])
     @pytest.mark.parametrize("lost", [False, True])
-    def test_what_is_somebody_elses_is_not_served(
+    def test_a_store_of_another_owner_is_not_served(
         self, stores: Any, put: Any, length: int, other: str, lost: bool
     ) -> None:
         """Messages alternate between two topics: the other's message has the same number, and
@@ -315,7 +315,7 @@ class TestCutShort:
         stores.open()
         assert "began at" not in caplog.text
 
-    def test_the_configuration_may_be_what_is_wrong(self, stores: Any, put: Any) -> None:
+    def test_the_configuration_may_be_the_wrong_part(self, stores: Any, put: Any) -> None:
         store = stores.open()
         fill(store, put)
         store.close(NOW_MS)

@@ -180,7 +180,7 @@ def test_a_change_that_fails_changes_nothing(disk: SimDisk) -> None:
     assert file.epochs == epochs({1: 0})
 
 
-def test_what_was_read_is_durable(disk: SimDisk) -> None:
+def test_read_bytes_are_durable(disk: SimDisk) -> None:
     """A killed process may have left the file in the page cache only."""
     file = opened(disk, 0)
     file.append(1, LogOffset(0))

@@ -89,7 +89,7 @@ def test_damaged_text_is_refused(text: bytes) -> None:
         decode(text)
 
 
-def test_what_rocketmq_passes_over_is_passed_over() -> None:
+def test_records_rocketmq_passes_over_are_passed_over() -> None:
     assert decode(b"1\n0\n1-0\nhello\n") == (epochs({1: 0}), [b"hello"])
     assert decode(b"2\n0\n1-0\n3-0\n")[0] == epochs({1: 0, 3: 0})
 
@@ -152,7 +152,7 @@ def test_retention_takes_entries_that_ended_before_it() -> None:
     assert two.without_expired(LogOffset(9999)) == epochs({2: 1580})
 
 
-def test_what_a_handshake_adopts() -> None:
+def test_epochs_a_handshake_adopts() -> None:
     own, master = epochs({1: 0, 2: 900}), epochs({1: 0, 3: 900, 4: 1200})
     assert own.adopted(master, LogOffset(900)) == epochs({1: 0, 3: 900})
     trimmed = epochs({3: 900, 4: 1200})

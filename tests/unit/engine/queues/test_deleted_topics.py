@@ -38,7 +38,7 @@ def test_a_deletion_is_durable_and_the_last_one_comes_last(tmp_path: Path) -> No
     assert opened(tmp_path).ends() == {"b": 200, "主": 250, 'q"': 250, "a": 250}
 
 
-def test_a_deletion_does_not_write_what_was_deleted_before(tmp_path: Path) -> None:
+def test_a_deletion_does_not_write_earlier_deletions_again(tmp_path: Path) -> None:
     files = Counted()
     table = DeletedTopics(files, str(tmp_path))
     table.load()

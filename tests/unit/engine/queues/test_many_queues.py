@@ -97,7 +97,7 @@ def test_opening_maps_no_queue_and_traffic_over_all_of_them_few(
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("look_max", [30, 4096, 1 << 20])
-def test_a_look_at_the_end_of_a_queue_finds_what_a_walk_finds(
+def test_a_look_at_the_end_of_a_queue_equals_a_walk(
     stores: Stores,
     counting: CountingFiles,
     put: Put,

@@ -51,7 +51,7 @@ def copy(source: Replicated, target: Replicated, until: int, step: int = 1000) -
         assert at - RECORD_MAX < target.end <= at, "whole records"
 
 
-def test_replica_follows_and_serves_what_is_confirmed(
+def test_replica_follows_and_serves_confirmed_bytes(
     master: Any, replica: Any, read_bodies: Any
 ) -> None:
     store, leader = master
@@ -174,7 +174,7 @@ def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
         store.close(NOW_MS)
 
 
-def test_a_cut_before_what_a_start_had_indexed(
+def test_a_cut_before_the_index_of_a_start(
     master: Any, replica: Any, put: Any, read_bodies: Any
 ) -> None:
     _store, leader = master

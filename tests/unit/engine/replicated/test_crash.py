@@ -326,7 +326,7 @@ def text_of_zeros() -> bytes:
 
 @pytest.mark.parametrize("step", [1, 7, 100, 4000])
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_killed_replica_keeps_what_ends_in_zeros(plain: bool, step: int) -> None:
+def test_a_killed_replica_keeps_records_that_end_in_zeros(plain: bool, step: int) -> None:
     """The record was acknowledged, and it is complete."""
     data = text_of_zeros()
     disk = SimDisk(random.Random(1), lambda: NOW_MS)

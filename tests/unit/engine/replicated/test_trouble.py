@@ -224,7 +224,7 @@ def test_under_sync_flush_readers_wait_for_the_disk(
     assert durable[-1] == log.confirm == store.dispatched_log_offset == len(data)
 
 
-def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -> None:
+def test_a_deposed_master_fails_waiting_sends(stores: Any, held_disk: Any) -> None:
     stores.configure(flush_disk_type=FlushMode.SYNC_FLUSH)
     store = stores.open(held_disk)
     log = store.replicated(NOW_MS)
@@ -241,7 +241,7 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
     assert store.pending.withheld, "until a master's term sets the number of copies for a send"
 
 
-def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
+def test_damage_in_copied_bytes(stores: Any, records: Any) -> None:
     """A bit flipped during the transfer or in memory: the record is reported and skipped, and the
     copy never becomes master."""
     data, epochs = records()
@@ -258,7 +258,7 @@ def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
     assert store.max_queue_offset("T", 0) == 14
 
 
-def test_damage_in_what_is_not_confirmed_is_not_led(stores: Any, records: Any) -> None:
+def test_damage_in_unconfirmed_bytes_is_not_led(stores: Any, records: Any) -> None:
     data, epochs = records()
     broken = bytearray(data)
     broken[int.from_bytes(data[:4]) + 4] ^= 0x40
@@ -327,7 +327,7 @@ def test_a_store_that_is_taken_out_of_its_group(stores: Any, records: Any, put: 
     assert store.max_queue_offset("T", 0) == 15
 
 
-def test_what_is_refused(stores: Any, records: Any) -> None:
+def test_refused_operations(stores: Any, records: Any) -> None:
     data, epochs = records()
     _store, log = open_copy(stores, data, epochs)
     with pytest.raises(StoreError, match="bytes from 5 on, the log ends at"):

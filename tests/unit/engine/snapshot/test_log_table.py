@@ -159,7 +159,7 @@ def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) ->
     assert table.split(1 << 20, replace(early, prune_by_time=True)) == [], "as it was asked for"
 
 
-def test_what_rules_itself_out_is_not_planned(store: Store, stores: Any) -> None:
+def test_ranges_that_exclude_themselves_are_not_planned(store: Store, stores: Any) -> None:
     table = LogTable.open(str(stores.root))
     whole = rows_of(table.split())
     late = NOW_MS + 95 * 60_000

@@ -161,9 +161,7 @@ class TestDamage:
         assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
         assert [one.position for one in damages] == [0]
 
-    def test_what_looks_like_a_record_inside_a_body_is_found_out(
-        self, stores: Any, put: Any
-    ) -> None:
+    def test_a_seeming_record_inside_a_body_is_found_out(self, stores: Any, put: Any) -> None:
         """The sender guessed the body's log offset and put records with matching offsets there."""
         store = stores.open()
         fill(store, put, range(3))

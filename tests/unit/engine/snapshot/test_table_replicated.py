@@ -45,7 +45,7 @@ class TestReplicated:
         fill(store, put, range(30, COUNT))
         return store, middle
 
-    def test_is_read_up_to_what_is_confirmed(self, master: Any, stores: Any) -> None:
+    def test_it_is_read_up_to_the_confirmed_offset(self, master: Any, stores: Any) -> None:
         store, middle = master
         end = store.max_log_offset
         store.close(NOW_MS)
@@ -57,7 +57,7 @@ class TestReplicated:
         every = rows_of(table.split(1000, confirmed=False))
         assert [row["confirmed"] for row in every] == [n < 30 for n in range(COUNT)]
 
-    def test_knows_who_wrote_what(self, master: Any, stores: Any) -> None:
+    def test_it_knows_the_writer_of_each_range(self, master: Any, stores: Any) -> None:
         store, middle = master
         store.close(NOW_MS)
         epochs = b"5-%d\n9-%d\n12-%d\n" % (0, 400, middle)

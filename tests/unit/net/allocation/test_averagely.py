@@ -57,7 +57,7 @@ def test_order_of_names_is_that_of_java() -> None:
     assert ids(share_of(astral, [high, astral], queues(2))) == [0]
 
 
-def test_changes_name_what_goes_and_what_comes() -> None:
+def test_changes_name_removed_and_added_queues() -> None:
     gone, new = changes(set(queues(3)), queues(5)[2:])
     assert ids(gone) == [0, 1]
     assert ids(new) == [3, 4]

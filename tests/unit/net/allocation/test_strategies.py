@@ -92,7 +92,7 @@ def test_nearby_stays_in_the_room_and_shares_rooms_without_members() -> None:
     assert [queue.queue_id for queue in circle["CID-0"]] == [0, 0, 2]
 
 
-def test_nearby_names_what_has_no_room() -> None:
+def test_nearby_names_strategies_without_room() -> None:
     with pytest.raises(AllocationError, match="consumer stranger is not known"):
         allocate(NEARBY, sharing_of(["stranger"], queues(1, "hz@a"), rooms=IDC))
     with pytest.raises(AllocationError, match="broker broker-a is not known"):
@@ -109,7 +109,7 @@ def test_the_longest_prefix_names_the_room() -> None:
     )
 
 
-def test_config_is_what_the_user_says() -> None:
+def test_config_equals_the_users_values() -> None:
     fixed = {"CID-0": queues(2), "gone": queues(1)}
     assert ids(allocate("CONFIG", sharing_of(clients(2), queues(8), fixed=fixed))) == [[0, 1], []]
 

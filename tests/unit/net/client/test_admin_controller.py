@@ -71,7 +71,7 @@ def asking(
     return result, instance.asked
 
 
-def test_the_leader_is_found_through_anybody_who_answers() -> None:
+def test_the_leader_is_found_through_any_controller_that_answers() -> None:
     answers = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: Command(0, body=REPLICAS)}
     (group,), asked = asking(lambda admin: admin.sync_state_sets({"b", "a"}), answers)
     assert [(where, code) for where, code, *_ in asked] == [
@@ -96,7 +96,7 @@ def test_metadata_of_a_quorum() -> None:
     assert metadata.term == 9
 
 
-def test_nobody_leads() -> None:
+def test_no_controller_leads() -> None:
     """Known fields are shown; commands that need a leader raise an error."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
     answers: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
@@ -121,7 +121,7 @@ def test_a_leader_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.Mon
     assert len(later) == 2, "three tries"
 
 
-def test_nobody_answers() -> None:
+def test_no_server_answers() -> None:
     with pytest.raises(ConnectError):
         asking(lambda admin: admin.metadata(), {}, DOWN)
 
@@ -209,7 +209,7 @@ def test_cleaning(given: dict[str, Any], sent: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("addresses", [[], ["x"], ["a:1", "b:"]])
-def test_what_is_no_address(addresses: list[str]) -> None:
+def test_invalid_addresses(addresses: list[str]) -> None:
     instance: Any = Answering({})
     with pytest.raises(InvalidArgument, match="controller address"):
         ControllerAdmin(instance, addresses)

@@ -268,6 +268,6 @@ def test_a_request_to_the_wrong_kind_of_server_says_so(one: ScriptedCluster) -> 
     ("text", "words"),
     [("", "at least one"), ([" ", ""], "at least one"), ("host", "name server address")],
 )
-def test_what_is_no_list_of_name_servers(text: str | list[str], words: str) -> None:
+def test_invalid_lists_of_name_servers(text: str | list[str], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         ClientInstance(text)

@@ -94,7 +94,7 @@ def test_the_consumer_groups_that_pop() -> None:
     ]
 
 
-def test_what_waits_at_the_master() -> None:
+def test_waiting_messages_at_the_master() -> None:
     """Timers and transactions of the master; values that are no numbers are skipped."""
     zero, table = ReplicaLine("b", 0, "h:1", True), dict(MASTER_TABLE)
     tables = [(zero, table)]
@@ -136,7 +136,7 @@ def test_a_replica_that_acts_for_its_master() -> None:
     assert group.brokers[0].state == "does not serve yet: replica 1 does not follow"
 
 
-def test_what_escaped_and_why_the_rest_waits() -> None:
+def test_forwarded_messages_and_the_reason_of_the_rest() -> None:
     one = ReplicaLine("b", 1, "h:2", False)
     tables = {
         "haState": "READY",
@@ -288,7 +288,7 @@ def test_a_role_that_changes_while_its_broker_does_not_answer_is_told() -> None:
     assert remembered(None, SAMPLE) == SAMPLE
 
 
-def test_who_fails_for_another_reason_is_told() -> None:
+def test_a_failure_for_another_reason_is_reported() -> None:
     group, (n0, n1) = SAMPLE.groups[0], SAMPLE.controllers
     one, two, three = group.brokers
     closed, dead = replace(n1, error="h:91 closed"), replace(n1, error="h:91 cannot be reached")
@@ -347,7 +347,7 @@ def test_brokers_come_and_go() -> None:
     assert texts(after(groups=[group, other])) == [("answer", "x: a new group")]
 
 
-def test_nobody_answered() -> None:
+def test_no_name_server_answered() -> None:
     silent = replace(SAMPLE.groups[0].brokers[0], error="timed out")
     group = replace(SAMPLE.groups[0], brokers=[silent])
     dead = ControllerView("n0", "h:90", error="timed out")
@@ -412,7 +412,7 @@ class Nodes:
         return Command(0, fields=fields)
 
 
-def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
+def test_a_watch_asks_all_brokers_and_keeps_known_answers() -> None:
     nodes: Any = Nodes()
     watch = GroupWatch(nodes, nodes)
 
@@ -450,7 +450,7 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert sample().errors == []
 
 
-def test_what_nobody_confirms_any_more_grows_old() -> None:
+def test_unconfirmed_members_grow_old() -> None:
     """After all nodes died, their last reports are shown with their age."""
     nodes: Any = Nodes()
     watch = GroupWatch(nodes, nodes)

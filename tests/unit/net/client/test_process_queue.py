@@ -124,7 +124,7 @@ def test_dropped_queue_hands_out_nothing_and_ignores_acknowledgements() -> None:
     assert totals == Totals(0, 0)
 
 
-def test_retired_queue_counts_what_is_still_in_flight() -> None:
+def test_a_retired_queue_counts_messages_in_flight() -> None:
     queue = queue_with(0, 1, 2)
     first, second = take(queue), take(queue)
     queue.retire()

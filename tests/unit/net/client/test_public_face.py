@@ -34,7 +34,7 @@ def test_every_error_of_the_client_is_exported(module: Any) -> None:
         ({"body": b"x", "keys": "order-1"}, r"keys=\['order-1'\]"),
     ],
 )
-def test_a_message_says_what_it_wants(arguments: Any, words: str) -> None:
+def test_a_message_names_its_types(arguments: Any, words: str) -> None:
     with pytest.raises(turbopump.InvalidArgument, match=words):
         turbopump.Message("T", **arguments)
     for body in (b"x", bytearray(b"x"), memoryview(b"x")):
@@ -103,7 +103,7 @@ def test_arguments_of_another_type_are_named(number: int) -> None:
         WRONG[number]()
 
 
-def test_what_is_sent_is_a_message() -> None:
+def test_sent_values_are_messages() -> None:
     async def send() -> None:
         producer = turbopump.Producer("g", "127.0.0.1:1")
         for sending in (producer.send, producer.send_oneway, producer.send_batch):

@@ -56,7 +56,7 @@ async def bodies(made: PullConsumer, **how: int) -> list[bytes]:
     return [bytes(message.body) for message in await made.poll(**how)]
 
 
-def test_the_position_follows_what_was_returned(two: ScriptedCluster) -> None:
+def test_the_position_follows_returned_messages(two: ScriptedCluster) -> None:
     async def story(made: PullConsumer) -> None:
         await made.assign([FIRST])
         assert made.position(FIRST) is None, "not known before the first answer"

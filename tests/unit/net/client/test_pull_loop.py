@@ -287,7 +287,7 @@ def test_messages_of_other_tags_are_passed_over(one: ScriptedCluster) -> None:
     play(story())
 
 
-def test_what_is_no_record_is_pulled_again_behind_a_wait(one: ScriptedCluster) -> None:
+def test_an_invalid_record_is_pulled_again_after_a_wait(one: ScriptedCluster) -> None:
     broker = one.named("a")
     whole = broker.answer
 

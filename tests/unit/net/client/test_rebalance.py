@@ -194,7 +194,7 @@ def test_broadcast_takes_all_queues_beside_other_members(four: ScriptedCluster) 
     assert not four.made(RequestCode.UPDATE_CONSUMER_OFFSET), "its offsets are its own"
 
 
-def test_ordered_takes_what_it_can_lock(four: ScriptedCluster) -> None:
+def test_ordered_takes_locked_queues(four: ScriptedCluster) -> None:
     broker = four.named("a")
     broker.locks[TOPIC, 2] = OTHER
 

@@ -90,7 +90,7 @@ def test_the_end_of_a_transaction_and_a_recall() -> None:
     assert (recalled.kind, recalled.topic, recalled.is_success) == ("Recall", "T", True)
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_unreadable_messages_are_left_out() -> None:
     good = line(*PUB, 5, 3, 3, "OFF", "true")
     for bad in (
         "",

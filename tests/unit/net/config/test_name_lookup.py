@@ -46,7 +46,7 @@ def test_all_hosts_of_a_name_are_name_servers_and_are_looked_up_again(made: Any)
     assert (config.namesrv_addr, len(changes)) == (["10.0.0.3:9876"], 2)
 
 
-def test_a_lookup_that_fails_leaves_what_was_known(made: Any) -> None:
+def test_a_lookup_that_fails_keeps_the_known_addresses(made: Any) -> None:
     config, names, changes, look = made
     look()
     names.hosts.clear()

@@ -82,7 +82,7 @@ def test_two_values_of_a_part_may_be_wrong_one_by_one() -> None:
     assert config.part == Part(20, 30)
 
 
-def test_what_a_running_node_takes_over() -> None:
+def test_keys_a_running_node_takes_over() -> None:
     config = Made()
     given = [Property("port", "80"), Property("isLoud", "true"), Property("unknown", "1")]
     assert config.changing(given) == given[1:2]

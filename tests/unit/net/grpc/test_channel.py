@@ -147,7 +147,7 @@ def test_a_call_without_an_answer_ends_in_time_and_at_the_server(
     run(made, work)
 
 
-def test_a_server_that_leaves_ends_what_waits_and_the_next_call_connects(
+def test_a_server_that_leaves_ends_waiting_calls_and_the_next_call_connects(
     bench: Callable[..., Bench],
 ) -> None:
     async def work(one: Piped) -> None:
@@ -180,5 +180,5 @@ def test_after_a_goaway_new_calls_go_elsewhere(bench: Callable[..., Bench]) -> N
 
 
 @pytest.mark.parametrize("text", ["", "100% of ä", "a b", "%", "%4"])
-def test_a_text_of_an_end_is_what_it_was(text: str) -> None:
+def test_a_text_of_an_end_is_unchanged(text: str) -> None:
     assert plain(quoted(text)) == text

@@ -38,7 +38,7 @@ def away(wire: Wire) -> list[int]:
     ]
 
 
-def test_what_one_read_brought_is_answered_by_one_write(bench: Make) -> None:
+def test_requests_of_one_read_are_answered_by_one_write(bench: Make) -> None:
     one, wire = bench().connect()
     hear(one, b"".join(call(stream, b"m%d" % stream) for stream in range(1, 21, 2)))
     assert [body(wire, stream) for stream in (1, 19)] == [framed(b"m1"), framed(b"m19")]
@@ -324,7 +324,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(bench: Make) -> None:
     assert made.connect()[1].closed == "abort"
 
 
-def test_what_is_no_grpc_is_answered_and_costs_nothing_else(bench: Make) -> None:
+def test_a_request_other_than_grpc_is_answered_and_costs_nothing_else(bench: Make) -> None:
     one, wire = bench().connect()
     plain = [pair for pair in h2.REQUEST if pair[0] != b"content-type"]
     hear(one, headers(1, plain, ends=True) + call(3, path=b"/S/Nothing"))

@@ -48,7 +48,7 @@ def test_bytes_that_are_no_message_end_the_call(data: bytes, packs: bool, code: 
 
 
 @pytest.mark.parametrize("rest", [b"\xff\xff\xff\xff", b"\0\0\0\1x"])
-def test_what_is_refused_is_not_held(rest: bytes) -> None:
+def test_refused_calls_are_not_held(rest: bytes) -> None:
     """The hub accounts for a reader by its last `held`, which an error must leave unchanged."""
     reader = MessageReader(1_000, gzip=False)
     assert reader.feed(b"\1") == []

@@ -84,7 +84,7 @@ def play(sent_bytes: bytes, size: int = 1 << 16) -> Exception:
         (HELLO + frame(h2.GOAWAY, 0, bytes(8)), r"without a status \(7\)"),
     ],
 )
-def test_what_is_no_server_of_grpc_is_named(sent_bytes: bytes, text: str) -> None:
+def test_a_server_other_than_grpc_is_named(sent_bytes: bytes, text: str) -> None:
     for size in (1 << 20, 999):
         error = play(sent_bytes, size)
         assert isinstance(error, ConnectionClosed | GrpcError)

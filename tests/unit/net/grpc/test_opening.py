@@ -120,7 +120,7 @@ def test_a_broken_handshake_is_answered_by_an_alert(openings: Openings) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00\x01"])
-def test_who_does_not_begin_in_time_is_cut(openings: Openings, first: bytes) -> None:
+def test_a_peer_that_does_not_begin_in_time_is_cut(openings: Openings, first: bytes) -> None:
     openings.made.hub.start_sweeping()
     one, wire = openings.connect()
     if first:

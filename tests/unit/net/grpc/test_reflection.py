@@ -76,7 +76,7 @@ def test_services_are_listed_and_the_request_comes_back(asking: Asking) -> None:
         {"file_by_filename": "grpc/health/v1/health.proto"},
     ],
 )
-def test_a_file_has_what_a_caller_needs(asking: Asking, asked: dict[str, str]) -> None:
+def test_a_file_has_the_descriptors_a_caller_needs(asking: Asking, asked: dict[str, str]) -> None:
     (data,) = asking.ask(**asked).file_descriptor_response.file_descriptor_proto
     file = descriptor_pb2.FileDescriptorProto.FromString(data)
     (service,) = file.service
@@ -95,7 +95,7 @@ def test_reflection_describes_itself(asking: Asking, version: str) -> None:
     assert descriptor_pb2.FileDescriptorProto.FromString(data).package == version
 
 
-def test_what_is_not_there_is_said_and_the_stream_goes_on(asking: Asking) -> None:
+def test_an_absent_descriptor_is_reported_and_the_stream_goes_on(asking: Asking) -> None:
     extension = {"containing_type": "a.B", "extension_number": 1}
     for asked, code in (
         ({"file_containing_symbol": "no.Such"}, 5),
@@ -112,7 +112,7 @@ def test_what_is_not_there_is_said_and_the_stream_goes_on(asking: Asking) -> Non
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x0a\x7fx", b"\x0a\xff\xff\x03" + bytes(65_535)])
-def test_what_is_no_request_ends_the_stream(asking: Asking, bad: bytes) -> None:
+def test_an_invalid_request_ends_the_stream(asking: Asking, bad: bytes) -> None:
     for at in range(0, len(bad) or 1, 16_000):
         part = framed(bad)[at : at + 16_000]
         hear(asking.one, frame(h2.DATA, 1, part))

@@ -138,7 +138,7 @@ def test_an_answer_may_demote_the_master() -> None:
     assert [status(later) for later in laters] == [OK, refused, refused]
 
 
-def test_a_master_that_is_demoted_fails_what_waits() -> None:
+def test_a_demoted_master_fails_waiting_sends() -> None:
     """RocketMQ clears the set and releases the sends as successful: two acknowledged messages were
     lost."""
     sends = Sends(group(1, 2, acked={2: 0}))
@@ -147,7 +147,7 @@ def test_a_master_that_is_demoted_fails_what_waits() -> None:
     assert [status(later) for later in laters] == [TIMEOUT] * 3 and len(sends) == 0
 
 
-def test_what_the_master_does_not_count_yet_is_not_safe_alone_either() -> None:
+def test_bytes_the_master_does_not_count_yet_are_not_safe_alone_either() -> None:
     """The master's disk is slower than a replica that joins meanwhile: the replica must have the
     message, too."""
     state = group(1)

@@ -69,7 +69,7 @@ def test_our_replica_ends_with_the_real_masters_log(seed: int) -> None:
 
 
 @pytest.mark.parametrize("connection", PLAIN_CONNECTIONS)
-def test_our_master_says_what_the_real_one_said(
+def test_our_master_writes_the_real_ones_bytes(
     connection: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(default_ha, "FRAMES_AT_ONCE_MAX", 1)
@@ -111,7 +111,7 @@ def test_a_frame_of_another_place_ends_the_connection(at: int, body: bytes) -> N
     assert replica.on_tick(99) == [] and replica.on_tick(100) == [Connect("master:1")]
 
 
-def test_an_empty_replica_takes_what_comes_first() -> None:
+def test_an_empty_replica_takes_the_first_bytes() -> None:
     replica = following()
     assert replica.on_bytes(piece(2000) + piece(2000, b"ab"), 0) == [
         Append(LogOffset(2000), b"ab"),

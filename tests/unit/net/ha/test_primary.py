@@ -64,7 +64,7 @@ def test_a_replica_out_of_turn_is_left(data: bytes, reason: str) -> None:
     assert machine.on_bytes(Handshake(2).encode(), 0) == []
 
 
-def test_a_master_without_an_epoch_answers_nobody() -> None:
+def test_a_master_without_an_epoch_does_not_respond() -> None:
     machine = PrimaryConnection(PrimaryOptions(), MemoryLog(), 0)
     assert closed(machine.on_bytes(Handshake(2).encode(), 0)) == "this master has no epoch yet"
 
@@ -121,7 +121,7 @@ def test_r18_nor_does_a_negative_one(position: int) -> None:
 
 
 @pytest.mark.parametrize("position", [99, 501, 1 << 62])
-def test_r18_nor_what_was_not_sent_or_goes_back(position: int) -> None:
+def test_r18_nor_unsent_or_decreasing_offsets(position: int) -> None:
     log = log_of(500)
     machine = connection_of(log)
     machine.on_bytes(Ack(100).encode(), 0)
@@ -212,7 +212,7 @@ def test_a_silent_replica_is_left() -> None:
     assert closed(machine.on_tick(20_001)) == "the replica is silent"
 
 
-def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(10_000)
     machine = connection_of(log, transfer_batch_size=100, in_flight_max=250)
     machine.on_bytes(Ack(0).encode(), 0)

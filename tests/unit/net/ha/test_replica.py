@@ -109,7 +109,7 @@ def test_shutdown_is_the_last_word() -> None:
     assert shell.replica.follow("master:1", 9, 0) == []
 
 
-def test_a_connection_nobody_asked_for_is_closed() -> None:
+def test_an_unsolicited_connection_is_closed() -> None:
     replica = Replica(ReplicaOptions(2))
     assert replica.on_connected(MemoryLog().state(), 0) == [Close("not asked for")]
 
@@ -202,7 +202,7 @@ def test_a_log_that_contradicts_the_master_from_its_beginning_is_not_removed_if_
         assert shell.replica.state is state
 
 
-def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
+def test_f40_bytes_confirmed_before_the_masters_first_epoch_may_be_cut() -> None:
     """Retention removed the common epochs; the unconfirmed tails contradict each other."""
     for confirm, state in ((290, State.TRANSFER), (291, State.SUSPEND)):
         shell = shell_of({12: 100, 15: 274}, 299)
@@ -465,7 +465,7 @@ def test_a_master_that_never_answers_is_left() -> None:
     assert shell.replica.on_tick(20_001) == [Close("the master is silent")]
 
 
-def test_only_what_is_durable_is_acknowledged_if_asked_for() -> None:
+def test_only_durable_bytes_are_acknowledged_if_requested() -> None:
     shell = following({1: 0}, 50, ack_durable=True)
     shell.feed(piece(50, b"x" * 20))
     assert shell.take() == b""

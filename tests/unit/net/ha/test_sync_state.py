@@ -43,7 +43,7 @@ def test_alone_everything_is_confirmed() -> None:
     assert state.on_log(LogOffset(1200)) and state.confirm_offset == 1200
 
 
-def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
+def test_bytes_from_before_the_epoch_count_when_reported() -> None:
     """A new master's own log may not be durable yet under SYNC_FLUSH."""
     state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
     assert state.on_tick(0) is None
@@ -51,7 +51,7 @@ def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
     assert state.on_log(LogOffset(START)) and state.confirm_offset == START
 
 
-def test_confirmed_is_what_all_members_have() -> None:
+def test_confirmed_is_the_minimum_of_all_members() -> None:
     state = state_of(1, 2, 3)
     state.on_log(LogOffset(1500))
     ack(state, 2, 1500)
@@ -107,7 +107,7 @@ def test_a_member_that_does_not_catch_up_is_left_out() -> None:
     assert state.on_tick(15_101) == Proposal(1, frozenset({1}), 5)
 
 
-def test_who_leaves_is_asked_once_a_period() -> None:
+def test_a_leaving_replica_is_asked_once_a_period() -> None:
     state = state_of(1, 2, 3, max_time_not_caught_up_ms=15_000, check_period_ms=5_000)
     ack(state, 2, START, 100)
     state.on_log(LogOffset(1500))
@@ -167,7 +167,7 @@ def test_r04_two_that_go_together_both_go() -> None:
     [(1500, False, True), (1499, False, False), (1500, True, False)],
     ids=["has all that is confirmed", "lacks a byte", "a learner never joins"],
 )
-def test_who_joins(at: int, learner: bool, expected: bool) -> None:
+def test_a_joining_replica(at: int, learner: bool, expected: bool) -> None:
     state = state_of(1)
     state.on_log(LogOffset(1500))
     state.on_connected(2, 2, learner, 0)
@@ -177,7 +177,7 @@ def test_who_joins(at: int, learner: bool, expected: bool) -> None:
         assert proposal.members == {1, 2}
 
 
-def test_nobody_joins_before_the_start_of_the_epoch() -> None:
+def test_no_replica_joins_before_the_start_of_the_epoch() -> None:
     """Bytes before it may belong to a different epoch and be cut later (KIP-320, rule 4)."""
     state = state_of(1, 3, confirm=800)
     state.on_connected(2, 2, False, 0)
@@ -292,7 +292,7 @@ def test_a_fixed_set_is_not_altered() -> None:
     assert state.on_tick(10**6) is None
 
 
-def test_what_minimum_is_held_against() -> None:
+def test_the_compared_minimum() -> None:
     state = state_of(1, 2)
     assert state.in_sync_count == 2
     state.on_disconnected(2, 2, 0)

@@ -59,7 +59,7 @@ def test_a_turn_handles_a_bounded_number_and_goes_round() -> None:
     assert len(log) == 600
 
 
-def test_who_comes_new_does_not_wait_behind_those_that_had_a_turn() -> None:
+def test_a_new_connection_does_not_wait_for_those_that_had_a_turn() -> None:
     loop, log = Loop(), []
     for number in range(1_000):
         loop.turns.rest(Busy(loop, f"attacker {number}", 10_000, log), fresh=False)
@@ -93,7 +93,7 @@ class Hungry(Busy):
             self.turns.rest(self, fresh=False)
 
 
-def test_what_pulls_of_all_connections_are_given_in_a_turn_is_bounded() -> None:
+def test_bytes_of_all_pulls_in_a_turn_are_bounded() -> None:
     loop, log = Loop(), []
     for number in range(50):
         loop.turns.rest(Hungry(loop, f"{number}", 2, log), fresh=False)
@@ -194,7 +194,7 @@ def test_a_turn_reads_a_bounded_number_of_bytes_and_goes_round() -> None:
     assert max(sizes) <= 2 * min(sizes) + READ_OF_TURN, "all get on"
 
 
-def test_who_alone_sends_much_is_read_on_in_the_same_turn() -> None:
+def test_a_lone_sender_is_read_on_in_the_same_turn() -> None:
     loop = Loop()
     sender = Sender(loop)
     for _ in range(3):

@@ -16,7 +16,7 @@ def test_answers_are_matched_by_opaque(peer, line) -> None:
     assert peer.waiting_calls == 0
 
 
-def test_an_answer_that_nobody_waits_for_is_dropped(peer, line) -> None:
+def test_an_unexpected_answer_is_dropped(peer, line) -> None:
     answer = peer.call(new_request(307), 1000)
     peer.answered(response(new_request(1), 0))
     assert not answer.done
@@ -41,7 +41,7 @@ def test_notices_are_oneway(peer, line) -> None:
 
 
 @pytest.mark.logs_tracebacks
-def test_a_lost_peer_fails_what_waits_and_tells(peer, line) -> None:
+def test_a_lost_peer_fails_waiting_calls_and_is_reported(peer, line) -> None:
     seen = []
     answer = peer.call(new_request(307), 1000)
     answer.then(lambda value: seen.append(("answer", value)))
@@ -72,7 +72,7 @@ def test_a_failing_waiter_does_not_keep_the_others_from_learning(peer) -> None:
     assert seen == [None]
 
 
-def test_what_does_not_fit_into_a_frame_waits_for_nothing(peer) -> None:
+def test_a_call_too_large_for_a_frame_waits_for_nothing(peer) -> None:
     with pytest.raises(WireError):
         peer.call(new_request(307, body=bytes(FRAME_MAX)), 1000)
     assert peer.waiting_calls == 0

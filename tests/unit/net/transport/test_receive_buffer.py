@@ -55,7 +55,7 @@ def test_the_same_frames_at_any_split(piece) -> None:
     assert area.in_use == 0
 
 
-def test_an_announced_frame_costs_what_has_arrived() -> None:
+def test_an_announced_frame_costs_its_arrived_bytes() -> None:
     area = Area(1 << 30)
     reader = Reader(area)
     reader.feed(struct.pack(">i", FRAME_MAX - 4))
@@ -134,7 +134,7 @@ def test_frames_before_a_bad_length_count_at_any_split(piece) -> None:
     assert reader.frames == FRAMES[:4]
 
 
-def test_stopping_drops_what_follows() -> None:
+def test_stopping_drops_later_frames() -> None:
     area = Area(1 << 20)
     receiver = Reader(area).receiver
     data = FRAMES[1] * 3 + b"\0"

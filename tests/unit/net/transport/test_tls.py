@@ -66,7 +66,7 @@ def test_bytes_come_through() -> None:
     assert server.read_into(room) == server.read_into(room) == -1
 
 
-def test_what_came_before_garbage_is_read_before_it_fails() -> None:
+def test_bytes_before_garbage_are_read_before_it_fails() -> None:
     server, client = pair(TlsSettings(), ClientTlsSettings())
     pump(client, server)
     server.feed(client.sealed(b"good") + b"\x17\x03\x03\x00\x20" + b"g" * 32)
@@ -77,7 +77,7 @@ def test_what_came_before_garbage_is_read_before_it_fails() -> None:
             server.read_into(room)
 
 
-def test_what_is_not_tls_fails() -> None:
+def test_bytes_other_than_tls_fail() -> None:
     server, _ = pair(TlsSettings(), ClientTlsSettings())
     server.feed(bytes([HANDSHAKE_BYTE]) + b"no hello at all" * 10)
     with pytest.raises(ssl.SSLError):

@@ -125,7 +125,7 @@ def test_without_files_there_is_one_for_ever() -> None:
     assert context.load() is asyncio.run(context.newest())
 
 
-def test_the_first_one_is_made_by_a_thread_for_all_who_ask() -> None:
+def test_the_first_one_is_made_by_a_thread_for_all_callers() -> None:
     """A certificate takes tens of ms, after the import of a package."""
     made_by: list[threading.Thread] = []
 

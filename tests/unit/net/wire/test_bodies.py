@@ -30,7 +30,7 @@ def test_a_body_in_slices() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"text", b"\0\1", b"[1", b"{" * 1000])
-def test_what_is_not_json(body) -> None:
+def test_bodies_other_than_json(body) -> None:
     with pytest.raises(BadBody, match="not JSON"):
         bodies.load(body)
 
@@ -61,7 +61,7 @@ def test_what_is_not_json(body) -> None:
         lambda: MessageQueue.from_key("nonsense"),
     ],
 )
-def test_what_has_the_wrong_shape(read) -> None:
+def test_bodies_of_the_wrong_shape(read) -> None:
     with pytest.raises(BadBody):
         read()
 

@@ -36,7 +36,7 @@ def test_a_set_is_written_in_order() -> None:
         b'{"syncStateSetEpoch":2147483648}',
     ],
 )
-def test_what_is_no_set(body: bytes) -> None:
+def test_invalid_sets(body: bytes) -> None:
     with pytest.raises(BadBody):
         SyncStateSet.decode(body)
 

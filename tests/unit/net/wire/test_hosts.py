@@ -32,12 +32,12 @@ def test_split_and_join() -> None:
 @pytest.mark.parametrize(
     "text", ["", "host", ":80", "host:", "host:x", "host:70000", "host:-1", "h:²"]
 )
-def test_what_is_no_address(text) -> None:
+def test_invalid_addresses(text) -> None:
     with pytest.raises(ValueError):
         hosts.split(text)
 
 
-def test_what_cannot_be_packed() -> None:
+def test_values_that_cannot_be_packed() -> None:
     with pytest.raises(ValueError):
         hosts.pack("host.example:80")
     with pytest.raises(ValueError):

@@ -62,7 +62,7 @@ KEYS = st.text("abcXYZ.", min_size=1)
 
 
 @given(st.dictionaries(KEYS, VALUES))
-def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+def test_written_values_are_read_back(values: dict[str, str]) -> None:
     assert pairs(format_properties(values)) == values
 
 
@@ -79,7 +79,7 @@ def test_changed_values_leave_the_others_of_a_text() -> None:
 
 
 @given(st.dictionaries(KEYS, VALUES), st.dictionaries(KEYS, VALUES))
-def test_what_is_updated_is_read_back(before: dict[str, str], values: dict[str, str]) -> None:
+def test_updated_values_are_read_back(before: dict[str, str], values: dict[str, str]) -> None:
     assert pairs(updated_properties(format_properties(before), values)) == before | values
 
 

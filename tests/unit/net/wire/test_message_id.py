@@ -18,7 +18,7 @@ def test_offset_ids() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0A", "z" * 32, "0" * 33, "0" * 48])
-def test_what_is_no_id(text) -> None:
+def test_invalid_ids(text) -> None:
     with pytest.raises(ValueError):
         decode_message_id(text)
 

@@ -50,7 +50,7 @@ def test_a_handle_without_the_message_or_with_a_log_offset_behind_it() -> None:
         "1 2 3 4 0 b 5 " + "1" * HANDLE_MAX,
     ],
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_an_invalid_handle_is_refused(text: str) -> None:
     with pytest.raises(BadHandle):
         PopHandle.parse(text)
 

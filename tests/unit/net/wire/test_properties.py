@@ -27,6 +27,6 @@ def test_encoded_with_a_separator_after_the_last() -> None:
 
 
 @pytest.mark.parametrize("properties", [{"a\x02": "b"}, {"a": "b\x02c"}, {"a\x01": "b"}])
-def test_what_would_not_come_back_is_refused(properties) -> None:
+def test_values_that_would_not_be_read_back_are_refused(properties) -> None:
     with pytest.raises(ValueError, match="separator"):
         encode_properties(properties)

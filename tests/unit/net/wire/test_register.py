@@ -26,7 +26,7 @@ def test_round_trip(compressed) -> None:
     assert RegisterBrokerBody.decode(body, compressed=compressed) == sample()
 
 
-def test_the_body_is_what_fastjson_writes_of_the_beans() -> None:
+def test_the_body_equals_fastjsons_text_of_the_beans() -> None:
     many = RegisterBrokerBody(
         TopicConfigs(
             DataVersion(1, 2, 3),

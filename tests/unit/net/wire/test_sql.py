@@ -35,14 +35,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("sql", "why"), REFUSED)
-def test_what_is_refused(sql: str, why: str) -> None:
+def test_refused_operations(sql: str, why: str) -> None:
     with pytest.raises(SqlError, match="Invalid MessageSelector") as refused:
         compile_sql(sql)
     assert why in str(refused.value)
     assert len(str(refused.value)) < 200
 
 
-def test_what_is_within_the_bounds() -> None:
+def test_values_within_the_bounds() -> None:
     deep = compile_sql("(" * 900 + "a = 1" + ")" * 900)
     assert deep.evaluate(b"a\x011\x02") is True
     right = compile_sql("(NULL OR " * 400 + "b = 1" + ")" * 400)

@@ -135,7 +135,7 @@ def test_with_the_last_connection_the_load_ends(stage: Stage) -> None:
     assert stage.load.figures(SEND)["all_messages"] == 6
 
 
-def test_what_is_not_answered_in_time_is_counted(stage: Stage) -> None:
+def test_unanswered_requests_are_counted(stage: Stage) -> None:
     stage.send(lambda request: fine(request) if request.number < 5 else b"", 3)
     assert stage.run(messages=8, drain_ns=1) == LATE
     assert stage.errors(SEND) == {CODE_UNANSWERED: 3}

@@ -116,7 +116,7 @@ def test_a_silent_peer_is_dropped_by_another_thread(stage: Stage) -> None:
     assert stage.load.figures(SEND)["all_messages"] == 20 - stage.errors(SEND)[CODE_LOST]
 
 
-def test_nobody_comes_back(stage: Stage) -> None:
+def test_no_connection_comes_back(stage: Stage) -> None:
     stage.send(lambda request: fine(request) if request.number < 3 else None)
     assert stage.run(reconnect=True, silence_ns=SECOND_NS // 20) == LOST
     ((_, resumed_ns, gap_ns, failed),) = stage.load.outages()
@@ -126,7 +126,7 @@ def test_nobody_comes_back(stage: Stage) -> None:
         stage.load.is_away(1)
 
 
-def test_who_speaks_another_language_is_not_asked_again(stage: Stage) -> None:
+def test_a_server_that_speaks_another_language_is_not_asked_again(stage: Stage) -> None:
     stage.send(lambda request: framed(b"x"))
     assert stage.run(reconnect=True, messages=5) == LOST
     assert not stage.load.is_away(0)

@@ -41,7 +41,7 @@ def test_a_message_at_its_place_in_both_stores() -> None:
     assert found.writers.counts == {"labels compared": 1}
 
 
-def test_what_was_read_is_another_promise_than_what_was_acknowledged() -> None:
+def test_the_promises_of_read_and_acknowledged_messages_differ() -> None:
     claim = replace(CLAIM, read=True)
     found = judged([HERE, THERE], claim)
     assert found.consumed.counts == {"claims": 1, "found": 1} and not found.acked.counts
@@ -82,7 +82,7 @@ def test_another_one_at_its_place(fact: Fact, what: str) -> None:
         (CLAIM, HERE._replace(digest="", key="")),
     ],
 )
-def test_what_is_not_known_is_not_compared(claim: Claim, fact: Fact) -> None:
+def test_unknown_values_are_not_compared(claim: Claim, fact: Fact) -> None:
     assert not said(judged([fact, fact._replace(store=1)], claim))
 
 
@@ -94,7 +94,7 @@ def test_readers_are_shown_the_first_of_several_at_one_place() -> None:
     assert said(judged([HERE, first, THERE]))
 
 
-def test_what_is_too_old_is_counted_and_never_missing() -> None:
+def test_too_old_messages_are_counted_and_never_missing() -> None:
     cut = replace(LEADER, min=AT + 1)
     found = judged([THERE], leader=cut)
     assert not said(found) and not found.missing
@@ -125,26 +125,26 @@ def test_a_topics_former_life_went_with_it() -> None:
     assert said(judged([THERE], leader=replace(LEADER, deleted={"U": AT + 1}))), "of another topic"
 
 
-def test_a_record_of_the_former_life_is_not_what_readers_are_shown() -> None:
+def test_a_record_of_the_former_life_is_not_shown_to_readers() -> None:
     old = HERE._replace(log_offset=AT - 200, digest=OTHER)
     assert said(judged([old, HERE, THERE]))
     assert not said(judged([old, HERE, THERE], leader=replace(LEADER, deleted={"T": AT - 100})))
 
 
-def test_a_replica_may_lack_what_is_before_its_log_or_of_the_former_life() -> None:
+def test_a_replica_may_lack_bytes_before_its_log_or_of_the_former_life() -> None:
     assert not said(judged([HERE], replica=replace(REPLICA, min=AT + 1)))
     assert not said(judged([HERE], replica=replace(REPLICA, deleted={"T": AT + 1})))
     [(store, what)] = said(judged([HERE]))
     assert store == "b" and what.endswith("is not there, and 1000 is confirmed")
 
 
-def test_a_replica_need_not_have_what_it_has_not_confirmed() -> None:
+def test_a_replica_need_not_have_unconfirmed_bytes() -> None:
     behind = replace(REPLICA, confirm=AT)
     assert not said(judged([HERE], replica=behind))
     assert not said(judged([HERE, THERE._replace(digest=OTHER)], replica=behind))
 
 
-def test_who_acknowledges_in_an_epoch_has_written_in_it() -> None:
+def test_a_broker_that_acknowledges_in_an_epoch_has_written_in_it() -> None:
     before = replace(CLAIM, epoch=4)
     [(store, what)] = said(judged([HERE, THERE], before))
     assert store == "a"

@@ -144,7 +144,7 @@ def test_only_the_first_differences_are_looked_into(monkeypatch: pytest.MonkeyPa
     assert found.equal.total == 100 and len(looked) == FINDINGS_MAX
 
 
-def test_above_what_is_confirmed_a_replica_may_differ_behind_its_point() -> None:
+def test_a_replica_may_differ_after_its_point_above_the_confirmed_offset() -> None:
     reports = digested(A, (800, 850, b"x")), digested(B, (800, 850, b"y"))
     found = Bytes(*logs_of(A, B), b=800).judge(*reports)
     assert told(found.equal) == told(found.truncation) == []

@@ -108,7 +108,7 @@ def test_halves_have_no_place_and_inner_batches_have_several(log: Log) -> None:
     assert {one.fact.digest for one in found} == {""}, "a body of several messages proves nothing"
 
 
-def test_only_what_is_asked_for_and_before_the_end(log: Log) -> None:
+def test_only_the_requested_range_before_the_end(log: Log) -> None:
     places = [log.add(number) for number in range(4)]
     assert len(list(facts_of(log.task(), {("T", 0, 1), ("T", 1, 2)}))) == 1
     assert [one.fact.log_offset for one in facts_of(log.task(places[2]))] == places[:2]
@@ -172,7 +172,7 @@ def test_summaries_add_up_as_one_ledger_would(tmp_path: Path) -> None:
         assert one == whole
 
 
-def test_what_brokers_say_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_of_brokers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "CUTS_MAX", 3)
     monkeypatch.setattr(facts, "WRITERS_MAX", 2)
     cuts = [Cut("b", 900, at) for at in range(5)]

@@ -44,7 +44,7 @@ def test_a_broken_promise(group: Group, capsys: Output) -> None:
     assert "VIOLATED" in capsys.readouterr().out
 
 
-def test_what_cannot_be_used(group: Group, tmp_path: Path, capsys: Output) -> None:
+def test_unusable_stores(group: Group, tmp_path: Path, capsys: Output) -> None:
     def refused(arguments: list[str]) -> str:
         assert main([*arguments, "--local"]) == 2
         found = capsys.readouterr()

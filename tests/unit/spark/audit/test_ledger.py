@@ -72,7 +72,7 @@ def test_an_offset_message_id_names_the_log_offset() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_no_line(text: str) -> None:
+def test_invalid_lines(text: str) -> None:
     with pytest.raises(LedgerError):
         decode(text)
 

@@ -42,7 +42,7 @@ def joined(of: AuditedReplica, *reports: FileReport) -> tuple[AuditedLog, Tally,
     return put_together(of, reports, records, places), records, places
 
 
-def test_what_is_scanned_of_a_file() -> None:
+def test_scanned_parts_of_a_file() -> None:
     of = replica("a", 2500, [(1, 0), (2, 1000), (3, 1000), (4, 1999), (5, 2000)], confirm=2400)
     task = task_of(of, of.files[1])
     assert (task.store, task.root, task.confirm) == ("a", "/data/a", 2400)
@@ -91,7 +91,7 @@ def test_the_beginning_of_a_record_behind_the_end(half: int, is_half: bool) -> N
     assert [one.is_half for one in found.behind] == [is_half]
 
 
-def test_a_log_that_is_shorter_than_what_it_confirmed() -> None:
+def test_a_log_that_is_shorter_than_its_confirmed_offset() -> None:
     stopped = replica("a", 500, confirm=900)
     found, records, _ = joined(stopped, report(stopped, 0, 500))
     assert told(records) == ["a: 900 is confirmed, whole records end at 500"]
@@ -120,7 +120,7 @@ def test_queues_go_on_from_file_to_file() -> None:
     assert places.findings[0].log_offset == 1100
 
 
-def test_what_may_have_lain_in_damage_is_not_missing() -> None:
+def test_messages_that_may_lie_in_damage_are_not_missing() -> None:
     of = replica("a", 1500)
     damaged = Tally("records")
     damaged.found(Finding("no whole record", "a"))
@@ -235,7 +235,7 @@ def test_bytes_behind_the_end_of_a_log() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "/data/a"])
-def test_what_was_cut_is_zeros_in_any_case(name: str) -> None:
+def test_cut_bytes_are_zeros_in_any_case(name: str) -> None:
     running = log(replica("a", 500, is_stopped=False), tail(600))
     text = "a: bytes up to 650 are not zeros, the log ends at 500, and it was cut at 500"
     assert tails(running, Cut(name, 900, 500)) == [text]

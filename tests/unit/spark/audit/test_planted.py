@@ -182,7 +182,7 @@ def test_a_replica_that_diverges(make: Make) -> None:
     assert f"in the record at {at}" in finding.what
 
 
-def test_a_replica_that_would_be_cut_below_what_it_confirmed(make: Make) -> None:
+def test_a_replica_that_would_be_cut_below_its_confirmed_offset(make: Make) -> None:
     group = make()
     group.elect("a")
     group.write(20)
@@ -368,7 +368,7 @@ def test_a_transfer_ends_anywhere(make: Make) -> None:
     assert audit.stores[1].end < audit.stores[0].end
 
 
-def test_what_a_broker_confirmed_is_not_there(group: Group) -> None:
+def test_a_message_a_broker_confirmed_is_missing(group: Group) -> None:
     end = group.audit().stores[0].end
     group.entries += [Confirmed("a", end), Confirmed("c", end + 1)]
     (finding,) = only(group.audit(), "replicas-equal").findings
@@ -451,7 +451,7 @@ def test_the_list_of_findings_is_bounded(group: Group) -> None:
     assert sum("found nowhere else" in one.what for one in verdict.findings) > 15
 
 
-def test_what_is_told_of_is_looked_for(group: Group) -> None:
+def test_reported_messages_are_looked_for(group: Group) -> None:
     """The messages shown in a report are searched for, whether they are the first by queue or by
     log offset."""
     some = [one for one in claims(group) if one.queue_id == 2][5:8]

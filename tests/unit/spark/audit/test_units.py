@@ -136,7 +136,7 @@ def test_a_delayed_message_has_its_time_for_tags(code: int, is_wrong: bool) -> N
     assert told(checked(Queues(unit(code=code)), delayed)[0]), "of that topic alone"
 
 
-def test_what_was_not_compared_is_told_with_its_number() -> None:
+def test_uncompared_bytes_are_reported_with_their_number() -> None:
     total = NotCompared(unmade=2, batches=1)
     for queue_id, count in ((1, 3), (2, 1_500)):
         other = NotCompared()

@@ -32,7 +32,7 @@ def test_a_place_as_text(finding: Finding, text: str) -> None:
     assert str(finding) == text
 
 
-def test_a_place_as_json_has_zeros_and_not_what_is_unknown() -> None:
+def test_a_place_as_json_has_zeros_but_no_unknown_values() -> None:
     assert Finding("gone").members() == {"what": "gone"}
     whole = Finding("gone", "a", "f", 0, 0, "T", 0, 0, 0)
     assert whole.members() == {
@@ -90,7 +90,7 @@ def test_reasons_are_told_once_and_so_many() -> None:
     assert len(tally.verdict().undecided) == REASONS_MAX
 
 
-def test_what_an_outcome_is() -> None:
+def test_the_definition_of_an_outcome() -> None:
     nothing = Tally("records")
     assert nothing.verdict().outcome is PromiseOutcome.HOLDS
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.UNDECIDED

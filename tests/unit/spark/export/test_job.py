@@ -77,7 +77,7 @@ def test_a_topic_as_a_dataset(store: str, tmp_path: Path, capsys: Output) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing is left beside it"
 
 
-def test_the_manifest_says_what_it_is(store: str, tmp_path: Path, capsys: Output) -> None:
+def test_the_manifest_describes_the_export(store: str, tmp_path: Path, capsys: Output) -> None:
     target = tmp_path / "out"
     words = "--all-topics", "--since", str(NOW_MS), "--queue", "0"
     assert main([store, *words, "--format", "ninja", "-o", str(target), "--json"]) == 0
@@ -121,7 +121,7 @@ def test_nothing_to_export_leaves_nothing(store: str, tmp_path: Path, capsys: Ou
         (("-t", "T", "-o", "s3://bucket/x"), "s3://bucket/x: a dataset is mapped into memory"),
     ],
 )
-def test_what_cannot_be_exported(
+def test_stores_that_cannot_be_exported(
     store: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +167,7 @@ def test_options(store: str) -> None:
     assert every.columns == COLUMNS and not every.plain_bodies
 
 
-def test_what_is_said_of_an_export_without_bodies() -> None:
+def test_the_text_about_an_export_without_bodies() -> None:
     result = ExportResult("x", "parquet", 1_234, None)
     assert result.lines() == ["x: 1,234 messages"]
     assert result.to_json() == {

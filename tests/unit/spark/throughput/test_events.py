@@ -187,7 +187,7 @@ def test_sums_and_peaks_by_any_key() -> None:
     assert figures(cells(), ("topic",)) == []
 
 
-def test_rows_in_order_what_has_no_value_last() -> None:
+def test_rows_in_order_with_missing_values_last() -> None:
     rows: list[Row] = [{"a": 1, "b": None}, {"a": 2, "b": 1}, {"a": 1, "b": 5}]
     assert in_order(rows, "b desc", "a") == [rows[2], rows[1], rows[0]]
     assert in_order(rows, "a", "b") == [rows[2], rows[0], rows[1]]

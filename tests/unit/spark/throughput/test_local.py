@@ -54,7 +54,7 @@ def test_the_command_tells_short_silences(
     assert "no message" in capsys.readouterr().out
 
 
-def test_what_it_cannot_do_is_said(
+def test_unsupported_analyses_are_reported(
     store: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -214,7 +214,7 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert ">_T<" in text, "a name that matplotlib would hide"
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_left_out_rows_are_reported() -> None:
     assert "997 more rows are in the Parquet table" in render(result())
 
 

@@ -35,7 +35,7 @@ START_S = 1_700_000_000
         (-(1 << 63), "-9223372036854775808 ms"),
     ],
 )
-def test_times_are_text_and_what_no_calendar_has_is_its_number(time_ms: int, text: str) -> None:
+def test_times_are_text_and_times_outside_the_calendar_are_numbers(time_ms: int, text: str) -> None:
     assert iso(time_ms) == text
 
 
@@ -47,7 +47,7 @@ def test_a_row_has_its_times_under_the_names_of_tables() -> None:
     assert readable({"first_ms": None, "last_ms": None}) == {"first_time": None, "last_time": None}
 
 
-def test_what_is_left_out_of_a_table() -> None:
+def test_rows_left_out_of_a_table() -> None:
     assert Shown().left_out == 0
     assert Shown(({"a": 1}, {"a": 2}), 2).left_out == 0
     assert Shown(({"a": 1},), 1_000).left_out == 999

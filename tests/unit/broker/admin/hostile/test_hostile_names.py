@@ -225,7 +225,7 @@ def test_no_name_in_any_request_moves_a_file(line: Any, tmp_path: Path) -> None:
     assert line.json(RequestCode.GET_TOPIC_CONFIG, topic="T")["topicName"] == "T"
 
 
-def test_what_a_name_of_no_topic_is_answered(line: Any) -> None:
+def test_the_answer_to_an_invalid_topic_name(line: Any) -> None:
     for name, (code, expected) in itertools.product(HOSTILE, ILLEGAL.items()):
         assert validate_topic_name(name) is not None
         fields = numbers(line.now_ms) | dict.fromkeys(NAMES, name)

@@ -66,7 +66,9 @@ def put_topics(admin: Any, count: int = MANY, queues: int = 1) -> None:
     )
 
 
-def test_all_topics_once_for_all_who_ask(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_topics_are_built_once_for_all_callers(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_topics(admin)
     work = Work(monkeypatch, TopicConfig, "to_json")
     answer, steps = ask(admin, work, 21)
@@ -92,7 +94,9 @@ def test_all_topics_once_for_all_who_ask(admin: Any, monkeypatch: pytest.MonkeyP
     assert ask(admin, work, 21)[0].body is changed.body
 
 
-def test_all_groups_once_for_all_who_ask(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_groups_are_built_once_for_all_callers(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups = admin.broker.groups
     groups.put_all(
         [SubscriptionGroupConfig(f"g{number * 7919 % MANY}") for number in range(MANY)],

@@ -154,7 +154,7 @@ def test_locks_of_long_names_are_refused(admin: Any, member: str) -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "主"])
-def test_what_tables_count_is_what_they_take(
+def test_counts_of_tables_equal_their_contents(
     kit: Any, monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
     """A table that an attacker fills stays within its byte limit, and its count returns to zero."""

@@ -72,7 +72,7 @@ def test_a_replica_acts_when_no_master_was_there_for_a_while(
     assert replica.connections.followed == [], "the controllers name the broker that it follows"
 
 
-def test_what_controllers_said_since_counts(make: Callable[..., Elector]) -> None:
+def test_newer_reports_of_controllers_count(make: Callable[..., Elector]) -> None:
     replica = make(SLAVE, 2)
     replica.say(_2=SLAVE)
     replica.loses_master()
@@ -118,7 +118,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
     assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 1
 
 
-def test_an_elected_master_hears_those_who_acted_before_it_serves(
+def test_an_elected_master_reads_acting_replicas_before_it_serves(
     make: Callable[..., Elector],
 ) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
@@ -133,7 +133,7 @@ def test_an_elected_master_hears_those_who_acted_before_it_serves(
     assert not elected.group.elected(reign), "it is over"
 
 
-def test_who_is_elected_as_it_starts_waits_for_a_name_server(
+def test_a_broker_elected_as_it_starts_waits_for_a_name_server(
     make: Callable[..., Elector],
 ) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
@@ -155,7 +155,7 @@ def test_without_a_name_server_it_serves_nevertheless(make: Callable[..., Electo
     assert elected.online == 1
 
 
-def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) -> None:
+def test_a_silent_broker_delays_no_election(make: Callable[..., Elector]) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     elected.say(_0=MASTER, _2=SLAVE, _3=OTHER)
     elected.names.dead |= {MASTER, SLAVE}
@@ -170,7 +170,7 @@ def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) 
 
 
 @pytest.mark.parametrize("more", ["", "enableRemoteEscape=true\n"])
-def test_an_elected_master_takes_progress_only_of_what_escaped(
+def test_an_elected_master_takes_progress_only_of_forwarded_messages(
     make: Callable[..., Elector], more: str
 ) -> None:
     """A deposed broker has deliveries that are in no other log."""
@@ -183,7 +183,7 @@ def test_an_elected_master_takes_progress_only_of_what_escaped(
     assert elected.world.broker.delay.progress() == ({1: 7} if more else {})
 
 
-def test_who_is_deposed_meanwhile_serves_nothing(make: Callable[..., Elector]) -> None:
+def test_a_broker_deposed_meanwhile_serves_nothing(make: Callable[..., Elector]) -> None:
     elected = make(OTHER, 3)
     elected.say(_2=SLAVE, _3=OTHER)
     elected.group._call = lambda address, request, timeout_ms: Deferred()

@@ -49,7 +49,7 @@ def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
 
 
 @pytest.mark.parametrize(("code", "fields"), [OF_TOPIC, OF_GROUP])
-def test_what_a_replica_did_in_a_former_life_does_not_count(
+def test_a_replicas_former_life_does_not_count(
     pair: tuple[Bench, Bench], code: int, fields: dict[str, str]
 ) -> None:
     """Seed 1018 of the simulation `acting`: the master had offsets from before its deletion
@@ -60,7 +60,7 @@ def test_what_a_replica_did_in_a_former_life_does_not_count(
     assert (master.online, master.offset(), starts(master)) == (1, -1, [])
 
 
-def test_what_it_did_in_this_life_counts(pair: tuple[Bench, Bench]) -> None:
+def test_the_work_of_this_life_counts(pair: tuple[Bench, Bench]) -> None:
     slave, master = pair
     for bench in (slave, master):
         bench.world.broker.groups.delete("another", 5, with_offsets=True)

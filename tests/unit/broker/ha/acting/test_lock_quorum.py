@@ -75,7 +75,7 @@ def test_half_of_a_group_gives_no_lock_and_keeps_none(pair: tuple[Bench, Bench])
     assert locks(slave, "a") == 0
 
 
-def test_a_master_that_comes_back_asks_who_has_a_lock(
+def test_a_master_that_comes_back_asks_for_the_holder_of_a_lock(
     pair: tuple[Bench, Bench], make: Callable[..., Bench]
 ) -> None:
     master, slave = pair

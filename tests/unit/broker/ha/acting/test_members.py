@@ -119,7 +119,7 @@ def test_one_that_is_silent_again_and_again_and_has_routes_is_an_old_one(
     assert set(names.asked) == {RequestCode.GET_ROUTEINFO_BY_TOPIC}
 
 
-def test_an_old_one_without_the_topic_says_that_nobody_is_there(names: NameServer) -> None:
+def test_a_name_server_without_the_topic_reports_no_members(names: NameServer) -> None:
     names.knows = False
     names.run(5_000)
     assert (names.members.members, names.members.is_old(AT)) == ({}, True)
@@ -138,7 +138,7 @@ def test_an_old_one_that_is_replaced_is_asked_itself(names: NameServer) -> None:
     assert not names.members.is_old(AT)
 
 
-def test_what_was_said_once_before_it_was_gone_is_not_settled(names: NameServer) -> None:
+def test_deletions_reported_once_before_are_not_settled(names: NameServer) -> None:
     """Seed 20 of the simulation `escapes`: a master served on the answer of a name server that had
     just started, before its replica had registered there."""
     names.run(100)

@@ -155,7 +155,7 @@ def test_a_replica_of_rocketmq_has_none(pair: tuple[Bench, Bench]) -> None:
     assert (master.online, starts(master)) == (1, [])
 
 
-def test_who_acts_next_knows_what_the_last_one_popped(
+def test_the_next_acting_replica_knows_the_pops_of_the_last_one(
     make: Callable[..., Bench],  # noqa: F811
 ) -> None:
     slave, other = make(AS_SLAVE, SLAVE), make(AS_OTHER, OTHER)

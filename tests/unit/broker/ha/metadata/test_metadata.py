@@ -118,7 +118,7 @@ def test_an_empty_master_wipes_nothing(group: Group) -> None:
     assert group.offset() == 50
 
 
-def test_what_a_master_had_not_saved_when_it_was_killed_is_not_deleted(
+def test_unsaved_tables_of_a_killed_master_are_not_deleted(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
     """Seed 189 of the simulation `acting`: the killed master was back before the next round, with
@@ -244,7 +244,7 @@ def test_a_commit_never_goes_back_but_a_reset_does(group: Group) -> None:
     assert group.offset() == 30, "the master has sent nothing new"
 
 
-def test_a_reset_while_nobody_looked_is_seen(group: Group) -> None:
+def test_an_unobserved_reset_is_noticed(group: Group) -> None:
     group.commit(100)
     group.round()
     group.commit(20)
@@ -296,7 +296,7 @@ def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> No
     assert group.offset() == 90
 
 
-def test_a_new_master_forgets_what_its_log_does_not_hold(group: Group) -> None:
+def test_a_new_master_forgets_state_its_log_lacks(group: Group) -> None:
     """R14: an offset beyond the log's end would skip later messages; the other replicas follow."""
     master, replica = group.master, group.replica
     for _ in range(3):
@@ -315,7 +315,7 @@ def test_a_new_master_forgets_what_its_log_does_not_hold(group: Group) -> None:
     assert group.offset() == 3
 
 
-def test_what_readers_may_not_see_yet_counts_as_held(make_world: Callable[..., Any]) -> None:
+def test_messages_hidden_from_readers_count_as_held(make_world: Callable[..., Any]) -> None:
     world = make_world()
     world.broker.offsets.commit("G", "T", 0, QueueOffset(5), 5)
     MetadataFollower(world.broker, Link(None), lambda topic, queue_id: 4).lead(0, 9)
@@ -521,7 +521,7 @@ def test_the_same_master_again_is_no_other_reign(group: Group) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:10911"])
-def test_nobody_is_asked_while_no_other_is_the_master(group: Group, address: str) -> None:
+def test_no_broker_is_asked_while_no_other_is_the_master(group: Group, address: str) -> None:
     group.follower.follow(address, 0, group.replica.steady_ms)
     group.round()
     assert group.link.asked == []

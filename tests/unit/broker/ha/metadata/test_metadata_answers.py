@@ -331,7 +331,7 @@ def new_topics_request() -> Command:
     return next(request for request, _ in exchanges("controller-json") if request.code == 21)
 
 
-def test_what_only_our_replicas_read_is_not_told_to_others(group: Group) -> None:
+def test_fields_only_our_replicas_read_are_not_sent_to_others(group: Group) -> None:
     def asked(code: int, fields: dict[str, str]) -> Any:
         return json.loads(bytes(group.master.ask_fields(code, fields).body))
 

@@ -28,7 +28,7 @@ def make_again(group: Group) -> None:
 
 
 @pytest.mark.parametrize(("code", "fields"), [OF_TOPIC, OF_GROUP])
-def test_what_is_made_again_before_the_next_round_has_no_offsets(
+def test_a_topic_made_again_before_the_next_round_has_no_offsets(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
     """Seed 1006 of the simulation `acting`: the master had an offset of the first queue by then,
@@ -45,7 +45,7 @@ def test_what_is_made_again_before_the_next_round_has_no_offsets(
 
 
 @pytest.mark.parametrize(("code", "fields"), [OF_TOPIC, OF_GROUP])
-def test_what_was_committed_to_a_replica_goes_with_the_life(
+def test_offsets_committed_to_a_replica_end_with_the_life(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
     """The master never had the topic, so no table shows its deletion."""

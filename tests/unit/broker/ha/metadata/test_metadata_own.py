@@ -53,7 +53,7 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -> None:
+def test_tables_of_no_master_are_not_deleted_by_one(group: Group, restart: bool) -> None:
     """The topics were made at a replica, or at a master that died before they were copied. The
     present master has not deleted them, also if this replica reads it again in the same term
     (simulated groups)."""
@@ -83,7 +83,7 @@ def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -
     assert "V" not in world.broker.topics.all(), "that one it had"
 
 
-def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group: Group) -> None:
+def test_tables_of_the_next_masters_replica_are_not_deleted_by_it(group: Group) -> None:
     """The master of term 2 is a replica in term 5 by then, and has a group that the master of term
     5 never had; its table has the version of term 5 (`make sim SUITE=group SEED=8466`)."""
     master, mine = group.master.broker, group.replica.broker

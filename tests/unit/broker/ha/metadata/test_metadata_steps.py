@@ -102,7 +102,7 @@ def test_a_cut_between_two_steps_begins_the_round_anew(group: SteppedGroup) -> N
     assert group.offsets == [5, 5, 5]
 
 
-def test_who_became_the_master_takes_over_no_more(group: SteppedGroup) -> None:
+def test_a_new_master_takes_over_no_more(group: SteppedGroup) -> None:
     group.commit_all(5)
     group.round()
     group.follower.lead(10, 9)
@@ -116,7 +116,7 @@ def test_who_became_the_master_takes_over_no_more(group: SteppedGroup) -> None:
     assert group.link.codes == [21, 201, 43], "nor does it ask on"
 
 
-def test_who_follows_another_takes_over_no_more_of_the_first(group: SteppedGroup) -> None:
+def test_a_follower_of_another_master_takes_over_no_more_of_the_first(group: SteppedGroup) -> None:
     group.commit_all(5)
     group.round()
     group.follower.follow("10.0.0.9:1", 11, group.replica.steady_ms)

@@ -122,7 +122,7 @@ def test_offsets_that_go_with_the_former_life_are_copied_again(group: Group) -> 
     assert group.offset() == 1
 
 
-def test_what_was_popped_of_the_former_life_does_not_count(group: Group) -> None:
+def test_pops_of_the_former_life_do_not_count(group: Group) -> None:
     master, replica = group.master, group.replica
     copy_log(master, replica)
     lives = replica.broker.pop.lives
@@ -189,7 +189,7 @@ def test_offsets_that_cannot_be_saved_hold_it_up(
         assert replica.broker.store.max_queue_offset("T", 0) == 4
 
 
-def test_a_broker_alone_applies_what_its_recovery_finds(group: Group) -> None:
+def test_a_broker_alone_applies_the_records_its_recovery_finds(group: Group) -> None:
     master, replica = group.master, group.replica
     replica.broker.store.on_unheard.clear()
     copy_log(master, replica)
@@ -212,7 +212,7 @@ def test_a_topic_that_no_table_has_is_made_known(group: Group) -> None:
     assert replica.broker.topics.get("T") is not None
 
 
-def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(
+def test_the_rest_of_a_deletion_in_a_topics_next_life_is_known_to_a_new_master(
     make_world: Callable[..., Any],
 ) -> None:
     """The master's term began while the files of the former life were being removed (R20)."""

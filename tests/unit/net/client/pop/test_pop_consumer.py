@@ -89,7 +89,7 @@ class Seen:
         return outcome
 
 
-def test_what_is_handled_is_acknowledged_and_what_is_refused_comes_again(
+def test_handled_messages_are_acknowledged_and_refused_ones_redelivered(
     broker: PoppingBroker,
 ) -> None:
     fill(broker, 3)
@@ -127,7 +127,9 @@ def test_a_message_in_a_handler_is_renewed_until_it_takes_too_long(broker: Poppi
     assert [at for at, _ in seen.at] == [0, 12_000], "then another member may have it"
 
 
-def test_what_waited_for_a_handler_is_renewed_before_it_is_handled(broker: PoppingBroker) -> None:
+def test_messages_that_waited_for_a_handler_are_renewed_before_they_are_handled(
+    broker: PoppingBroker,
+) -> None:
     fill(broker, 2)
     seen = Seen(takes_s=3)
     run(consumer(seen, concurrency=1, invisible_ms=4_000), 7)
@@ -135,7 +137,7 @@ def test_what_waited_for_a_handler_is_renewed_before_it_is_handled(broker: Poppi
     assert seen.at == [(0, b"0"), (3_000, b"1")] and broker.acked == [0, 1]
 
 
-def test_what_cannot_be_renewed_is_not_handled(
+def test_messages_that_cannot_be_renewed_are_not_handled(
     cluster: ScriptedCluster, broker: PoppingBroker
 ) -> None:
     """The message waited until a different member may have received it."""

@@ -110,7 +110,7 @@ def test_messages_of_other_tags_are_acknowledged_and_not_shown(broker: PoppingBr
     play(story())
 
 
-def test_what_is_not_wanted_and_not_acknowledged_does_not_fail_a_receive(
+def test_unwanted_unacknowledged_messages_do_not_fail_a_receive(
     cluster: ScriptedCluster, broker: PoppingBroker
 ) -> None:
     broker.queues[TOPIC, 0][0].properties = b"TAGS\x01Aa\x02"
@@ -262,7 +262,7 @@ def test_the_header_says_how_the_group_begins(
     assert (fields["order"], fields["exp"], fields["expType"]) == ("true", "*", "TAG")
 
 
-def test_what_cannot_be_settled_is_raised_and_the_route_looked_up(
+def test_a_failed_settlement_is_raised_and_the_route_looked_up(
     cluster: ScriptedCluster, broker: PoppingBroker
 ) -> None:
     async def story() -> None:
@@ -289,7 +289,7 @@ def test_what_cannot_be_settled_is_raised_and_the_route_looked_up(
 @pytest.mark.parametrize(
     "handle", ["", "0 1 2 3 0 a 0", "0 1 2 3 9 a 0 0", "0 1 2 3 0 a\n 0 0", "-1 1 2 3 0 a 0 0"]
 )
-def test_what_was_not_popped_cannot_be_settled(broker: PoppingBroker, handle: str) -> None:
+def test_unpopped_messages_cannot_be_settled(broker: PoppingBroker, handle: str) -> None:
     async def story() -> None:
         async with consumer() as made:
             (message,) = await made.receive(1)

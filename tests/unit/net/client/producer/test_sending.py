@@ -94,7 +94,7 @@ def test_batch_carries_every_message() -> None:
         ([Message("T", b"x")] * 4097, "1 to 4096"),
     ],
 )
-def test_what_is_no_batch_is_refused(messages: list[Message], reason: str) -> None:
+def test_an_invalid_batch_is_refused(messages: list[Message], reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         sending.check_batch(messages)
 
@@ -128,7 +128,7 @@ def changed(**values: Any) -> Message:
         (Message("T", b"x", properties={"a": ""}), "a name and a value"),
     ],
 )
-def test_what_no_broker_takes_is_refused(message: Message, reason: str) -> None:
+def test_messages_no_broker_takes_are_refused(message: Message, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         sending.check_message(message)
 

@@ -118,7 +118,7 @@ def test_an_end_that_is_not_known_is_not_told(one: ScriptedCluster) -> None:
     assert (result.end, result.is_told) == (UNKNOWN, False) and not one.made(END)
 
 
-def test_what_a_local_transaction_raises_is_raised_and_nothing_is_guessed(
+def test_an_exception_of_a_local_transaction_is_raised_and_nothing_is_guessed(
     one: ScriptedCluster,
 ) -> None:
     with pytest.raises(ZeroDivisionError):
@@ -169,7 +169,7 @@ def test_an_id_that_names_no_place_leaves_the_end_to_the_broker(
     assert (result.end, result.is_told) == (COMMIT, False) and not one.made(END)
 
 
-def test_a_half_message_that_nobody_stored(one: ScriptedCluster) -> None:
+def test_a_half_message_that_was_not_stored(one: ScriptedCluster) -> None:
     one.says("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
     with pytest.raises(BrokerError):
         sent(COMMIT)

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
+from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.handlers import assignment
+from turbopump.broker.tables.assignment_store import AssignmentStore
 from turbopump.broker.tables.consumers import ConsumerTable
-from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.broker.tables.request_modes import RequestModes
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
@@ -46,7 +46,7 @@ class Asked:
     """The parts of a broker that answer, with a topic and 1,000 members."""
 
     def __init__(self, folder: Path) -> None:
-        saver = Saver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
+        saver = TableSaver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
         config = BrokerConfig(rebalance_strategy=STICKY)
         self.consumers, modes = ConsumerTable(), RequestModes(saver)
         me, topic = GroupCoordinator("a", 0, "a:10911"), TopicConfig("T", QUEUES, QUEUES)
@@ -58,25 +58,25 @@ class Asked:
         def now_ms() -> int:
             return next(self._clock) // 100
 
-        def elsewhere(work: Callable[[], T]) -> Deferred[T | OSError]:
+        def run_on_disk_thread(work: Callable[[], T]) -> Deferred[T | OSError]:
             done: Deferred[T | OSError] = Deferred()
             done.resolve(work())
             return done
 
         routes = TopicRoutes(call, list, lambda _topic: (topic, me), now_ms)
         assignments = Assignments(
-            AssignmentParts(
+            AssignmentDeps(
                 config=config,
                 consumers=self.consumers,
                 modes=modes,
-                kept=KeptShares(saver, 1),
+                kept=AssignmentStore(saver, 1),
                 routes=routes,
                 call=call,
                 me=lambda: me,
                 steady_ms=now_ms,
                 wall_ms=now_ms,
-                elsewhere=elsewhere,
-                soon=lambda _work: None,
+                run_on_disk_thread=run_on_disk_thread,
+                call_soon=lambda _work: None,
             )
         )
         self.consumers.on_change = assignments.group_changed

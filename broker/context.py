@@ -14,24 +14,24 @@ from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.service import PopService
 from turbopump.broker.replication import ActingReplicas, GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.scheduled.waiting import WaitingMessages
+from turbopump.broker.tables.consumer_lag import ConsumerLags
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.half_counts import HalfCounts
-from turbopump.broker.tables.lags import ConsumerLags
 from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.long_polling import HeldPulls
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.producers import ProducerTable
-from turbopump.broker.tables.pull_holds import PullHolds
 from turbopump.broker.tables.request_modes import RequestModes
-from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.broker.traffic.fast_lane import FastLane
+from turbopump.broker.traffic.fast_path import FastPath
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
@@ -65,17 +65,17 @@ class BrokerContext:
     consumers: ConsumerTable
     producers: ProducerTable
     locks: QueueLocks
-    holds: PullHolds
+    holds: HeldPulls
     delay: DelayedMessages
     transactions: Transactions
-    half_checks: HalfChecks
+    transaction_checks: TransactionChecks
     half_counts: HalfCounts
     timers: Timers
     request_modes: RequestModes
     filters: FilterTable
-    saver: Saver
+    saver: TableSaver
     statistics: BrokerStatistics
-    fast: FastLane
+    fast: FastPath
     random: random.Random
     unique_ids: UniqueIds
     escape: Escape

@@ -13,29 +13,33 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import NO_GRPC, BrokerConfig
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.duties import Duties, DutyGround
-from turbopump.broker.escape.masters import Neighbour
-from turbopump.broker.ha.control import last_life
+from turbopump.broker.escape.topic_masters import Neighbour
+from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.identity import IdentityError
-from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.handlers import (
     clients,
 )
 from turbopump.broker.introspection.exporter import MetricsExporter
-from turbopump.broker.opening import Opening
-from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.lifecycle.asyncio_util import awaited, logged_errors, settle
+from turbopump.broker.lifecycle.disk_mailbox import DiskMailbox
+from turbopump.broker.lifecycle.periodic import PeriodicDeps, PeriodicTasks
+from turbopump.broker.lifecycle.replication_setup import (
+    ReplicationSetup,
+    ReplicationSetupDeps,
+    options_of,
+)
+from turbopump.broker.lifecycle.shutdown import ends, patience_ms, write_down
+from turbopump.broker.lifecycle.startup_progress import StartupProgress
+from turbopump.broker.lifecycle.store_reopen import StoreReopen
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
-from turbopump.broker.reopening import Reopening
-from turbopump.broker.replicating import Replicating, ReplicatingParts, options_of
-from turbopump.broker.reports import Reports
-from turbopump.broker.small import awaited, guarded, settle
-from turbopump.broker.stopping import ends, patience_ms, write_down
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -104,12 +108,12 @@ class BrokerNode:
         self._clock = now_ms
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
-        self._reopening = Reopening(self._begin, self._end)
+        self._store_reopen = StoreReopen(self._begin, self._end)
         self._runs = False
         self._client: Client
         self._calls: Calls
-        self._reports: Reports
-        self._duties: Duties
+        self._disk_mailbox: DiskMailbox
+        self._periodic: PeriodicTasks
         self._timer: asyncio.TimerHandle | None = None
         self._address = ""
         self._port = 0
@@ -117,14 +121,14 @@ class BrokerNode:
         self._loop: asyncio.AbstractEventLoop
         self._disk: DiskThreads
         self._config_disk: DiskThreads
-        self._saver: Saver
+        self._saver: TableSaver
         self._topics: TopicTable
         self._store: Store
         self._name_servers: NameServers
         self._lookup: NameServerLookup
-        self._replicating: Replicating | None = None
-        self._life = LastLife()
-        self._confirmed = last_life.NOTHING
+        self._replicating: ReplicationSetup | None = None
+        self._life = PreviousShutdown()
+        self._confirmed = previous_shutdown.NOTHING
         self._server: Server
         self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
@@ -162,15 +166,17 @@ class BrokerNode:
             client_context(self._config.client_tls)  # reports unusable files now
         self._lookup = NameServerLookup(self._config, self._name_servers_changed)
         await self._lookup.look_up()
-        self._reports = Reports(self._loop)
-        self._disk = DiskThreads(self._reports.post, loop=self._loop)
+        self._disk_mailbox = DiskMailbox(self._loop)
+        self._disk = DiskThreads(self._disk_mailbox.post, loop=self._loop)
         # Separate threads: writing a large table must not delay the syncs that sends wait for.
-        self._config_disk = DiskThreads(self._reports.post, threads=1)
-        self._saver = Saver(self._config_files, self._config_disk)
+        self._config_disk = DiskThreads(self._disk_mailbox.post, threads=1)
+        self._saver = TableSaver(self._config_files, self._config_disk)
         self._topics = TopicTable(self._config, self._saver)
         try:
             if self._config.replication.is_elected:
-                self._life = last_life.look(self._files, self._config.store, self._confirmed)
+                self._life = previous_shutdown.look(
+                    self._files, self._config.store, self._confirmed
+                )
             await self._open_store()
             try:
                 self._build()
@@ -197,7 +203,7 @@ class BrokerNode:
     async def stop(self) -> None:
         """Let another broker of the group lead, unregister, answer pending requests, write
         everything to disk. The last is done even if this is cancelled, or an earlier part fails."""
-        await self._reopening.stop()
+        await self._store_reopen.stop()
         try:
             if self._runs and self._replicating is not None:
                 await awaited(self._replicating.hand_over())
@@ -227,7 +233,7 @@ class BrokerNode:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._duties.stop()
+                self._periodic.stop()
                 await self._stop_store(self._write_down)
         logger.info("broker %s stopped", self._config.broker_name)
 
@@ -235,7 +241,7 @@ class BrokerNode:
         store, disks = self._store, (self._disk, self._config_disk)
         unflushed = store.max_log_offset - store.flushed_log_offset
         limit_ms = patience_ms(self._config.store.sync_timeout_ms, unflushed)
-        self._reports.lend()
+        self._disk_mailbox.lend()
         await write_down(work, self._files, disks, limit_ms)
 
     def _write_down(self) -> None:
@@ -256,7 +262,7 @@ class BrokerNode:
     async def _open_store(self) -> None:
         logger.info("opening the store at %s", self._config.store.root)
         # In a thread: recovery of a big store takes minutes, and signals must be handled meanwhile.
-        watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
+        watch = StartupProgress(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
 
         def work() -> Store:
             self._topics.load()  # recovery asks which topics hold batches
@@ -271,7 +277,7 @@ class BrokerNode:
                 watch=watch.reached,
             )
 
-        self._reports.lend()
+        self._disk_mailbox.lend()
         opening = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             self._store = await asyncio.shield(opening)
@@ -281,12 +287,12 @@ class BrokerNode:
             limit_ms = patience_ms(self._config.store.sync_timeout_ms, 0)
             if not await ends(opening, self._files, (self._disk, self._config_disk), limit_ms):
                 raise
-            self._reports.take_back()
+            self._disk_mailbox.take_back()
             if opening.exception() is None:
                 opening.result().close(self._now_ms())
             raise
         finally:
-            self._reports.take_back()
+            self._disk_mailbox.take_back()
 
     async def _saved(self) -> None:
         """Wait until the start's changes of the tables are on disk; raises StartError."""
@@ -294,7 +300,7 @@ class BrokerNode:
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
-    async def _elsewhere(self, work: Callable[[], T]) -> T:
+    async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on a disk thread; raises OSError."""
         done: asyncio.Future[T | OSError] = self._loop.create_future()
         self._config_disk.submit(work, partial(settle, done))
@@ -306,7 +312,7 @@ class BrokerNode:
     def _build(self) -> None:
         """Make the parts, with their tables loaded; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
-        around = Surroundings(
+        runtime = BrokerRuntime(
             files=self._config_files,
             store_files=self._files,
             disk=self._disk,
@@ -316,16 +322,16 @@ class BrokerNode:
             wall_ms=self._now_ms,
             steady_ms=self._steady_ms,
             native_clock=self._clock,
-            soon=self._soon,
+            call_soon=self._call_soon,
             register_topics=self._register_topics,
             save_config=self._save_config,
             call=self._calls,
             neighbours=self._neighbours,
         )
-        self.context = make_broker(self._config, self._store, self._topics, around)
+        self.context = make_broker(self._config, self._store, self._topics, runtime)
         folder = f"{self._config.store.root}/{HISTORY_FOLDER}"
-        self._duties = Duties(
-            DutyGround(
+        self._periodic = PeriodicTasks(
+            PeriodicDeps(
                 context=self.context,
                 loop=self._loop,
                 disk=self._config_disk,
@@ -341,23 +347,23 @@ class BrokerNode:
         if not self._config.replication.replicates:
             self._store.stand_alone(self._now_ms())
             return
-        calls, of = Calls(self._client, renews=True), options_of(self._config)
-        self._replicating = Replicating(
-            ReplicatingParts(
+        calls, options = Calls(self._client, renews=True), options_of(self._config)
+        self._replicating = ReplicationSetup(
+            ReplicationSetupDeps(
                 context=self.context,
                 files=self._files,
                 disk=self._config_disk,
                 now_ms=self._now_ms,
                 calls=calls,
                 life=self._life,
-                options=of,
+                options=options,
             )
         )
         try:
             await self._replicating.start()
         except OSError as error:
             self._replicating = None
-            port = of.ha_listen_port
+            port = options.ha_listen_port
             raise StartError(f"replicas cannot be served at port {port}: {error}") from None
 
     async def _stop_replication(self) -> None:
@@ -403,7 +409,7 @@ class BrokerNode:
         self._name_servers = NameServers(
             registration,
             self._client,
-            self._elsewhere,
+            self._run_on_thread,
             self._now_ms,
             config.register_broker_timeout_ms,
             lambda: self.context.role.is_known,
@@ -411,7 +417,7 @@ class BrokerNode:
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
         self._metrics = MetricsExporter(
-            self.context, self._elsewhere, partial(asyncio.sleep, 0), self._now_ms
+            self.context, self._run_on_thread, partial(asyncio.sleep, 0), self._now_ms
         )
         try:
             if self._replicating is not None:
@@ -475,33 +481,35 @@ class BrokerNode:
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)
 
-    def _soon(self, work: Callable[[], None]) -> None:
-        if not self._reports.lent:
+    def _call_soon(self, work: Callable[[], None]) -> None:
+        if not self._disk_mailbox.lent:
             self._loop.call_soon(self._unless_lent, work)
 
     def _unless_lent(self, work: Callable[[], None]) -> None:
         """Run `work` unless another thread uses the store by now."""
-        if not self._reports.lent:
+        if not self._disk_mailbox.lent:
             work()
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
-        self._reopening.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
+        logged_errors(
+            lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick"
+        )
+        self._store_reopen.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
         if self._replicating is not None:
-            guarded(self._replicating.tick, "replication's tick")
+            logged_errors(self._replicating.tick, "replication's tick")
             look_ms = self._replicating.look_ms
             if look_ms is not None:
-                self._duties.every("master", look_ms, lambda: self._register_topics([]))
-        guarded(self._duties.tick, "the broker's duties")
+                self._periodic.every("master", look_ms, lambda: self._register_topics([]))
+        logged_errors(self._periodic.tick, "the broker's duties")
         look_up_ms = self._config.fetch_namesrv_addr_interval_ms
-        self._duties.every("the look-up of name servers", look_up_ms, self._lookup.begin)
-        guarded(self._name_servers.tick, "the registration")
-        of = self._config.replication
-        if of.enable_slave_acting_master:
-            beat = partial(self._name_servers.beat, of.send_heartbeat_timeout_ms)
-            self._duties.every("heartbeats", of.broker_heartbeat_interval_ms, beat)
-        self._duties.every("saves", SAVER_TICK_MS, self._saver.tick)
+        self._periodic.every("the look-up of name servers", look_up_ms, self._lookup.begin)
+        logged_errors(self._name_servers.tick, "the registration")
+        replication = self._config.replication
+        if replication.enable_slave_acting_master:
+            beat = partial(self._name_servers.beat, replication.send_heartbeat_timeout_ms)
+            self._periodic.every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
+        self._periodic.every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Apply a changed configuration at once, and write it to its file."""

@@ -16,7 +16,7 @@ from turbopump.net.ha.replica import State
 from turbopump.net.wire.queues import MessageQueue
 
 if TYPE_CHECKING:
-    from turbopump.broker.ha.control.words import Word
+    from turbopump.broker.ha.control.controller_protocol import GroupState
 
 RATE_PERIOD_MS: Final = 1_000
 """Period in ms that a rate is taken over (RocketMQ: FlowMonitor)."""
@@ -129,7 +129,7 @@ class Stage(Enum):
 class MasterFinder(Protocol):
     """Search of a replica for its master."""
 
-    def told(self, address: str, ha_address: str, fenced: bool) -> None:
+    def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
         """Note a master's announcement of the address that its log is copied from."""
 
 
@@ -155,12 +155,12 @@ class GroupMembership(Protocol):
     def holds(self) -> bool:
         """Whether the broker may lead until its lease ends."""
 
-    def on_notice(self, word: "Word") -> None:
+    def on_notice(self, group_state: "Word") -> None:
         """Handle a role change pushed by a controller (1008)."""
 
 
 @dataclass(frozen=True, slots=True)
-class LockWish:
+class LockRequest:
     """A client's request for queue locks of a group."""
 
     group: str
@@ -175,10 +175,10 @@ class LockVotes(Protocol):
     def is_young(self) -> bool:
         """Whether a lock granted before the broker's last stop may still be valid."""
 
-    def ask(self, wish: LockWish) -> Deferred[list[MessageQueue]]:
+    def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
         """The queues that the client gets if this broker grants them, too."""
 
-    def unlock(self, wish: LockWish) -> None:
+    def unlock(self, wanted: LockRequest) -> None:
         """Release the locks at the other brokers, too."""
 
 

@@ -94,5 +94,7 @@ class UnheardDeletions:
         broker.statistics.forget_topic(topic)
         if broker.role.is_master and former is None:
             queues = max(broker.store.queue_ids(topic), default=-1) + 1
-            broker.topics.add_stored(lambda: {topic: queues} if queues else {}, now_ms, always=True)
+            broker.topics.create_from_store(
+                lambda: {topic: queues} if queues else {}, now_ms, always=True
+            )
         logger.info("the former life of topic %s is deleted", topic)

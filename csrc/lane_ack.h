@@ -1,7 +1,7 @@
 /* Records of the revive topic in the fast lane: check points, and ACK_MESSAGE, from decoded
  * requests to one record for all acknowledgements of a check point in a read.
  *
- * The reference is broker/handlers/pop/acks.py with broker/pop/joined_acks.py and revive_log.py. An
+ * The reference is broker/handlers/pop/acks.py with broker/pop/ack_batcher.py and revive_log.py. An
  * acknowledgement is noted (lane_add_ack), and written with the others of its check point at the
  * end of the read, or before Python serves a request of the read (lane_write_ack): a record that
  * waits among the timers until its check point is due. Other cases are LANE_ELSEWHERE, with nothing

@@ -56,7 +56,7 @@ class Move:
 
     def wait_for_topic(self) -> None:
         """Wait until RocketMQ's own file has the topic: ours appends a new topic to a file beside
-        it, and writes RocketMQ's file within WHOLE_AFTER seconds (broker/tables/saving.py). A
+        it, and writes RocketMQ's file within WHOLE_AFTER seconds (broker/tables/table_saver.py). A
         killed broker may not have written it."""
         table = self.store / "config" / "topics.json"
         until_s = time.monotonic() + TABLE_TIMEOUT_S

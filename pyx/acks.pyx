@@ -4,7 +4,7 @@
 Owns the table of groups and topics whose acknowledgements are plain, the acknowledgements of the
 current read, and the counts of messages popped and acknowledged natively, until Python takes them.
 It must never keep an acknowledgement beyond the read, nor decide which are plain: the broker does
-(broker/traffic/fast_lane.py).
+(broker/traffic/fast_path.py).
 
     add, add, add ... -> write: a record for each check point -> the answers, in the order they came
 """

@@ -4,7 +4,7 @@ without an object for each call, message or request.
 
 Owns the records stored and acknowledgements noted in a read that are not visible yet. It must never
 decide which calls are plain beyond their bytes: the broker does for each call
-(broker/grpc/plain_calls.py), and the service in Python handles all others.
+(broker/grpc/simple_calls.py), and the service in Python handles all others.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -2,7 +2,7 @@
 """Outcomes of half messages: a mark of one byte for each, and a list that waits for op messages.
 
 Owns the memory of both. It must never read or write a record, nor know the meaning of a mark,
-except that 0 is open. The base class of broker/scheduled/half_outcomes.py's.
+except that 0 is open. The base class of broker/scheduled/transaction_outcomes.py's.
 
     marks     | 1 | 0 | 2 | ...     beginning at `base`; half messages after the last mark are open
     queued    | 17 | 21 | 18 ...    queue offsets, in the order in which they ended

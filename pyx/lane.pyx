@@ -2,7 +2,7 @@
 """The fast lane of a broker: plain requests served without a Python object for each.
 
 Owns the native topic table, the answers of the current read, and the moment of dispatch. It must
-never decide which requests are plain: the broker does (broker/traffic/fast_lane.py), and the Python
+never decide which requests are plain: the broker does (broker/traffic/fast_path.py), and the Python
 handlers serve all others.
 """
 

@@ -4,7 +4,7 @@ each message.
 
 Owns the table of groups and topics whose pops are plain, and the offsets at which they pop next
 while Python does not need them. It must never decide which pops are plain: the broker does
-(broker/traffic/fast_lane.py); nor keep an offset that Python holds, too.
+(broker/traffic/fast_path.py); nor keep an offset that Python holds, too.
 
     places_of -> pop, pop, pop ... -> take_popped: Python holds the offsets until places_of
 """

@@ -17,7 +17,7 @@ BUILT = ROOT / "build" / "asan"
 TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
     "tests/unit/pyx",
-    "tests/unit/broker/test_fast_lane.py",
+    "tests/unit/broker/test_fast_path.py",
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/grpc/test_native_acks.py",
     "tests/unit/broker/grpc/test_native_receives.py",

@@ -4,7 +4,7 @@ as pyx.traffic."""
 import dataclasses
 from typing import Any
 
-from turbopump.broker.handlers.puts import delay_level, is_timer
+from turbopump.broker.handlers.put_message import delay_level, is_timer
 from turbopump.broker.scheduled.timer_messages import TIMER_PROPERTIES
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from turbopump.broker.assignment.coordinated import (
+from turbopump.broker.assignment.coordinator import (
     Computed,
     CoordinatedTopic,
     CoordinatedTopics,
-    Elsewhere,
+    RunOnThread,
     compute,
 )
 from turbopump.broker.assignment.history import AssignmentHistory
 from turbopump.broker.assignment.routes import Call, GroupCoordinator, KnownRoute, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.assignment_store import AssignmentStore, StoredAssignment
 from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable
-from turbopump.broker.tables.kept_shares import KeptShare, KeptShares
 from turbopump.broker.tables.request_modes import BY_CLIENT, POP, PULL, GroupMode, RequestModes
 from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.pop_shares import pop_share
@@ -73,7 +73,7 @@ class AssignmentQuery:
     body: bytes
     forwarded_by: str = ""
     generation: int = -1
-    kept: KeptShare | None = None
+    kept: StoredAssignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentParts:
+class AssignmentDeps:
     """The dependencies of assignments. `call` sends requests to other nodes, `me` returns this
     broker as a coordinator, `elsewhere` runs work on a disk thread, `soon` on the loop after its
     turn."""
@@ -105,40 +105,40 @@ class AssignmentParts:
     config: BrokerConfig
     consumers: ConsumerTable
     modes: RequestModes
-    kept: KeptShares
+    kept: AssignmentStore
     routes: TopicRoutes
     call: Call
     me: Callable[[], GroupCoordinator]
     steady_ms: Callable[[], int]
     wall_ms: Callable[[], int]
-    elsewhere: Elsewhere
-    soon: Callable[[Callable[[], None]], None]
+    run_on_disk_thread: RunOnThread
+    call_soon: Callable[[Callable[[], None]], None]
 
 
 class Assignments:
     """See the module. Loop thread only."""
 
-    def __init__(self, parts: AssignmentParts) -> None:
+    def __init__(self, deps: AssignmentDeps) -> None:
         self.on_notices: Callable[[list[tuple[str, set[str]]]], None] = lambda notices: None
         """Called with groups and their members that must ask again."""
         self.history = AssignmentHistory()
-        self.kept = parts.kept
-        self._config = parts.config
-        self._consumers = parts.consumers
-        self._modes = parts.modes
-        self._routes = parts.routes
-        self._call = parts.call
-        self._me = parts.me
-        self._soon = parts.soon
+        self.kept = deps.kept
+        self._config = deps.config
+        self._consumers = deps.consumers
+        self._modes = deps.modes
+        self._routes = deps.routes
+        self._call = deps.call
+        self._me = deps.me
+        self._call_soon = deps.call_soon
         self._topics = CoordinatedTopics(
-            parts.kept, self.history, parts.steady_ms, parts.wall_ms, parts.elsewhere
+            deps.kept, self.history, deps.steady_ms, deps.wall_ms, deps.run_on_disk_thread
         )
         self._topics.on_awaited = self._awaited
         self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
         self._notices: dict[str, set[str]] = {}
         self._generations: dict[str, int] = {}
         self._changed: dict[str, None] = {}
-        parts.routes.on_change = self._route_changed
+        deps.routes.on_change = self._route_changed
         self.reconfigure()
 
     def reconfigure(self) -> None:
@@ -237,7 +237,7 @@ class Assignments:
         query: AssignmentQuery,
         route: KnownRoute,
         who: GroupCoordinator,
-        kept: KeptShare | None = None,
+        kept: StoredAssignment | None = None,
     ) -> Deferred[AssignmentAnswer]:
         fields = {
             FORWARDED: self._me().broker_name,
@@ -259,7 +259,7 @@ class Assignments:
         answer: Command | str,
     ) -> Deferred[AssignmentAnswer]:
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
-            self._routes.hasten(query.topic)
+            self._routes.refresh_soon(query.topic)
             reason = answer if isinstance(answer, str) else answer.remark
             mode = self._modes.get(query.topic, query.group)
             group = self._consumers.group(query.group)
@@ -275,7 +275,7 @@ class Assignments:
         if answer.fields.get(HAS_KEPT):
             try:
                 members = load_object(body)
-                row = KeptShare.from_json(
+                row = StoredAssignment.from_json(
                     f"{query.topic}@{query.group}", as_object(members.pop(KEPT, {}))
                 )
                 if row.generation <= TRUSTED_GENERATION:
@@ -381,7 +381,7 @@ class Assignments:
             members = group.client_ids() if group is not None else ()
         if members:
             if not self._notices:
-                self._soon(self._send_notices)
+                self._call_soon(self._send_notices)
             self._notices.setdefault(name, set()).update(members)
 
     def _send_notices(self) -> None:

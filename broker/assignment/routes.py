@@ -135,7 +135,7 @@ class TopicRoutes:
             known.waiting.append(found)
         return found
 
-    def hasten(self, topic: str) -> None:
+    def refresh_soon(self, topic: str) -> None:
         """Request the route soon: a broker did not answer, or the topic was changed."""
         known = self._topics.get(topic)
         if known is not None and self._steady_ms() - known.asked_ms >= AGAIN_MS:

@@ -1,7 +1,7 @@
 """The keys of pop consumption.
 
 Owns their declarations (RocketMQ: BrokerConfig). It must never decide anything about a message.
-broker/parts.py reads them when it makes the parts of pop.
+broker/assembly.py reads them when it makes the parts of pop.
 """
 
 from dataclasses import dataclass

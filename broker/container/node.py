@@ -25,6 +25,7 @@ from turbopump.broker.container.config import (
     broker_config,
 )
 from turbopump.broker.container.handlers import BrokerOutcome, ContainerRequests
+from turbopump.broker.container.local_master import LocalMaster
 from turbopump.broker.container.members import (
     ContainerMember,
     InnerBroker,
@@ -33,11 +34,10 @@ from turbopump.broker.container.members import (
     claims_of,
     own_claims,
 )
-from turbopump.broker.container.neighbour import LocalMaster
-from turbopump.broker.escape.masters import Neighbour
+from turbopump.broker.escape.topic_masters import Neighbour
+from turbopump.broker.lifecycle.asyncio_util import settle
 from turbopump.broker.node import BrokerNode
 from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
-from turbopump.broker.small import settle
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
@@ -117,11 +117,11 @@ class ContainerNode:
         *,
         files: Files | None = None,
         make: Make | None = None,
-        told: Callable[[BrokerEvent], None] = lambda _event: None,
+        on_event: Callable[[BrokerEvent], None] = lambda _event: None,
     ) -> None:
         self._config = config
         self._files: Files = files or RealFiles()
-        self._make, self._told = make or self._make_broker, told
+        self._make, self._on_event = make or self._make_broker, on_event
         self._members = Members([])
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Future[Any]] = set()
@@ -175,7 +175,7 @@ class ContainerNode:
 
     async def stop(self) -> None:
         """Stop all brokers, replicas before masters, and close the port. No broker waits for
-        another broker's disk; the time of each stop is bounded (broker/stopping.py)."""
+        another broker's disk; the time of each stop is bounded (broker/lifecycle/shutdown.py)."""
         self._stopping = True
         try:
             replicas = [one for one in self._members if not one.is_master]
@@ -239,16 +239,16 @@ class ContainerNode:
             reason = str(error)
         else:
             logger.info("broker %s serves at %s", name, address)
-            self._told(BrokerEvent("ready", name, address))
+            self._on_event(BrokerEvent("ready", name, address))
             return BrokerOutcome()
         logger.error("the broker of %s was not added: %s", path, reason)
-        self._told(BrokerEvent("failed", path, reason))
+        self._on_event(BrokerEvent("failed", path, reason))
         return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
 
     async def _started(self, path: str) -> tuple[str, str]:
         """Start the broker of a file; returns (name, address) once it serves. Raises AddRefused."""
         try:
-            config, warnings, folders = await self._elsewhere(partial(self._read, path))
+            config, warnings, folders = await self._run_on_thread(partial(self._read, path))
         except OSError as error:
             why = error.strerror or str(error)
             raise AddRefused(f"addBroker properties empty: {path}: {why}") from None
@@ -307,7 +307,7 @@ class ContainerNode:
             logger.exception("broker %s did not stop in order", name)
             reason = f"{name} did not stop in order: {one_line(error)}"
         self._members.drop(member)
-        self._told(BrokerEvent("removed", name, reason))
+        self._on_event(BrokerEvent("removed", name, reason))
         return reason
 
     def _read(self, path: str) -> tuple[BrokerConfig, list[str], list[str]]:
@@ -319,12 +319,12 @@ class ContainerNode:
         folders = [store.root, store.log_folder]
         return config, warnings, [str(Path(folder).expanduser().resolve()) for folder in folders]
 
-    async def _elsewhere(self, work: Callable[[], T]) -> T:
+    async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on the disk's thread; raises its exception."""
         done: asyncio.Future[tuple[T | None, Exception | None]]
         done = asyncio.get_running_loop().create_future()
 
-        def guarded() -> tuple[T | None, Exception | None]:
+        def attempt() -> tuple[T | None, Exception | None]:
             try:
                 return work(), None
             except (OSError, AddRefused, PropertiesError) as error:
@@ -336,7 +336,7 @@ class ContainerNode:
         assert self._disk is not None, "the container is running"
         self._reading.add(done)
         done.add_done_callback(self._reading.discard)
-        self._disk.submit(guarded, ended)
+        self._disk.submit(attempt, ended)
         value, error = await done
         if error is not None:
             raise error

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.masters import Call, Master, Masters, Neighbour, near
+from turbopump.broker.escape.topic_masters import Call, Master, Neighbour, TopicMasters, near
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
@@ -109,7 +109,9 @@ class Escape:
         self._remote, self._neighbours = call, neighbours
         self.steady_ms = steady_ms
         self._wall_ms = wall_ms
-        self._masters = Masters(call, lambda: config.namesrv_addr, config.broker_name, steady_ms)
+        self._masters = TopicMasters(
+            call, lambda: config.namesrv_addr, config.broker_name, steady_ms
+        )
         self._turn = 0
         self._avoided: dict[str, int] = {}
         self._messages = self._bytes = self._questions = 0
@@ -195,7 +197,7 @@ class Escape:
         beside = near(self._neighbours(), topic, self._config.broker_name)
         if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
             return beside
-        masters = self._masters.of(topic)
+        masters = self._masters.for_topic(topic)
         if not masters and beside is not None:
             return beside
         if not masters:
@@ -242,15 +244,15 @@ class Escape:
         self.waits = ""
         if name not in self.to and len(self.to) >= TOLD_MAX:
             del self.to[min(self.to, key=lambda one: self.to[one].last_ms)]
-        told = self.to.setdefault(name, Escaped())
-        told.messages, told.last_ms = told.messages + 1, self._wall_ms()
+        escaped = self.to.setdefault(name, Escaped())
+        escaped.messages, escaped.last_ms = escaped.messages + 1, self._wall_ms()
 
     def _refused(self, topic: str, master: Master, remark: str) -> None:
         now_ms = self.steady_ms()
         for address in [one for one, until_ms in self._avoided.items() if until_ms <= now_ms]:
             del self._avoided[address]
         self._avoided[master.address] = now_ms + AVOID_MS
-        self._masters.hasten(topic)
+        self._masters.refresh_soon(topic)
         self._wait(f"{master.name} at {master.address}, for topic {topic}: {remark}")
 
     def _wait(self, reason: str) -> None:

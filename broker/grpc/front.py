@@ -8,7 +8,7 @@ import logging
 from functools import partial
 
 from turbopump.broker.grpc.backend import BrokerBackend, GrpcRuntime
-from turbopump.broker.grpc.plain_calls import PlainCalls
+from turbopump.broker.grpc.simple_calls import SimpleCalls
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
 from turbopump.net.grpc.reflection import HEALTH, Reflection
@@ -33,7 +33,7 @@ class GrpcFront:
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))
-        plain = PlainCalls(broker, self._messaging)
+        plain = SimpleCalls(broker, self._messaging)
         lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
         self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
         """The server that the broker's own port hands gRPC connections to."""

@@ -210,9 +210,9 @@ class Follower:
             # the kept actions belong to an earlier connection
             self._blocked, self._kept = False, deque()
         if self._recording or self._blocked:
-            self._kept.extend(_copied(_told_once(actions)))
+            self._kept.extend(_copied(_without_repeats(actions)))
             return
-        self._go_on(deque(_told_once(actions)))
+        self._go_on(deque(_without_repeats(actions)))
 
     def _go_on(self, waiting: deque[Action]) -> None:
         """Execute actions, up to the first that needs a disk thread."""
@@ -220,18 +220,18 @@ class Follower:
         while waiting:
             action = waiting.popleft()
             try:
-                told = self._by_disk(action)
-                if told is not None:
+                pending = self._by_disk(action)
+                if pending is not None:
                     if isinstance(action, Append):
                         waiting.appendleft(action)  # again once the log begins there
-                    if not told.done:
+                    if not pending.done:
                         self._recording = True
                         self._kept = deque(_copied(waiting))
                         self._pause()
-                        told.then(partial(self._recorded, action))
+                        pending.then(partial(self._recorded, action))
                         break
-                    if told.value is not None:
-                        raise told.value
+                    if pending.value is not None:
+                        raise pending.value
                     waiting.extendleft(reversed(self._behind(action)))
                     continue
                 if isinstance(action, Append):
@@ -362,7 +362,7 @@ class Follower:
         return self._log.is_counted and not (self._recording or self._blocked)
 
 
-def _told_once(actions: list[Action]) -> list[Action]:
+def _without_repeats(actions: list[Action]) -> list[Action]:
     """Keep only the last Confirm of a read, so that readers are woken once."""
     places = [place for place, action in enumerate(actions) if isinstance(action, Confirm)]
     if len(places) < 2:

@@ -74,7 +74,7 @@ class ReplicaLink:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class ReignParts:
+class MasterTermDeps:
     """The dependencies of a reign, and its begin."""
 
     log: ReplicatedLog
@@ -89,20 +89,20 @@ class ReignParts:
     """Whether a lease holds: without it no send is acknowledged, whatever its copies."""
 
 
-class Reign(ABC):
+class MasterTerm(ABC):
     """The part of a reign that both protocols share."""
 
-    def __init__(self, parts: ReignParts, copies: Copies) -> None:
-        log, options, now_ms = parts.log, parts.options, parts.now_ms
-        self.rules = parts.rules
+    def __init__(self, deps: MasterTermDeps, copies: Copies) -> None:
+        log, options, now_ms = deps.log, deps.options, deps.now_ms
+        self.rules = deps.rules
         self.options = options
         self.links: dict[int, ReplicaLink] = {}
         self.over = False
         self._log = log
-        self._transport = parts.transport
+        self._transport = deps.transport
         self._copies = copies
-        self._wall_ms = parts.wall_ms
-        self._holds = parts.holds
+        self._wall_ms = deps.wall_ms
+        self._holds = deps.holds
         self._needs: list[int] = []
         """The different numbers of copies that sends of this reign needed."""
         self._now_ms = now_ms
@@ -325,12 +325,12 @@ class Reign(ABC):
             self._on_gone(link, now_ms)
 
 
-class Leader(Reign):
+class Leader(MasterTerm):
     """A master of AutoSwitch HA: it has recorded its epoch."""
 
     def __init__(
         self,
-        parts: ReignParts,
+        deps: MasterTermDeps,
         sync: SyncOptions,
         alterations: Alterations,
         *,
@@ -339,13 +339,13 @@ class Leader(Reign):
         epoch_start: LogOffset,
     ) -> None:
         """`members` and `set_epoch` describe the first SyncStateSet."""
-        log = parts.log
-        self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, parts.now_ms)
+        log = deps.log
+        self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, deps.now_ms)
         self.set_changes = 0
         self._begun = False
         self._alterations = alterations
-        self.sync.on_log(log.flushed if parts.options.counts_durable else log.end)
-        super().__init__(parts, self.sync)
+        self.sync.on_log(log.flushed if deps.options.counts_durable else log.end)
+        super().__init__(deps, self.sync)
 
     def need(self) -> int | None:
         return needed(self.rules, self.sync.in_sync_count)

@@ -24,11 +24,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from turbopump.broker.config.replication_config import BrokerRole
+from turbopump.broker.ha.default_ha_leader import DefaultHaLeader
 from turbopump.broker.ha.follower import Follower
 from turbopump.broker.ha.group import GroupFile, GroupFileError, parse_group
-from turbopump.broker.ha.leader import Leader, Reign, ReignParts
+from turbopump.broker.ha.leader import Leader, MasterTerm, MasterTermDeps
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
@@ -66,7 +66,7 @@ class Shell(Transport, Protocol):
 
     async def listen(self, host: str, port: int) -> int: ...
     async def stop(self) -> None: ...
-    def soon(self, callback: Callable[[], None]) -> None: ...
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
     def address(self, connection: int) -> str: ...
 
 
@@ -89,7 +89,7 @@ class HaService:
         self.options = options
         self.port = 0
         """Port for replicas; known after `start`."""
-        self.reign: Reign | None = None
+        self.reign: MasterTerm | None = None
         self.follower: Follower | None = None
         self.epoch = NO_EPOCH
         """Epoch of the master that this broker is or follows."""
@@ -184,12 +184,12 @@ class HaService:
         error: there is no role then, or the role named meanwhile. Raises OSError,
         StoreError."""
         self._leave()
-        told: Deferred[OSError | StoreError | None] = Deferred()
+        result: Deferred[OSError | StoreError | None] = Deferred()
         change, self.coming_epoch = self._change, epoch
 
         def recorded(start: LogOffset | StoreError) -> None:
             if change != self._change:
-                told.resolve(Overtaken(f"another role was set before epoch {epoch} began"))
+                result.resolve(Overtaken(f"another role was set before epoch {epoch} began"))
                 return
             self.coming_epoch = NO_EPOCH
             if not isinstance(start, StoreError):
@@ -197,20 +197,20 @@ class HaService:
                     self._log.reign(start, self._wall_ms())
                     self._reign(start, epoch, members, set_epoch)
                 except (OSError, StoreError) as error:
-                    told.resolve(error)
+                    result.resolve(error)
                     return
-            told.resolve(start if isinstance(start, StoreError) else None)
+            result.resolve(start if isinstance(start, StoreError) else None)
 
         try:
             self._log.record_reign(epoch, self._wall_ms()).then(recorded)
         except (OSError, StoreError):
             self.coming_epoch = NO_EPOCH
             raise
-        return told
+        return result
 
     def _reign(self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int) -> None:
         options = self.options
-        parts = ReignParts(
+        deps = MasterTermDeps(
             log=self._log,
             rules=options.rules,
             options=options.leader,
@@ -221,7 +221,7 @@ class HaService:
         )
         if options.switches:
             self.reign = Leader(
-                parts,
+                deps,
                 options.sync,
                 self.alterations,
                 members=members,
@@ -229,10 +229,10 @@ class HaService:
                 epoch_start=start,
             )
         else:
-            self.reign = PlainLeader(parts, gap_max=options.ha_max_gap_not_in_sync)
+            self.reign = DefaultHaLeader(deps, gap_max=options.ha_max_gap_not_in_sync)
         self.epoch = epoch
         logger.info("this broker is the master of epoch %d from %d on", epoch, start)
-        self._tell_role()
+        self._notify_role()
         self.grew()
 
     def _lead_plainly(self) -> None:
@@ -264,13 +264,13 @@ class HaService:
         self.follower.follow(master_address, epoch, now_ms)
         if was is None:
             logger.info("this broker is a replica of %s", master_address or "no master yet")
-            self._tell_role()
+            self._notify_role()
 
     def set_master_address(self, address: str) -> None:
         """Follow the master address from the name server, on a replica of default HA without
         haMasterAddress. "" is ignored, because it is sent while the master is away."""
-        is_told = self.options.switches or self.options.ha_master_address
-        if not is_told and address and self.follower is not None:
+        is_known = self.options.switches or self.options.ha_master_address
+        if not is_known and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
     def follow_anew(self, address: str) -> None:
@@ -295,7 +295,7 @@ class HaService:
             self.reign.reconfigure(options.rules, options.leader)
         if isinstance(self.reign, Leader):
             self.reign.sync.options = options.sync
-        elif isinstance(self.reign, PlainLeader):
+        elif isinstance(self.reign, DefaultHaLeader):
             self.reign.group.gap_max = options.ha_max_gap_not_in_sync
         machine = None if self.follower is None else self.follower.machine
         if isinstance(machine, Replica):
@@ -323,11 +323,11 @@ class HaService:
             self.reign.renew()
         self.grew()
 
-    def elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
+    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         """Run `work` in a disk thread; resolves to None or the error."""
-        told: Deferred[OSError | None] = Deferred()
-        self._disk.submit(work, told.resolve)
-        return told
+        result: Deferred[OSError | None] = Deferred()
+        self._disk.submit(work, result.resolve)
+        return result
 
     def _leave(self) -> None:
         now_ms = self._steady_ms()
@@ -348,9 +348,9 @@ class HaService:
         self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
         if reign is not None:
-            self._tell_role()  # the following steps may fail
+            self._notify_role()  # the following steps may fail
 
-    def _tell_role(self) -> None:
+    def _notify_role(self) -> None:
         for callback in self.on_role:
             callback()
 
@@ -381,13 +381,13 @@ class HaService:
                 self._take_role(group)
         except (GroupFileError, OSError, StoreError, ValueError) as error:
             reason = f"{self.options.ha_group_file}: {error}"
-        self._group_says(reason)
+        self._log_group(reason)
 
     def _group_taken(self, error: OSError | StoreError | None) -> None:
         if error is not None and self.reign is None and self.follower is None:
-            self._group_says(f"{self.options.ha_group_file}: {error}")
+            self._log_group(f"{self.options.ha_group_file}: {error}")
 
-    def _group_says(self, reason: str) -> None:
+    def _log_group(self, reason: str) -> None:
         if reason and reason != self._group_reason:
             logger.error("the group file gives this broker no role: %s", reason)
         self._group_reason = reason
@@ -412,7 +412,7 @@ class HaService:
         """Schedule sending: all appends of this turn of the loop are sent together."""
         if not self._pumping and self.reign is not None:
             self._pumping = True
-            self._shell.soon(self._pump)
+            self._shell.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pumping = False
@@ -434,7 +434,7 @@ class HaService:
             self._shell.close(connection)
         else:
             self._link = connection
-            self._tell_link()
+            self._notify_link()
             self.follower.on_connected(connection, self._steady_ms())
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
@@ -453,13 +453,13 @@ class HaService:
         """Handle a closed connection."""
         if connection == self._link:
             self._link = None
-            self._tell_link()
+            self._notify_link()
         if self.reign is not None:
             self.reign.on_closed(connection, reason, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_closed(connection, reason, self._steady_ms())
 
-    def _tell_link(self) -> None:
+    def _notify_link(self) -> None:
         for callback in self.on_link:
             callback()
 

@@ -90,7 +90,7 @@ class Sockets:
         if server is not None:
             await server.wait_closed()
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         """Run it after this turn of the loop."""
         self._loop.call_soon(callback)
 

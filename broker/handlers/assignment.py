@@ -19,8 +19,8 @@ from turbopump.broker.assignment.assignments import (
 )
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.clients import send_notices
-from turbopump.broker.handlers.shapes import answer_in_steps
-from turbopump.broker.tables.kept_shares import VERSION, KeptShare
+from turbopump.broker.handlers.json_responses import answer_in_steps
+from turbopump.broker.tables.assignment_store import VERSION, StoredAssignment
 from turbopump.broker.tables.request_modes import ALL_TOPICS, POP, FullTable
 from turbopump.engine.json_steps import JsonBounds
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -63,7 +63,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
     if forwarded_by:
         generation = bodies.as_int(request.fields.get(GENERATION, "-1"), GENERATION)
         if KEPT in members:
-            kept = KeptShare.from_json(f"{topic}@{group}", members[KEPT])
+            kept = StoredAssignment.from_json(f"{topic}@{group}", members[KEPT])
             generation = kept.generation
     query = AssignmentQuery(
         group,

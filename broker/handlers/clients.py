@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.shapes import answer_in_steps
+from turbopump.broker.handlers.json_responses import answer_in_steps
 from turbopump.broker.tables.consumers import ConsumerConnection, TooManyGroups
 from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.broker.tables.producers import ProducerConnection, TooManyProducerGroups

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control.words import JAVA, BadAnswer, read_notice
-from turbopump.broker.handlers.shapes import answer_json
+from turbopump.broker.ha.control.controller_protocol import JAVA, BadAnswer, read_notice
+from turbopump.broker.handlers.json_responses import answer_json
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import (
     FollowerStatus,
@@ -130,7 +130,7 @@ def _exchange_ha_info(
     current end, which a future replica does not exceed.
     """
     header = read_header(ExchangeHaInfo, request.fields)
-    told = ExchangeHaInfo()
+    info = ExchangeHaInfo()
     if header.master_ha_address is not None:
         if broker.acting is not None:
             refused = broker.acting.master_comes(
@@ -141,14 +141,14 @@ def _exchange_ha_info(
         if broker.membership is not None and header.master_address is not None:
             fenced = request.language != JAVA
             finder = broker.membership.finder
-            finder.told(header.master_address, header.master_ha_address, fenced)
+            finder.master_reported(header.master_address, header.master_ha_address, fenced)
     elif header.is_online:
         if broker.acting is not None and header.return_number is not None:
             broker.acting.master_serves(header.return_number)
     elif broker.ha is not None and broker.role.reign is not None:
         end = LogOffset(broker.store.max_log_offset)
-        told = ExchangeHaInfo(broker.ha_address, end, broker.address)
-    return response(request, ResponseCode.SUCCESS, header=told)
+        info = ExchangeHaInfo(broker.ha_address, end, broker.address)
+    return response(request, ResponseCode.SUCCESS, header=info)
 
 
 def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:

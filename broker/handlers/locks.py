@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.lock_quorum import YOUNG, gathered
+from turbopump.broker.handlers.json_responses import MAX_BODY
 from turbopump.broker.handlers.offsets import NOT_HERE
-from turbopump.broker.handlers.shapes import MAX_BODY
-from turbopump.broker.replication import LockWish
+from turbopump.broker.replication import LockRequest
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
@@ -39,26 +39,26 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _lock(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command | Deferred[Command]]:
-    wish, only_here = yield from _read_body(request)
+    wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
     if not broker.role.keeps_progress and not (is_strict and only_here):
         return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
-    if is_strict and len(wish.queues) > STRICT_MAX:
+    if is_strict and len(wanted.queues) > STRICT_MAX:
         remark = f"lockInStrictMode: more than {STRICT_MAX} queues in one request"
         return response(request, ResponseCode.INVALID_PARAMETER, remark)
-    for some in _parts(wish):
+    for some in _parts(wanted):
         wrong = _wrong_name(some)
         if wrong is not None:
             return response(request, ResponseCode.INVALID_PARAMETER, wrong)
-        if len(wish.queues) > bodies.READ:
+        if len(wanted.queues) > bodies.READ:
             yield
     if is_strict and not only_here:
-        return (yield from _lock_with_others(broker, request, wish))
+        return (yield from _lock_with_others(broker, request, wanted))
     granted: list[dict[str, Any]] = []
-    for some in _parts(wish):
+    for some in _parts(wanted):
         held = broker.locks.lock(some.group, some.client_id, some.queues, broker.steady_ms())
         granted += [queue.to_json() for queue in held]
-        if len(wish.queues) > bodies.READ:
+        if len(wanted.queues) > bodies.READ:
             yield
     members: dict[str, Any] = {"lockOKMQSet": granted}
     if is_strict and broker.acting is not None and broker.acting.quorum.is_young:
@@ -69,23 +69,23 @@ def _lock(
 
 
 def _lock_with_others(
-    broker: BrokerContext, request: Command, wish: LockWish
+    broker: BrokerContext, request: Command, wanted: LockRequest
 ) -> Steps[Deferred[Command]]:
     """Lock queues only where a majority of the group's brokers agrees; this broker stores a lock
     after they have agreed."""
     assert broker.acting is not None, "strict mode needs acting replicas"
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
-    def keep(some: LockWish, given: list[MessageQueue]) -> list[MessageQueue]:
+    def keep(some: LockRequest, given: list[MessageQueue]) -> list[MessageQueue]:
         if not broker.role.keeps_progress:
             return []
         return locks.lock(some.group, some.client_id, given, broker.steady_ms())
 
-    for some in _parts(wish):
+    for some in _parts(wanted):
         free = locks.would_lock(some.group, some.client_id, some.queues, broker.steady_ms())
         asked = quorum.ask(replace(some, queues=free))
         parts.append(asked.map(partial(keep, some)))
-        if len(wish.queues) > bodies.READ:
+        if len(wanted.queues) > bodies.READ:
             yield
 
     def answer(given: list[MessageQueue]) -> Command:
@@ -96,34 +96,34 @@ def _lock_with_others(
 
 
 def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
-    wish, only_here = yield from _read_body(request)
+    wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode
-    for some in _parts(wish):
+    for some in _parts(wanted):
         broker.locks.unlock(some.group, some.client_id, some.queues)
         if is_strict and not only_here and broker.acting is not None:
             broker.acting.quorum.unlock(some)
-        if len(wish.queues) > bodies.READ:
+        if len(wanted.queues) > bodies.READ:
             yield
     return response(request, ResponseCode.SUCCESS)
 
 
-def _parts(wish: LockWish) -> Iterator[LockWish]:
-    for at in range(0, len(wish.queues), bodies.READ):
-        yield replace(wish, queues=wish.queues[at : at + bodies.READ])
+def _parts(wanted: LockRequest) -> Iterator[LockRequest]:
+    for at in range(0, len(wanted.queues), bodies.READ):
+        yield replace(wanted, queues=wanted.queues[at : at + bodies.READ])
 
 
-def _read_body(request: Command) -> Steps[tuple[LockWish, bool]]:
+def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
     members = yield from bodies.object_in_steps(request.body)
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
     group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
-    wish = LockWish(group, client_id, list(dict.fromkeys(queues)))
-    return wish, bodies.flag(members, "onlyThisBroker")
+    wanted = LockRequest(group, client_id, list(dict.fromkeys(queues)))
+    return wanted, bodies.flag(members, "onlyThisBroker")
 
 
-def _wrong_name(wish: LockWish) -> str | None:
+def _wrong_name(wanted: LockRequest) -> str | None:
     """The error text for a name that is too long, else None. RocketMQ accepts any length, but a
     lock would keep the name in memory."""
-    wrong = check_lengths(consumerGroup=wish.group, clientId=wish.client_id)
-    for queue in wish.queues:
+    wrong = check_lengths(consumerGroup=wanted.group, clientId=wanted.client_id)
+    for queue in wanted.queues:
         wrong = wrong or check_lengths(topic=queue.topic, brokerName=queue.broker_name)
     return wrong

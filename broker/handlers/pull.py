@@ -12,7 +12,7 @@ from functools import partial
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.tables.groups import FORBIDDEN_READ
-from turbopump.broker.tables.pull_holds import Hold
+from turbopump.broker.tables.long_polling import HeldPull
 from turbopump.broker.traffic.replies import SEE_FAQ, no_filters
 from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.deferred import Deferred
@@ -129,11 +129,11 @@ class _Pull:
             flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
             readers = (allowed.near_id, allowed.far_id)
             version = allowed.sub_version
-            self._broker.fast.learn_pull(header, allowed.wanted, version, flags, readers, now_ms)
+            self._broker.fast.allow_pull(header, allowed.wanted, version, flags, readers, now_ms)
         wait_ms = self._wait_ms()
         if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return answer
-        hold = Hold(
+        hold = HeldPull(
             topic=header.topic,
             queue_id=header.queue_id,
             queue_offset=QueueOffset(header.queue_offset),
@@ -177,7 +177,7 @@ class _Pull:
             return config.short_polling_time_ms
         return min(self._header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
-    def _attempt(self, hold: Hold, final: bool) -> bool:
+    def _attempt(self, hold: HeldPull, final: bool) -> bool:
         """Read again for a held pull: all checks are repeated, no offset is committed."""
         try:
             answer = self._read_again(hold, final)
@@ -193,7 +193,7 @@ class _Pull:
         self._answer.resolve(answer)
         return True
 
-    def _read_again(self, hold: Hold, final: bool) -> Command | None:
+    def _read_again(self, hold: HeldPull, final: bool) -> Command | None:
         """The answer to a held pull, None to keep holding it."""
         allowed = self._check()
         answer = self._reset(allowed)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.shapes import MAX_BODY, answer_json
+from turbopump.broker.handlers.json_responses import MAX_BODY, answer_json
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, put
+from turbopump.broker.handlers.put_message import TRANSACTION_BITS, Draft, put
 from turbopump.broker.handlers.send import SendRefused, check_topic
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred

@@ -11,7 +11,7 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.records import why_no_record
-from turbopump.broker.handlers.puts import (
+from turbopump.broker.handlers.put_message import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
     TRANSACTION_BITS,
@@ -29,7 +29,7 @@ from turbopump.broker.scheduled.half_messages import is_prepared
 from turbopump.broker.scheduled.timer_messages import TimerRefusal, is_timer
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
-from turbopump.broker.traffic.fast_lane import MAX_WAITING
+from turbopump.broker.traffic.fast_path import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
@@ -118,7 +118,7 @@ class SendHandler:
         try:
             self._check_service(request, now_ms)
             topic = check_topic(self._broker, header, peer, now_ms)
-            self._broker.fast.learn(topic)
+            self._broker.fast.allow_send(topic)
             if header.batch and not elements_checked and _may_be_special(_flat(request)):
                 _count_elements(self._broker, request)
                 return self._check_elements(request, header.topic, peer, now_ms)
@@ -392,11 +392,13 @@ class SendHandler:
             return self._reply(request, _STORED[safe.value], header=header)
         if safe.done:
             return self._reply_failure(request, Appended(safe.value))
-        told = self._own_fields()  # read now, so that the answer agrees with the stored record
+        own_fields = (
+            self._own_fields()
+        )  # read now, so that the answer agrees with the stored record
 
         def reply(status: PutStatus) -> Command | None:
             if status in _STORED:
-                return response(request, _STORED[status], None, header, fields=told)
+                return response(request, _STORED[status], None, header, fields=own_fields)
             return self._reply_failure(request, Appended(status))
 
         return safe.map(reply)

@@ -6,7 +6,7 @@ for the delay itself: delay.py delivers.
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import Draft, Refusal, put
+from turbopump.broker.handlers.put_message import Draft, Refusal, put
 from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
 from turbopump.engine.deferred import Deferred

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import Draft, put
-from turbopump.broker.handlers.shapes import answer_in_steps
+from turbopump.broker.handlers.json_responses import answer_in_steps
+from turbopump.broker.handlers.put_message import Draft, put
 from turbopump.broker.scheduled.timer_messages import delete_key
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
@@ -50,7 +50,7 @@ def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
     have."""
     if not broker.config.timer_wheel_enable:
         return response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-    return response(request, ResponseCode.SUCCESS, body=broker.timers.told().encode())
+    return response(request, ResponseCode.SUCCESS, body=broker.timers.checkpoint().encode())
 
 
 def _metrics(
@@ -80,8 +80,8 @@ def _recall(
     def reply(status: PutStatus) -> Command | None:
         if status not in _STORED:
             return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
-        told = RecallMessageResponse(refused.message_id)
-        return response(request, ResponseCode.SUCCESS, None, told, fields=region)
+        recalled = RecallMessageResponse(refused.message_id)
+        return response(request, ResponseCode.SUCCESS, None, recalled, fields=region)
 
     return broker.role.when_safe(*outcome).map(reply)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import Draft, Refusal, put
+from turbopump.broker.handlers.put_message import Draft, Refusal, put
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -24,8 +24,8 @@ from turbopump.broker.scheduled.half_messages import (
     target,
     unique_key,
 )
-from turbopump.broker.scheduled.half_outcomes import HalfOutcome
 from turbopump.broker.scheduled.timer_messages import TimerRefusal
+from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import Permit, Put
@@ -65,7 +65,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
     header = read_header(EndTransactionRequest, request.fields)
-    if broker.half_checks.elsewhere.is_on:
+    if broker.transaction_checks.escape.is_on:
         return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
         remark = "a replica does not end transactions: ask its master"
@@ -92,7 +92,7 @@ def _end_elsewhere(
             return response(request, code, answer or None)
         return response(request, answer.code, answer.remark)
 
-    return broker.half_checks.elsewhere.end(half, header.commit_or_rollback).map(reply)
+    return broker.transaction_checks.escape.end(half, header.commit_or_rollback).map(reply)
 
 
 def _end_when_readable(
@@ -145,13 +145,13 @@ def _end_now(
         return None
     outcome, newest = found
     commits = header.commit_or_rollback == TRANSACTION_COMMIT
-    if outcome is HalfOutcome.GIVEN_UP and not commits:
+    if outcome is TransactionOutcome.GIVEN_UP and not commits:
         # A rollback would leave no trace, and a commit may follow: the message that was given up is
         # kept for it.
         return response(request, ResponseCode.SYSTEM_ERROR, "The transaction was given up")
-    if outcome not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP):
+    if outcome not in (TransactionOutcome.OPEN, TransactionOutcome.GIVEN_UP):
         # A transaction that ended without a message was not committed.
-        if commits == (outcome is HalfOutcome.COMMITTED):
+        if commits == (outcome is TransactionOutcome.COMMITTED):
             # Be as safe as the first answer, which may still be pending.
             transactions.write_ops(now_ms)
             end = broker.store.max_log_offset
@@ -163,7 +163,7 @@ def _end_now(
         return response(request, ResponseCode.SYSTEM_BUSY, remark)
     if commits:
         return _commit(broker, request, newest, now_ms)
-    transactions.end_all(newest, HalfOutcome.ROLLED_BACK, LogOffset(0))
+    transactions.end_all(newest, TransactionOutcome.ROLLED_BACK, LogOffset(0))
     _count(broker, newest, now_ms, is_committed=False)
     if request.is_oneway:
         return response(request, ResponseCode.SUCCESS)
@@ -243,7 +243,7 @@ def _commit(
         return response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
     if appended.status is not PutStatus.PUT_OK:
         return response(request, *why_not(appended.status, appended.reason))
-    broker.transactions.end_all(half, HalfOutcome.COMMITTED, appended.end)
+    broker.transactions.end_all(half, TransactionOutcome.COMMITTED, appended.end)
     broker.transactions.on_delivered(where[0])
     _count(broker, half, now_ms, is_committed=True)
     return _when_safe(broker, request, outcome)
@@ -293,8 +293,11 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
     found = broker.transactions.outcome(half)
-    is_over = found is not None and found[0] not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP)
-    if found is None or found[0] is not HalfOutcome.GIVEN_UP:
+    is_over = found is not None and found[0] not in (
+        TransactionOutcome.OPEN,
+        TransactionOutcome.GIVEN_UP,
+    )
+    if found is None or found[0] is not TransactionOutcome.GIVEN_UP:
         remark = "the transaction has ended" if is_over else "the transaction is being checked"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)

@@ -25,12 +25,12 @@ class MetricsExporter:
     def __init__(
         self,
         broker: BrokerContext,
-        elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_on_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         pause: Callable[[], Awaitable[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._broker = broker
-        self._elsewhere = elsewhere
+        self._run_on_thread = run_on_thread
         self._pause = pause
         self._now_ms = now_ms
         self._server = ScrapeServer(self._render)
@@ -60,5 +60,5 @@ class MetricsExporter:
         for _ in self._broker.lags.steps():
             await self._pause()
         snapshot = CounterSnapshot.take(self._broker, self._now_ms())
-        body, content_type = await self._elsewhere(partial(render, snapshot, accept))
+        body, content_type = await self._run_on_thread(partial(render, snapshot, accept))
         return body, content_type

@@ -18,8 +18,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S, TimerStatus
+from turbopump.broker.tables.consumer_lag import Lag, behind_ms
 from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
-from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import StoreHealth
 from turbopump.net.ha.replica import State
@@ -249,8 +249,8 @@ class _Collector:
     def _lags(self) -> Iterator["Metric"]:
         now_ms = self._snapshot.now_ms
         labels = ("consumer_group", "topic", "is_retry", "is_system")
-        of: Callable[[Lag], float]
-        for name, text, of in (
+        value_of: Callable[[Lag], float]
+        for name, text, value_of in (
             (
                 "rocketmq_consumer_lag_messages",
                 "Messages a group has not acknowledged",
@@ -283,15 +283,15 @@ class _Collector:
                 lambda lag: lag.members,
             ),
         ):
-            yield self._gauge(name, text, self._by_labels(of, _JOINED.get(name, sum)), labels)
+            yield self._gauge(name, text, self._by_labels(value_of, _JOINED.get(name, sum)), labels)
 
-    def _by_labels(self, of: Callable[[Lag], float], join: Join) -> Samples:
+    def _by_labels(self, value_of: Callable[[Lag], float], join: Join) -> Samples:
         """Return a figure of each group and topic. A topic may have retry topics of both
         versions."""
         found: dict[tuple[str, ...], list[float]] = {}
         for lag in self._snapshot.lags:
             # Unknown figures are left out: an unknown latency is not a latency of 0.
-            if (value := of(lag)) >= 0:
+            if (value := value_of(lag)) >= 0:
                 found.setdefault(self._labels_of(lag), []).append(value)
         return [(labels, join(values)) for labels, values in found.items()]
 
@@ -351,12 +351,12 @@ class _Collector:
         shot = self._snapshot
         halves = [((topic,), count) for topic, count in shot.half.items()]
         yield self._gauge("rocketmq_half_messages", "Open half messages", halves, ("topic",))
-        of: Callable[[TopicEnds], float]
-        for name, text, of in (
+        value_of: Callable[[TopicEnds], float]
+        for name, text, value_of in (
             ("commit", "Half messages that were committed", lambda ends: ends.committed),
             ("rollback", "Half messages that were rolled back", lambda ends: ends.rolled_back),
         ):
-            samples = [((topic,), of(ends)) for topic, ends in shot.ends.items()]
+            samples = [((topic,), value_of(ends)) for topic, ends in shot.ends.items()]
             yield self._counter(f"rocketmq_{name}_messages_total", text, samples, ("topic",))
         family = HistogramMetricFamily(
             "rocketmq_finish_message_latency_milliseconds",
@@ -415,8 +415,8 @@ class _Collector:
         assert ha.leader is not None
         # If a replica has two connections, the newer one counts: a name must not come twice.
         replicas = {replica.name: replica for replica in ha.leader.replicas}
-        of: Callable[[ReplicaStatus], float]
-        for name, text, of in (
+        value_of: Callable[[ReplicaStatus], float]
+        for name, text, value_of in (
             (
                 "lag_bytes",
                 "Bytes of the log that a replica lacks",
@@ -434,7 +434,7 @@ class _Collector:
                 lambda r: r.bytes_per_second,
             ),
         ):
-            samples = [((label,), of(replica)) for label, replica in replicas.items()]
+            samples = [((label,), value_of(replica)) for label, replica in replicas.items()]
             yield self._gauge(f"turbopump_ha_replica_{name}", text, samples, ("replica",))
 
     def _is_system(self, topic: str) -> str:

@@ -15,7 +15,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S
-from turbopump.broker.tables.lags import behind_ms
+from turbopump.broker.tables.consumer_lag import behind_ms
 from turbopump.net.wire.command import VERSION
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
@@ -91,8 +91,8 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     for lag in broker.lags.worst(GROUPS_TOLD):
         behind = behind_ms(lag.since, now_ms)
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
-        told = f"{lag.messages} messages, {waited} ms, {lag.members} members"
-        table[f"consumerLag_{lag.topic}@{lag.group}"] = told
+        text = f"{lag.messages} messages, {waited} ms, {lag.members} members"
+        table[f"consumerLag_{lag.topic}@{lag.group}"] = text
     return table
 
 
@@ -106,8 +106,8 @@ def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     groups = nlargest(GROUPS_TOLD, rates.keys() | in_flight.keys(), key=in_flight.__getitem__)
     for group in groups:
         popped, acked = rates.get(group, (0.0, 0.0))
-        told = f"{popped:.1f} popped/s, {acked:.1f} acked/s, {in_flight[group]} in flight"
-        table[f"consumerPop_{group}"] = told
+        text = f"{popped:.1f} popped/s, {acked:.1f} acked/s, {in_flight[group]} in flight"
+        table[f"consumerPop_{group}"] = text
     return table
 
 
@@ -132,7 +132,7 @@ def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 def _of_transactions(broker: BrokerContext) -> dict[str, str]:
     """Return open half messages, and results of checks since the start (keys of this project)."""
-    checks = broker.half_checks
+    checks = broker.transaction_checks
     return {
         "transactionsOpen": str(broker.transactions.open_count),
         "transactionsAsked": str(checks.asked),
@@ -231,8 +231,8 @@ def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
     """Return how many messages this replica has given to masters of other groups since its start,
     when the last one (epoch ms), and why sending waits (keys of this project; `top` reads them)."""
     table = {
-        f"escapedTo_{name}": f"{told.messages} messages, last at {told.last_ms}"
-        for name, told in escape.to.items()
+        f"escapedTo_{name}": f"{escaped.messages} messages, last at {escaped.last_ms}"
+        for name, escaped in escape.to.items()
     }
     return table | {"escapeWaits": escape.waits} if acts and escape.waits else table
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
 
 SECOND: Final = 1_000
@@ -94,7 +94,7 @@ class InFlight:
                 found[pair[0]] += self._counts[pair].total()
         return found
 
-    def of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
+    def count_of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
         """Return the messages in flight of a group in one topic."""
         self.collect()
         pair = group, topic

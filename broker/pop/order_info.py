@@ -120,7 +120,7 @@ class OrderedBatch:
 class OrderedBatches:
     """The outstanding batches: at most one for each queue of a topic and group. Loop thread only.
 
-    The file is written now and then. After a crash the records in the log count (ordered_log.py).
+    The file is written now and then. After a crash the records in the log count (order_journal.py).
     For a broker that wrote no records, the committed offset is still at the first unacknowledged
     message.
     """

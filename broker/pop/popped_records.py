@@ -8,7 +8,7 @@ copied.
 import struct
 from typing import Final
 
-from turbopump.broker.pop.popping import Popped, PoppedPart, PopWish
+from turbopump.broker.pop.popping import Popped, PopQuery, QueueBatch
 from turbopump.broker.pop.retries import PROPERTIES_MAX
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
@@ -37,7 +37,7 @@ _NOT_NEEDED: Final = (
 
 
 def records_of(
-    taken: PoppedPart, popped: Popped, wish: PopWish, broker_name: str
+    taken: QueueBatch, popped: Popped, query: PopQuery, broker_name: str
 ) -> list[memoryview]:
     """Return the records of a queue: slices of the log, or rewritten records of a retry topic."""
     if taken.kind is RetryKind.NORMAL:
@@ -50,7 +50,7 @@ def records_of(
             handle = PopHandle(
                 start=taken.start,
                 pop_time_ms=popped.pop_time_ms,
-                invisible_ms=wish.invisible_ms,
+                invisible_ms=query.invisible_ms,
                 revive_queue_id=popped.revive_queue_id,
                 kind=taken.kind,
                 broker_name=broker_name,
@@ -58,7 +58,7 @@ def records_of(
                 queue_offset=taken.offsets[number],
             )
             record = piece[position : position + size]
-            made.append(memoryview(of_topic(record, wish.topic, handle.text())))
+            made.append(memoryview(of_topic(record, query.topic, handle.text())))
             position += size
             number += 1
     return made

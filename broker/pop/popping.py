@@ -13,10 +13,10 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.order_info import OrderedBatches
-from turbopump.broker.pop.ordered_log import OrderedLog
+from turbopump.broker.pop.order_journal import OrderJournal
+from turbopump.broker.pop.outstanding import OutstandingPops, PoppedQueue
 from turbopump.broker.pop.retries import RetryNames
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import Arrived
@@ -53,7 +53,7 @@ _QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 
 @dataclass(slots=True, frozen=True)
-class PopWish:
+class PopQuery:
     """The request of a consumer. `queue_id` -1: any queue; `wanted` as for `Store.read`;
     `from_end`: a group without an offset begins at the end (initMode MAX)."""
 
@@ -69,7 +69,7 @@ class PopWish:
 
 
 @dataclass(slots=True)
-class PoppedPart:
+class QueueBatch:
     """The messages popped of a queue: their queue offsets and their records."""
 
     kind: RetryKind
@@ -91,7 +91,7 @@ class Popped:
 
     pop_time_ms: int
     revive_queue_id: int
-    taken: list[PoppedPart] = field(default_factory=list)
+    taken: list[QueueBatch] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     count: int = 0
     rests: dict[Arrived, int] = field(default_factory=dict)
@@ -125,15 +125,15 @@ class Popped:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class PopParts:
+class PoppingDeps:
     """The dependencies of popping. `retry_share` is popFromRetryProbability."""
 
     store: Store
     topics: TopicTable
     offsets: OffsetTable
     orders: OrderedBatches
-    ordered_log: OrderedLog
-    hand_outs: HandOuts
+    order_journal: OrderJournal
+    outstanding: OutstandingPops
     log: ReviveLog
     turns: PopTurns
     lives: Lives
@@ -146,60 +146,60 @@ class PopParts:
 class Popping:
     """Pops for groups. Loop thread only."""
 
-    def __init__(self, parts: PopParts) -> None:
-        self._parts = parts
+    def __init__(self, deps: PoppingDeps) -> None:
+        self._deps = deps
 
     def pop(
-        self, wish: PopWish, now_ms: int, arrived: tuple[str, int] | None = None
+        self, query: PopQuery, now_ms: int, arrived: tuple[str, int] | None = None
     ) -> Generator[None, None, Popped]:
         """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`). `arrived` is
         the only topic and queue id to look at. The answer may leave once `Popped.when_safe`
         resolves."""
-        parts = self._parts
-        turn, draw = parts.turns.take()
-        revive_queue = turn % parts.revive_queues
-        pop_time_ms = parts.lives.pop_time_ms(wish.topic, wish.group, now_ms)
-        popped = Popped(pop_time_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
+        deps = self._deps
+        turn, draw = deps.turns.take()
+        revive_queue = turn % deps.revive_queues
+        pop_time_ms = deps.lives.pop_time_ms(query.topic, query.group, now_ms)
+        popped = Popped(pop_time_ms, ORDERED_REVIVE_QUEUE if query.is_ordered else revive_queue)
         read_on = 0
-        for number, (kind, queue) in enumerate(self._places(wish, draw)):
+        for number, (kind, queue) in enumerate(self._places(query, draw)):
             if arrived is not None and arrived != (queue.topic, queue.queue_id):
                 continue
             if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1 or len(popped.unread) > read_on:
                 read_on = len(popped.unread)  # one read may examine 16,384 messages
                 yield
-            self._look_at(wish, popped, kind, queue)
+            self._look_at(query, popped, kind, queue)
         return popped
 
-    def next_offset(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
+    def next_offset(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
         """Return the offset at which the group pops the queue next; a group without an offset gets
         one."""
-        parts = self._parts
-        reset = parts.offsets.take_reset(queue.group, queue.topic, queue.queue_id)
+        deps = self._deps
+        reset = deps.offsets.take_reset(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
-            parts.hand_outs.forget(queue)
-            parts.orders.clear(*queue)
+            deps.outstanding.forget(queue)
+            deps.orders.clear(*queue)
             return reset
-        handed = parts.hand_outs.next_offset(queue)
+        handed = deps.outstanding.next_offset(queue)
         if handed is not None:
             return handed
-        known = parts.offsets.query(queue.group, queue.topic, queue.queue_id)
-        return known if known >= 0 else self._begin(wish, queue, now_ms)
+        known = deps.offsets.query(queue.group, queue.topic, queue.queue_id)
+        return known if known >= 0 else self._begin(query, queue, now_ms)
 
     def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
         """Yield all queues that pops of the group read, including those in retry topics."""
-        wish = PopWish(topic, group, queue_id, 1, 0, None)
+        query = PopQuery(topic, group, queue_id, 1, 0, None)
         for kind in (RetryKind.NORMAL, *self.retry_kinds(topic, group)):
-            for _, queue in self._queues(wish, kind, 0):
+            for _, queue in self._queues(query, kind, 0):
                 yield queue
 
     def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
         """Return the offset at which the group would pop the queue next; without an offset, the
         first message."""
-        handed = self._parts.hand_outs.next_offset(queue)
+        handed = self._deps.outstanding.next_offset(queue)
         if handed is not None:
             return handed
-        known = self._parts.offsets.query(queue.group, queue.topic, queue.queue_id)
-        low = self._parts.store.min_queue_offset(queue.topic, queue.queue_id)
+        known = self._deps.offsets.query(queue.group, queue.topic, queue.queue_id)
+        low = self._deps.store.min_queue_offset(queue.topic, queue.queue_id)
         return known if known >= 0 else QueueOffset(max(low, 0))
 
     def places_of(
@@ -207,152 +207,154 @@ class Popping:
     ) -> list[QueueOffset] | None:
         """Return the offset at which the group pops each queue of the topic and its retry topics
         next, -1 for a queue without an offset; None while a reset or a check point is pending."""
-        parts, found = self._parts, []
+        deps, found = self._deps, []
         for name, count in [(topic, queues), *retries]:
-            if parts.offsets.has_resets(group, name):
+            if deps.offsets.has_resets(group, name):
                 return None
             for queue_id in range(count):
                 queue = PoppedQueue(name, group, queue_id)
-                waits = parts.hand_outs.next_offset(queue) is not None
-                if waits or parts.hand_outs.has_skipped(queue):
+                waits = deps.outstanding.next_offset(queue) is not None
+                if waits or deps.outstanding.has_skipped(queue):
                     return None
-                found.append(parts.offsets.query(group, name, queue_id))
+                found.append(deps.offsets.query(group, name, queue_id))
         return found
 
     def waiting_count(self, queue: PoppedQueue) -> int:
         """Return the number of messages of the queue that were not handed out."""
-        high = self._parts.store.max_queue_offset(queue.topic, queue.queue_id)
+        high = self._deps.store.max_queue_offset(queue.topic, queue.queue_id)
         return max(0, high - self.peek_offset(queue))
 
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """Return the kinds of retry topics that the group has for the topic; a pop reads one of
         them."""
-        return self._parts.retry_names.read(topic, group)
+        return self._deps.retry_names.read(topic, group)
 
-    def _places(self, wish: PopWish, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+    def _places(self, query: PopQuery, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """Return the queues of a request in reading order: the retry topic comes first now and
         then, so that neither starves. Each queue is made when it is read: a topic may have many."""
-        parts = self._parts
-        normal = self._queues(wish, RetryKind.NORMAL, draw)
-        kinds = [] if wish.is_ordered else self.retry_kinds(wish.topic, wish.group)
+        deps = self._deps
+        normal = self._queues(query, RetryKind.NORMAL, draw)
+        kinds = [] if query.is_ordered else self.retry_kinds(query.topic, query.group)
         retry: Iterator[tuple[RetryKind, PoppedQueue]] = iter(())
         if kinds:
             # An answer has messages of a kind of retry topic: both have the same queue ids.
-            retry = self._queues(wish, kinds[draw % len(kinds)], draw)
-        return chain(retry, normal) if draw < parts.retry_share else chain(normal, retry)
+            retry = self._queues(query, kinds[draw % len(kinds)], draw)
+        return chain(retry, normal) if draw < deps.retry_share else chain(normal, retry)
 
     def _queues(
-        self, wish: PopWish, kind: RetryKind, draw: int
+        self, query: PopQuery, kind: RetryKind, draw: int
     ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
-        name = kind.topic_of(wish.topic, wish.group)
-        topic = self._parts.topics.peek(name)
+        name = kind.topic_of(query.topic, query.group)
+        topic = self._deps.topics.peek(name)
         if topic is None:
             return
-        if kind is RetryKind.NORMAL and wish.queue_id >= 0:
-            yield kind, PoppedQueue(name, wish.group, wish.queue_id)
+        if kind is RetryKind.NORMAL and query.queue_id >= 0:
+            yield kind, PoppedQueue(name, query.group, query.queue_id)
             return
         count = topic.read_queue_nums
         for number in range(count):
-            yield kind, PoppedQueue(name, wish.group, (draw + number) % count)
+            yield kind, PoppedQueue(name, query.group, (draw + number) % count)
 
-    def _look_at(self, wish: PopWish, popped: Popped, kind: RetryKind, queue: PoppedQueue) -> None:
-        parts, now_ms = self._parts, popped.pop_time_ms
-        if parts.lives.is_ending(queue.topic):
+    def _look_at(
+        self, query: PopQuery, popped: Popped, kind: RetryKind, queue: PoppedQueue
+    ) -> None:
+        deps, now_ms = self._deps, popped.pop_time_ms
+        if deps.lives.is_ending(queue.topic):
             return
-        position = self.next_offset(wish, queue, now_ms)
-        if wish.is_ordered:
-            until_ms = parts.orders.blocked_until(*queue, wish.attempt_id, now_ms)
-            if until_ms or not parts.orders.has_room(*queue):
+        position = self.next_offset(query, queue, now_ms)
+        if query.is_ordered:
+            until_ms = deps.orders.blocked_until(*queue, query.attempt_id, now_ms)
+            if until_ms or not deps.orders.has_room(*queue):
                 if until_ms:
                     popped.blocked_ms[queue.queue_id] = until_ms
                 return
-        high = parts.store.max_queue_offset(queue.topic, queue.queue_id)
+        high = deps.store.max_queue_offset(queue.topic, queue.queue_id)
         if position == high:
             return
         place = queue.topic, queue.queue_id
-        if popped.count >= wish.count or parts.hand_outs.is_full(queue):
+        if popped.count >= query.count or deps.outstanding.is_full(queue):
             popped.rests[place] = max(0, high - position)
             return
-        result = self._read(wish, queue, position, wish.count - popped.count)
+        result = self._read(query, queue, position, query.count - popped.count)
         if result.status in _MOVED:
             position = result.next_queue_offset
-            parts.hand_outs.forget(queue)
-            parts.offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
-            result = self._read(wish, queue, position, wish.count - popped.count)
+            deps.outstanding.forget(queue)
+            deps.offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
+            result = self._read(query, queue, position, query.count - popped.count)
         if result.status is ReadStatus.FOUND:
-            self._give(wish, popped, kind, queue, position, result)
+            self._give(query, popped, kind, queue, position, result)
         elif result.status in _NOTHING_HERE:
-            if wish.is_ordered:
+            if query.is_ordered:
                 self._commit(queue, result.next_queue_offset, now_ms)
             else:
-                parts.hand_outs.skip(queue, position, result.next_queue_offset)
+                deps.outstanding.skip(queue, position, result.next_queue_offset)
             if result.next_queue_offset < result.max_queue_offset:
                 popped.unread.append(place)
         popped.rests[place] = max(0, result.max_queue_offset - result.next_queue_offset)
 
     def _read(
-        self, wish: PopWish, queue: PoppedQueue, position: QueueOffset, count: int
+        self, query: PopQuery, queue: PoppedQueue, position: QueueOffset, count: int
     ) -> ReadResult:
         # A message in a retry topic passed the filter when it was first popped.
-        wanted = wish.wanted if queue.topic == wish.topic else None
-        result = self._parts.store.read(queue.topic, queue.queue_id, position, count, wanted)
+        wanted = query.wanted if queue.topic == query.topic else None
+        result = self._deps.store.read(queue.topic, queue.queue_id, position, count, wanted)
         is_wide = result.next_queue_offset - position > SPAN_MAX
         return within_span(result) if is_wide and result.slices else result
 
     def _give(
         self,
-        wish: PopWish,
+        query: PopQuery,
         popped: Popped,
         kind: RetryKind,
         queue: PoppedQueue,
         start: QueueOffset,
         result: ReadResult,
     ) -> None:
-        parts, now_ms = self._parts, popped.pop_time_ms
+        deps, now_ms = self._deps, popped.pop_time_ms
         offsets = queue_offsets(result.slices)
         position = start
-        if not wish.is_ordered:
-            start = self._covering(wish, popped, queue, start, offsets)
+        if not query.is_ordered:
+            start = self._covering(query, popped, queue, start, offsets)
         elif offsets[-1] - start >= SPAN_MAX:
             start = offsets[0]
-        taken = PoppedPart(kind, queue, start, offsets, result.slices)
+        taken = QueueBatch(kind, queue, start, offsets, result.slices)
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
-        if wish.is_ordered:
-            counts = parts.orders.give(
+        if query.is_ordered:
+            counts = deps.orders.give(
                 *queue,
                 taken.offsets,
-                attempt_id=wish.attempt_id,
+                attempt_id=query.attempt_id,
                 pop_time_ms=now_ms,
-                invisible_ms=wish.invisible_ms,
+                invisible_ms=query.invisible_ms,
             )
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
             self._commit(queue, position, now_ms)
-            logged = parts.ordered_log.write(queue, now_ms)
+            logged = deps.order_journal.write(queue, now_ms)
             popped.pending.append(logged.map(partial(self._logged, popped, taken)))
             return
-        key = CheckPointKey(*queue, start, now_ms, parts.broker_name)
+        key = CheckPointKey(*queue, start, now_ms, deps.broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
         # Messages that were examined after the last taken one are examined again, so that no gap
         # lies between two check points (csrc/lane_pop.c does the same).
-        given = parts.hand_outs.add(queue, QueueOffset(taken.offsets[-1] + 1))
+        given = deps.outstanding.add(queue, QueueOffset(taken.offsets[-1] + 1))
 
         def settle(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
-                parts.hand_outs.settle(queue, given)
+                deps.outstanding.settle(queue, given)
             else:
-                parts.hand_outs.drop(queue, given)
+                deps.outstanding.drop(queue, given)
                 popped.refused = status
                 popped.taken.remove(taken)
                 popped.count -= len(taken.offsets)
 
-        check_point = CheckPoint(key, wish.invisible_ms, distances)
-        written = parts.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
+        check_point = CheckPoint(key, query.invisible_ms, distances)
+        written = deps.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
         popped.pending.append(written.map(settle))
 
     def _covering(
         self,
-        wish: PopWish,
+        query: PopQuery,
         popped: Popped,
         queue: PoppedQueue,
         start: QueueOffset,
@@ -362,35 +364,35 @@ class Popping:
         last one, so that a recovery finds no gap between the two (recovered.py). If the span is too
         wide, an acknowledged check point of its own covers the skipped messages: the bit sets of
         acknowledgements begin where the check point does."""
-        parts, now_ms = self._parts, popped.pop_time_ms
-        origin = parts.hand_outs.take_origin(queue, start)
+        deps, now_ms = self._deps, popped.pop_time_ms
+        origin = deps.outstanding.take_origin(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
             return origin
         if offsets[-1] - start >= SPAN_MAX:
             start = offsets[0]
         distance = start - 1 - origin
         if distance <= DISTANCE_MAX:
-            key = CheckPointKey(*queue, origin, now_ms, parts.broker_name)
-            passed = CheckPoint(key, wish.invisible_ms, (distance,), acked=1)
-            parts.log.add_check_point(passed, popped.revive_queue_id, now_ms)
+            key = CheckPointKey(*queue, origin, now_ms, deps.broker_name)
+            passed = CheckPoint(key, query.invisible_ms, (distance,), acked=1)
+            deps.log.add_check_point(passed, popped.revive_queue_id, now_ms)
         return start
 
-    def _logged(self, popped: Popped, taken: PoppedPart, status: PutStatus) -> None:
+    def _logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
         """Take an ordered hand-out back unless its record is in the log."""
         if status is not PutStatus.PUT_OK:
-            self._parts.orders.take_back(*taken.queue, popped.pop_time_ms)
+            self._deps.orders.take_back(*taken.queue, popped.pop_time_ms)
             popped.refused = status
             popped.counts.pop(popped.taken.index(taken))
             popped.taken.remove(taken)
             popped.count -= len(taken.offsets)
 
-    def _begin(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
+    def _begin(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
         """Return the first offset of a group without one: the first message, or with `from_end` the
         last message (not the offset after it, as in RocketMQ). A young queue is read from its
         beginning."""
-        store, begin = self._parts.store, None
+        store, begin = self._deps.store, None
         low = store.min_queue_offset(queue.topic, queue.queue_id)
-        if wish.from_end and queue.topic == wish.topic:
+        if query.from_end and queue.topic == query.topic:
             first = store.units(queue.topic, queue.queue_id, 0, 1) if low <= 0 else []
             if not (first and store.in_memory(first[0].log_offset)):
                 high = store.max_queue_offset(queue.topic, queue.queue_id)
@@ -400,7 +402,7 @@ class Popping:
         return begin
 
     def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
-        self._parts.offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
+        self._deps.offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
 
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:

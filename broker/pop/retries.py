@@ -38,7 +38,7 @@ _TRANSACTION_BITS: Final = 0xC
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class RetryParts:
+class RetryDeps:
     """`put` stores a message and resolves once it is as safe as a send; `pulls` returns whether a
     group is set to pull a topic; `store_host` returns the address stamped on records."""
 
@@ -161,26 +161,26 @@ class RetryNames:
 class RetryCopies:
     """Writes revived messages. Loop thread only."""
 
-    def __init__(self, parts: RetryParts) -> None:
-        self._parts = parts
+    def __init__(self, deps: RetryDeps) -> None:
+        self._deps = deps
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
         """Make the retry topic of a check point's group, if it is missing, with the group's offset
         in it."""
-        key, parts = check_point.key, self._parts
-        if parts.lives.has_ended(key):
+        key, deps = check_point.key, self._deps
+        if deps.lives.has_ended(key):
             return RetryTopic.GONE  # another message lies at the offset now
-        if parts.lives.is_ending(key.topic):
+        if deps.lives.is_ending(key.topic):
             return RetryTopic.UNSAVED
-        if not (parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)):
+        if not (deps.topics.peek(key.topic) and deps.groups.find_used(key.group, now_ms)):
             return RetryTopic.GONE
         name = self._retry_topic(key.topic, key.group)
         if self._made(name, key, now_ms) is None:
             return RetryTopic.FULL
-        if not parts.topics.is_saved(name):
+        if not deps.topics.is_saved(name):
             return RetryTopic.UNSAVED
-        if parts.offsets.query(key.group, name, 0) < 0:
-            parts.offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
+        if deps.offsets.query(key.group, name, 0) < 0:
+            deps.offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
         return RetryTopic.READY
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
@@ -188,11 +188,11 @@ class RetryCopies:
         once it is safe."""
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
-        return self._parts.put(self._copy(record, check_point, name), now_ms)
+        return self._deps.put(self._copy(record, check_point, name), now_ms)
 
     def is_former(self, check_point: CheckPoint) -> bool:
         """Whether the topic or the group was deleted since the pop."""
-        return self._parts.lives.has_ended(check_point.key)
+        return self._deps.lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """Return the copy that an acting replica sends to a master of another group, and the topic
@@ -202,16 +202,16 @@ class RetryCopies:
         key = check_point.key
         topic = original_topic(key.group, key.topic)
         name = key.topic if topic.startswith(RETRY_PREFIX) else ""
-        if not name and self._parts.pulls(topic, key.group):
+        if not name and self._deps.pulls(topic, key.group):
             name = RETRY_PREFIX + key.group
         name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
         return self._copy(record, check_point, name), topic
 
     def _made(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
-        topic, names_of = original_topic(key.group, key.topic), self._parts.names
+        topic, names_of = original_topic(key.group, key.topic), self._deps.names
         if name == names_of.written(topic, key.group).topic_of(topic, key.group):
             return names_of.made(topic, key.group, now_ms)
-        return self._parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
+        return self._deps.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
 
     def _retry_topic(self, topic: str, group: str) -> str:
         """Return the topic in which the group reads unacknowledged messages. A group that pulls now
@@ -219,9 +219,9 @@ class RetryCopies:
         then)."""
         if topic.startswith(RETRY_PREFIX):
             return topic
-        if self._parts.pulls(topic, group):
+        if self._deps.pulls(topic, group):
             return RETRY_PREFIX + group
-        return self._parts.names.written(topic, group).topic_of(topic, group)
+        return self._deps.names.written(topic, group).topic_of(topic, group)
 
     def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
         properties = decode_properties(record.properties)
@@ -233,7 +233,7 @@ class RetryCopies:
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_MAX:
             encoded = record.properties  # without the additions: the properties of the original fit
-        host = self._parts.store_host()
+        host = self._deps.store_host()
         return NewMessage(
             topic=name,
             queue_id=0,

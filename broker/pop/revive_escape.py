@@ -27,8 +27,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import pause_ms
-from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.escape.retry_window import pause_ms
+from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.revive import BACK_MAX, DONE_MAX, FOREIGN_MS, READ_MAX, ReviveProgress
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
@@ -107,7 +107,7 @@ class PopEscape:
         escape: Escape,
         copies: LeavingCopies,
         progress: ReviveProgress,
-        notes: PopNotes,
+        notes: ActingJournal,
         revive: tuple[str, Callable[[], int]],
         broker_name: str,
         delivered_ms: Callable[[int], int],

@@ -6,8 +6,8 @@ broker of the group can continue with them. It never blocks: results are deliver
 
 from collections.abc import Callable
 
-from turbopump.broker.pop.hand_outs import PoppedQueue
-from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.pop.acting_journal import ActingJournal
+from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
@@ -36,7 +36,7 @@ class ReviveLog:
     """Writes to the revive topic of a cluster."""
 
     def __init__(self, cluster: str, put: PutRecord) -> None:
-        self.notes: Callable[[], PopNotes | None] = lambda: None
+        self.notes: Callable[[], ActingJournal | None] = lambda: None
         """Returns the notes that replace the log while this replica acts for its master, else None.
         """
         self.topic = revive_topic(cluster)

@@ -14,23 +14,23 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from turbopump.broker.pop.ack_batcher import AckBatcher
+from turbopump.broker.pop.ack_watermark import AckWatermark
+from turbopump.broker.pop.acting_journal import ActingJournal
+from turbopump.broker.pop.acting_journal_replay import ActingJournalReplay
 from turbopump.broker.pop.changes import ChangedHandles
-from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
-from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.lives import Lives
-from turbopump.broker.pop.notes import PopNotes
-from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
-from turbopump.broker.pop.ordered_log import OrderedLog
+from turbopump.broker.pop.order_journal import OrderJournal
+from turbopump.broker.pop.outstanding import OutstandingPops
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.retries import RetryNames
 from turbopump.broker.pop.revive import READ_MAX, WRITES_MAX, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
-from turbopump.broker.tables.lags import Held
+from turbopump.broker.tables.consumer_lag import Held
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.fair_scheduler import Steps
@@ -55,19 +55,19 @@ class PopService:
         turns: PopTurns,
         waiters: PopWaiters,
         orders: OrderedBatches,
-        ordered_log: OrderedLog,
-        hand_outs: HandOuts,
+        order_journal: OrderJournal,
+        outstanding: OutstandingPops,
         lives: Lives,
         log: ReviveLog,
-        acks: JoinedAcks,
+        acks: AckBatcher,
         queue_of: Callable[[int], ReviveQueue],
         role: Role,
         now_ms: Callable[[], int],
-        settled: SettledTime,
+        settled: AckWatermark,
         recover: Callable[[], Iterator[bool]],
         escaping: PopEscape,
-        notes: PopNotes,
-        drain: NotesDrain,
+        notes: ActingJournal,
+        drain: ActingJournalReplay,
         is_elected: bool,
     ) -> None:
         self.others_first: Callable[[], bool] = lambda: False
@@ -78,8 +78,8 @@ class PopService:
         self.turns = turns
         self.waiters = waiters
         self.orders = orders
-        self.ordered_log = ordered_log
-        self.hand_outs = hand_outs
+        self.order_journal = order_journal
+        self.outstanding = outstanding
         self.lives = lives
         self.log = log
         self.acks = acks
@@ -117,12 +117,12 @@ class PopService:
     def forget_topic(self, topic: str) -> None:
         """Handle the deletion of a topic: hand-outs of it must not count for a new topic of that
         name."""
-        self.hand_outs.forget_name(topic=topic)
+        self.outstanding.forget_name(topic=topic)
         self.orders.end_former(self.lives.is_former)
 
     def forget_group(self, group: str) -> None:
         """Handle the deletion of a group and its offsets, as `forget_topic` does."""
-        self.hand_outs.forget_name(group=group)
+        self.outstanding.forget_name(group=group)
         self.orders.end_former(self.lives.is_former)
 
     def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
@@ -192,7 +192,7 @@ class PopService:
             self.waiters.arrived(*wake[1:])
         # acknowledgements received before must be in the log before messages are revived
         self.acks.flush()
-        self.ordered_log.refresh(now_ms)
+        self.order_journal.rewrite_old(now_ms)
         settled_ms = self._settled.step(now_ms)
         if self._held_ms is not None and not holds and settled_ms >= self._held_ms:
             self._held_ms = None
@@ -210,7 +210,7 @@ class PopService:
     def held(self, topic: str, group: str) -> Held:
         """Return the messages of the topic that the group has popped and not acknowledged."""
         now_ms = self.now_ms()
-        found = self.in_flight.of(group, topic, now_ms)
+        found = self.in_flight.count_of(group, topic, now_ms)
         ordered = self.orders.out_count(topic, group, now_ms)
         return Held(max(found.messages, ordered), ordered, found.oldest)
 
@@ -262,8 +262,8 @@ class PopService:
         self._settled.forget()
         self._wakes.clear()
         self._known_wakes.clear()
-        self.hand_outs.forget_all()
-        self.ordered_log.forget()
+        self.outstanding.forget_all()
+        self.order_journal.forget()
         self.waiters.release_all()
         for queue in self.queues:
             queue.forget()

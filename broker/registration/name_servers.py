@@ -47,7 +47,7 @@ class NameServers:
         self,
         registration: Registration,
         client: Client,
-        elsewhere: _Elsewhere,
+        run_on_thread: _Elsewhere,
         now_ms: Callable[[], int],
         timeout_ms: int,
         may: Callable[[], bool] = lambda: True,
@@ -56,7 +56,7 @@ class NameServers:
         that does not know its role yet (R32)."""
         self._registration = registration
         self._client = client
-        self._elsewhere = elsewhere
+        self._run_on_thread = run_on_thread
         self._now_ms = now_ms
         self._timeout_ms = timeout_ms
         self._may = may
@@ -91,9 +91,9 @@ class NameServers:
             unheard: Deferred[None] = Deferred()
             unheard.resolve(None)
             return unheard
-        told = self._registration.changed(topics, self._steady_ms())
+        registered = self._registration.changed(topics, self._steady_ms())
         self._tick_soon()
-        return told
+        return registered
 
     def beat(self, timeout_ms: int) -> None:
         """Send a heartbeat to each name server whose previous heartbeat is no longer in
@@ -179,7 +179,7 @@ class NameServers:
             # second.
             await self._client.connect(server.address, self._timeout_ms)
             topics, make = self._registration.request(work)
-            request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
+            request = make() if topics <= MAX_INLINE_TOPICS else await self._run_on_thread(make)
             answer = await self._client.call(server.address, request, self._timeout_ms)
             if self._registration.take_answer(answer, self._now_ms()):
                 outcome = RegistrationOutcome.TAKEN

@@ -296,15 +296,15 @@ class Registration:
         if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
             table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}
         body = RegisterBrokerBody(TopicConfigs(version, table)).encode()
-        of = self._config.replication
-        acts = of.enable_slave_acting_master
+        replication = self._config.replication
+        acts = replication.enable_slave_acting_master
         header = RegisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._broker_id(),
             ha_server_addr=self.ha_address,
-            heartbeat_timeout_millis=of.broker_not_active_timeout_ms if acts else None,
+            heartbeat_timeout_millis=replication.broker_not_active_timeout_ms if acts else None,
             enable_acting_master=acts,
             body_crc32=body_crc32(body),
         )
@@ -345,9 +345,9 @@ class Registration:
         """
         if answer.code != ResponseCode.SUCCESS:
             return False
-        told = read_header(RegisterBrokerResponse, answer.fields)
-        if told.master_addr and told.ha_server_addr:
-            self.on_master(told.master_addr, told.ha_server_addr)
+        registered = read_header(RegisterBrokerResponse, answer.fields)
+        if registered.master_addr and registered.ha_server_addr:
+            self.on_master(registered.master_addr, registered.ha_server_addr)
         if not answer.body:
             return True
         try:

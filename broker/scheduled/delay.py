@@ -17,9 +17,9 @@ from typing import Any
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.scheduled.durable_progress import DurableProgress
 from turbopump.broker.scheduled.level_escape import LevelEscape
-from turbopump.broker.scheduled.progress import SafeProgress
-from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -79,7 +79,7 @@ class DelayedMessages:
         """Messages that were removed with their files before their time, since the start."""
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a message; to be replaced."""
-        self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
+        self._kept: DurableProgress[Levels] = DurableProgress(store, role, {})
 
     def load(self) -> None:
         """Read delayOffset.json, written by this broker or RocketMQ; a missing level starts at its
@@ -133,11 +133,11 @@ class DelayedMessages:
         return dict(self._kept.safe)
 
     def follow(self) -> None:
-        """Follow a master, which delivers now; see SafeProgress."""
+        """Follow a master, which delivers now; see DurableProgress."""
         self._kept.follow()
 
     def leave(self) -> None:
-        """Settle before the broker stops; see SafeProgress."""
+        """Settle before the broker stops; see DurableProgress."""
         self._kept.leave()
 
     def merged(
@@ -161,7 +161,7 @@ class DelayedMessages:
     def adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
     ) -> None:
-        """Adopt the master's progress; see SafeProgress."""
+        """Adopt the master's progress; see DurableProgress."""
         self._kept.adopt(progress, version, log_end)
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
@@ -172,7 +172,7 @@ class DelayedMessages:
         self._kept.take_newer(current | newer, version)
 
     def lead(self) -> None:
-        """Start to deliver; see SafeProgress."""
+        """Start to deliver; see DurableProgress."""
         self._kept.lead()
 
     def forget_coming(self) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import EscapeWindow
+from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.broker.scheduled.half_messages import (
     HALF_TOPIC,
     QUEUE_ID,
@@ -26,7 +26,7 @@ from turbopump.broker.scheduled.half_messages import (
     moved,
     unique_key,
 )
-from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Role
@@ -67,8 +67,8 @@ class _Place(NamedTuple):
     @property
     def size(self) -> int:
         """Size in memory, in bytes."""
-        of = self.request
-        texts = of.producer_group, of.msg_id or "", of.transaction_id or ""
+        request = self.request
+        texts = request.producer_group, request.msg_id or "", request.transaction_id or ""
         return MOVED_SIZE + kept_size(self.address, *texts)
 
 
@@ -86,7 +86,7 @@ class HalfEscape:
         self._transactions, self._store, self._role = transactions, store, role
         self._offsets, self._escape = offsets, escape
         self._acts = False
-        self._window: EscapeWindow | None = None
+        self._window: RetryWindow | None = None
         self._places: dict[QueueOffset, _Place] = {}
         self._places_size = 0
         self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
@@ -113,7 +113,7 @@ class HalfEscape:
             self._acts = True
             transactions.role_changed()
         if self._window is None and transactions.outcomes is not None and transactions.is_ready:
-            self._window = EscapeWindow(transactions.known.base, WINDOW)
+            self._window = RetryWindow(transactions.known.base, WINDOW)
         if self._window is None:
             return transactions.read()
         self._again(self._window)
@@ -121,13 +121,13 @@ class HalfEscape:
         self._advance(self._window, now_ms)
         return more
 
-    def _begin(self, window: EscapeWindow) -> bool:
+    def _begin(self, window: RetryWindow) -> bool:
         end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
         for _ in range(READ_PER_STEP):
             number = QueueOffset(window.next)
             if number >= end or not (window.has_room and self._escape.has_room):
                 return False
-            if self._transactions.known.get(number) is HalfOutcome.OPEN:
+            if self._transactions.known.get(number) is TransactionOutcome.OPEN:
                 if not self._look_at(window, number):
                     return False
             else:
@@ -135,7 +135,7 @@ class HalfEscape:
                 window.done(number)
         return True
 
-    def _look_at(self, window: EscapeWindow, number: QueueOffset) -> bool:
+    def _look_at(self, window: RetryWindow, number: QueueOffset) -> bool:
         """Send an open half message, or mark an ended one as done; False if its state is not known
         yet."""
         half = self._transactions.half_at(number)
@@ -143,7 +143,7 @@ class HalfEscape:
         if half is not None and found is None:
             return False
         window.begin()
-        is_open = found is not None and found[0] is HalfOutcome.OPEN
+        is_open = found is not None and found[0] is TransactionOutcome.OPEN
         if half is None or not is_open or found is None or found[1].queue_offset != number:
             if half is None:
                 logger.error("half message %d cannot be read: dropped", number)
@@ -152,13 +152,13 @@ class HalfEscape:
             self._send(window, half)
         return True
 
-    def _again(self, window: EscapeWindow) -> None:
+    def _again(self, window: RetryWindow) -> None:
         for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
             if not self._escape.has_room:
                 return
             self._send_again(window, QueueOffset(number))
 
-    def _send_again(self, window: EscapeWindow, number: QueueOffset) -> None:
+    def _send_again(self, window: RetryWindow, number: QueueOffset) -> None:
         half = self._transactions.half_at(number)
         window.again(number)
         if half is None:
@@ -166,7 +166,7 @@ class HalfEscape:
         else:
             self._send(window, half)
 
-    def _send(self, window: EscapeWindow, half: Half) -> None:
+    def _send(self, window: RetryWindow, half: Half) -> None:
         number, message = half.queue_offset, moved(half.record, half.properties)
         if message is None:
             logger.error("half message %d names no topic and queue: dropped", number)
@@ -177,7 +177,7 @@ class HalfEscape:
         )
         sent.then(partial(self._took, window, half))
 
-    def _took(self, window: EscapeWindow, half: Half, arrival: Arrival | None) -> None:
+    def _took(self, window: RetryWindow, half: Half, arrival: Arrival | None) -> None:
         if self._window is not window:
             return
         number = half.queue_offset
@@ -197,8 +197,8 @@ class HalfEscape:
             oldest = next(iter(self._places))
             self._places_size -= self._places.pop(oldest).size
 
-    def _gone(self, window: EscapeWindow, number: QueueOffset) -> None:
-        self._transactions.known.set_mark(number, HalfOutcome.DONE)
+    def _gone(self, window: RetryWindow, number: QueueOffset) -> None:
+        self._transactions.known.set_mark(number, TransactionOutcome.DONE)
         window.done(number)
         self._wake([number])
 
@@ -209,7 +209,7 @@ class HalfEscape:
             for go_on in waiting:
                 go_on()
 
-    def _advance(self, window: EscapeWindow, now_ms: int) -> None:
+    def _advance(self, window: RetryWindow, now_ms: int) -> None:
         at = QueueOffset(window.done_to)
         if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
@@ -230,7 +230,9 @@ class HalfEscape:
             header = replace(place.request, commit_or_rollback=how)
             return self._escape.ask(place.address, new_request(RequestCode.END_TRANSACTION, header))
         known = self._transactions.known
-        number = max((one for one in numbers if known.get(one) is HalfOutcome.OPEN), default=None)
+        number = max(
+            (one for one in numbers if known.get(one) is TransactionOutcome.OPEN), default=None
+        )
         if number is None:
             ended.resolve("the transaction has ended, or another master has it and will check it")
         elif how == TRANSACTION_ROLLBACK and not window.is_out(number):

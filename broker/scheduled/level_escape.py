@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import EscapeWindow
+from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, QueueOffset, QueueUnit
 from turbopump.net.wire.names import SCHEDULE_TOPIC
@@ -48,7 +48,7 @@ class LevelEscape:
 
     def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
         self._store, self._escape, self._levels = store, escape, levels
-        self._windows: dict[int, EscapeWindow] = {}
+        self._windows: dict[int, RetryWindow] = {}
         self._first = 0
         """The level after which a step begins, in rotation: no level waits for the backlog of
         another."""
@@ -76,17 +76,17 @@ class LevelEscape:
                 return True
         return more
 
-    def _window(self, level: int) -> EscapeWindow | None:
+    def _window(self, level: int) -> RetryWindow | None:
         found = self._windows.get(level)
         if found is None:
             high = self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
             at = self._levels.position(level)
             if at >= high:
                 return None
-            found = self._windows[level] = EscapeWindow(at, WINDOW)
+            found = self._windows[level] = RetryWindow(at, WINDOW)
         return found
 
-    def _again(self, level: int, window: EscapeWindow, now_ms: int) -> None:
+    def _again(self, level: int, window: RetryWindow, now_ms: int) -> None:
         most = min(AGAIN_PER_STEP, self._left)
         for number in window.due(self._escape.steady_ms(), most):
             if not self._escape.has_room:
@@ -99,7 +99,7 @@ class LevelEscape:
             else:
                 self._send(level, window, number, unit, now_ms)
 
-    def _begin(self, level: int, window: EscapeWindow, now_ms: int) -> bool:
+    def _begin(self, level: int, window: RetryWindow, now_ms: int) -> bool:
         window.skip_to(self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         for unit in self._units(level, window.next, self._left):
             if not (window.has_room and self._escape.has_room):
@@ -117,7 +117,7 @@ class LevelEscape:
         yield from self._store.units(SCHEDULE_TOPIC, level - 1, QueueOffset(number), most)
 
     def _send(
-        self, level: int, window: EscapeWindow, number: int, unit: QueueUnit, now_ms: int
+        self, level: int, window: RetryWindow, number: int, unit: QueueUnit, now_ms: int
     ) -> None:
         message = self._levels.message_of(unit)
         if message is None:
@@ -128,7 +128,7 @@ class LevelEscape:
         self._escape.send(message, failures).then(took)
 
     def _took(
-        self, level: int, window: EscapeWindow, number: int, now_ms: int, arrival: Arrival | None
+        self, level: int, window: RetryWindow, number: int, now_ms: int, arrival: Arrival | None
     ) -> None:
         if self._windows.get(level) is not window:
             return
@@ -138,7 +138,7 @@ class LevelEscape:
         window.done(number)
         self._settle(level, window, now_ms)
 
-    def _settle(self, level: int, window: EscapeWindow, now_ms: int) -> None:
+    def _settle(self, level: int, window: RetryWindow, now_ms: int) -> None:
         at = QueueOffset(window.done_to)
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, now_ms)

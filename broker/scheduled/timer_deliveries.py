@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from turbopump.broker.scheduled.due_slots import NATIVE_SPEED, Due, DueSlots
 from turbopump.broker.scheduled.timer_escape import Leaving
 from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
@@ -18,6 +17,7 @@ from turbopump.broker.scheduled.timer_messages import (
     rolled,
 )
 from turbopump.broker.scheduled.timer_reading import TimerReading
+from turbopump.broker.scheduled.wheel_reader import NATIVE_SPEED, DueUnit, WheelReader
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_batches import TimerBatches
@@ -50,7 +50,7 @@ class TimerDeliveries:
         self,
         store: Store,
         role: Role,
-        slots: DueSlots,
+        slots: WheelReader,
         batches: TimerBatches,
         counted: tuple[TimerMetrics, TimerTotals],
         precision_ms: int,
@@ -94,15 +94,15 @@ class TimerDeliveries:
             return 0
         if store.refusal(now_ms) is not None:
             return 0
-        done = self._batches.deliver(slots.heap, most, now_ms, until_ms, slots.recalled_ticks)
-        slots.done_many(done.ticks)
+        done = self._batches.deliver(slots.heap, most, now_ms, until_ms, slots.slots_with_recalls)
+        slots.note_delivered(done.ticks)
         for topic, messages, _size in done.topics:
             self._metrics.add(text_of(topic), -messages, now_ms)
             self._dequeued.add(text_of(topic), messages)
             self._on_delivered(text_of(topic))
         return done.messages
 
-    def _deliver_one(self, due: Due, now_ms: int) -> bool:
+    def _deliver_one(self, due: DueUnit, now_ms: int) -> bool:
         """Append the waiting message to its target queue; False to try again later."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
@@ -134,7 +134,7 @@ class TimerDeliveries:
             return message.queue_id
         return self._store.queue_of(message.topic, message.queue_id)
 
-    def _waiting_at(self, due: Due, now_ms: int) -> _Waiting | None:
+    def _waiting_at(self, due: DueUnit, now_ms: int) -> _Waiting | None:
         """Read the message of a unit; None if it can never be delivered."""
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
@@ -147,7 +147,7 @@ class TimerDeliveries:
             return None
         return _Waiting(record, facts, decode_properties(record.properties))
 
-    def _is_recalled(self, due: Due, waiting: _Waiting, now_ms: int) -> bool:
+    def _is_recalled(self, due: DueUnit, waiting: _Waiting, now_ms: int) -> bool:
         if not self._slots.is_recalled(due, keys_of(waiting.properties)):
             return False
         topic = text_of(waiting.facts.topic)
@@ -155,7 +155,7 @@ class TimerDeliveries:
         self._dequeued.add(topic, 1)
         return True
 
-    def _message_of(self, due: Due, waiting: _Waiting, now_ms: int) -> NewMessage | None:
+    def _message_of(self, due: DueUnit, waiting: _Waiting, now_ms: int) -> NewMessage | None:
         """Return the message to append for a due unit; None: it names no target."""
         record, facts, properties = waiting
         if due.magic & kernel.ROLL:
@@ -188,7 +188,7 @@ class TimerDeliveries:
         self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
         self._dequeued.add(topic, 1)
 
-    def leaving(self, due: Due, now_ms: int) -> Leaving | None:
+    def leaving(self, due: DueUnit, now_ms: int) -> Leaving | None:
         """Return the message that an acting replica sends instead of `_deliver_one`. The second
         part of a long wait is left to the other master: there it is a timer, or a recall."""
         waiting = self._waiting_at(due, now_ms)

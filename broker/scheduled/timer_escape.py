@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import pause_ms
-from turbopump.broker.scheduled.due_slots import Due, DueSlots
+from turbopump.broker.escape.retry_window import pause_ms
 from turbopump.broker.scheduled.timer_messages import TimerFacts
+from turbopump.broker.scheduled.wheel_reader import DueUnit, WheelReader
 from turbopump.engine.types import NewMessage
 
 OUT_MAX: Final = 4_096
@@ -39,7 +39,7 @@ class Leaving(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    due: Due
+    due: DueUnit
     failures: int
     again_ms: int
 
@@ -50,9 +50,9 @@ class TimerEscape:
     def __init__(
         self,
         escape: Escape,
-        slots: DueSlots,
-        read: Callable[[Due, int], Leaving | None],
-        left: Callable[[Due, TimerFacts | None], None],
+        slots: WheelReader,
+        read: Callable[[DueUnit, int], Leaving | None],
+        left: Callable[[DueUnit, TimerFacts | None], None],
     ) -> None:
         """`read` makes the message of a unit, None: it is not to be delivered; `left` is called
         when another master has it, or, without facts, when it is dropped."""
@@ -97,7 +97,7 @@ class TimerEscape:
             else:
                 self._failed.append(one)
 
-    def _send(self, due: Due, failures: int, now_ms: int) -> None:
+    def _send(self, due: DueUnit, failures: int, now_ms: int) -> None:
         leaving = self._read(due, now_ms)
         if leaving is None:
             self._left(due, None)
@@ -110,11 +110,13 @@ class TimerEscape:
         sent = self._escape.send(leaving.message, failures, key=leaving.key, due_ms=leaving.due_ms)
         sent.then(partial(self._took, due, failures, leaving.facts))
 
-    def _left_apart(self, due: Due, facts: TimerFacts) -> None:
+    def _left_apart(self, due: DueUnit, facts: TimerFacts) -> None:
         if not self._is_over:
             self._left(due, facts)
 
-    def _took(self, due: Due, failures: int, facts: TimerFacts, arrival: Arrival | None) -> None:
+    def _took(
+        self, due: DueUnit, failures: int, facts: TimerFacts, arrival: Arrival | None
+    ) -> None:
         if self._is_over:
             return
         self._out.discard(due.position)

@@ -6,7 +6,7 @@ The pair is described in timers.py; progress.py decides which progress is safe.
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
-from turbopump.broker.scheduled.due_slots import ROOM, Due
+from turbopump.broker.scheduled.wheel_reader import ROOM, DueUnit
 from turbopump.engine.store import Store
 from turbopump.engine.timer.oldest_unit import oldest_waiting
 from turbopump.engine.timer.timer_check import TimerCheckpoint
@@ -70,7 +70,7 @@ def oldest_timer(
 
 def passed_rolls(
     files: TimerFiles, since: int, until: int, precision_ms: int
-) -> Iterator[Due | None]:
+) -> Iterator[DueUnit | None]:
     """Yield the first parts of long waits in slots that another broker has passed. It may have
     their second parts in later slots, which it did not pass. Yields None for a pause."""
     tick = files.next_tick(since, until)
@@ -82,5 +82,5 @@ def passed_rolls(
                 yield None
             if magic & kernel.ROLL:
                 at_ms = tick * precision_ms
-                yield Due(at_ms, position, LogOffset(log_offset), write_ms, tick, magic)
+                yield DueUnit(at_ms, position, LogOffset(log_offset), write_ms, tick, magic)
         tick = files.next_tick(tick + 1, until)

@@ -4,7 +4,7 @@ Owns the timer work of a broker in each role, and the progress that it may publi
 deliver before a message's time, nor have a progress ahead of the deliveries that the disk, or the
 replicas, have (progress.py).
 
-    queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer) -> DueSlots -> _deliver -> log
+    queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer) -> WheelReader -> _deliver -> log
 
     following --master--> leading (_leads)           both: _held while slots are read again
        ^ '--replica acts--> escaping (_escaping)     and _rolls while passed slots are searched
@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
-from turbopump.broker.scheduled.due_slots import ROOM, Due, DueSlots
-from turbopump.broker.scheduled.progress import SafeProgress
+from turbopump.broker.scheduled.durable_progress import DurableProgress
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries, text_of
 from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import TimerFacts, read_waiting, recall_key
@@ -42,10 +41,11 @@ from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.timer_status import (
     TimerCounts,
     TimerStatus,
-    TimerStatusGround,
+    TimerStatusDeps,
     read_status,
 )
-from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.scheduled.wheel_reader import ROOM, DueUnit, WheelReader
+from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
@@ -82,13 +82,13 @@ class Timers:
         self._store, self._role, self._files = store, role, files
         self._config_files, self._config = config_files, config
         self._enabled = config.timer_wheel_enable
-        of = store.config
-        self._precision_ms = of.timer_precision_ms
+        store_config = store.config
+        self._precision_ms = store_config.timer_precision_ms
         self._roll_ms = min(files.roll_slots * self._precision_ms, _DELAY_MAX_MS)
         self._ring = files.slots
-        self._kept = SafeProgress(store, role, TimerProgress())
+        self._kept = DurableProgress(store, role, TimerProgress())
         self._batches = TimerBatches(store.timer_ground(), files, self._precision_ms)
-        self._slots = DueSlots(
+        self._slots = WheelReader(
             files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
         )
         self._now_ms = 0
@@ -98,7 +98,7 @@ class Timers:
         """Set while this replica acts for its master, and sends due timers to others."""
         self._newer: TimerProgress | None = None
         """Progress of another broker, see `take_newer`."""
-        self._rolls: Iterator[Due | None] | None = None
+        self._rolls: Iterator[DueUnit | None] | None = None
         self._late: dict[int, QueueOffset] = {}
         """While escaping: queue offsets of late timers not yet delivered, by timer log position."""
         self._delivered = TimerProgress()
@@ -172,11 +172,11 @@ class Timers:
             self._files.rewind(self._kept.current.queue_offset)
 
     def leave(self) -> None:
-        """Settle before the broker stops; see SafeProgress."""
+        """Settle before the broker stops; see DurableProgress."""
         self._kept.leave()
 
     def lead(self) -> None:
-        """Start to deliver as the master; see SafeProgress."""
+        """Start to deliver as the master; see DurableProgress."""
         self._kept.lead()
 
     def forget_coming(self) -> None:
@@ -400,7 +400,7 @@ class Timers:
         )
         room = ROOM - len(slots.heap)
         taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
-        slots.added_many(taken.ticks)
+        slots.note_pushed(taken.ticks)
         for topic, messages, _size in taken.topics:
             self.metrics.add(text_of(topic), messages, now_ms)
             self.enqueued.add(text_of(topic), messages)
@@ -447,7 +447,7 @@ class Timers:
         self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
-            self._slots.added(Due(due_ms, position, log_offset, write_ms, tick, magic))
+            self._slots.added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
         return True
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
@@ -482,7 +482,7 @@ class Timers:
         self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)
 
-    def _left(self, due: Due, facts: TimerFacts | None) -> None:
+    def _left(self, due: DueUnit, facts: TimerFacts | None) -> None:
         """Finish a unit that was sent to another master, or is dropped (without facts)."""
         self._slots.done(due)
         self._late.pop(due.position, None)
@@ -535,7 +535,7 @@ class Timers:
             version.counter,
         )
 
-    def told(self) -> TimerCheckpoint:
+    def checkpoint(self) -> TimerCheckpoint:
         """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks."""
         self._kept.begin()
         self._kept.settle()
@@ -587,7 +587,7 @@ class Timers:
     def status(self, now_ms: int) -> TimerStatus:
         """Return the status for operators."""
         slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
-        ground = TimerStatusGround(
+        deps = TimerStatusDeps(
             self._store,
             self._files,
             self._precision_ms,
@@ -597,4 +597,4 @@ class Timers:
             self._leads,
         )
         totals = self.enqueued.total, self.dequeued.total
-        return read_status(ground, TimerCounts(self.metrics.total, *totals), now_ms)
+        return read_status(deps, TimerCounts(self.metrics.total, *totals), now_ms)

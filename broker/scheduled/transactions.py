@@ -33,7 +33,7 @@ from turbopump.broker.scheduled.half_messages import (
     target,
     unique_key,
 )
-from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
+from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Put, Role
 from turbopump.engine.store import Store
@@ -58,7 +58,7 @@ OPS_APART_MS: Final = 10
 OPS_AT_ONCE: Final = 256
 """Minimum interval between op messages in ms, and the number of pending half messages that shortens
 it: an op message costs as much as several ends."""
-_FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
+_FINAL = (TransactionOutcome.COMMITTED, TransactionOutcome.ROLLED_BACK, TransactionOutcome.GIVEN_UP)
 _HITS: Final = 32
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 _FOREVER_MS = 2**62
@@ -84,17 +84,22 @@ class Transactions:
         store: Store,
         role: Role,
         offsets: OffsetTable,
-        soon: Callable[[Callable[[], None]], None],
+        call_soon: Callable[[Callable[[], None]], None],
         wall_ms: Callable[[], int],
         host: Callable[[], bytes],
         op_size: Callable[[], int],
     ) -> None:
         self._store, self._role, self._offsets = store, role, offsets
-        self._soon, self._wall_ms, self._host, self._op_size = soon, wall_ms, host, op_size
+        self._call_soon, self._wall_ms, self._host, self._op_size = (
+            call_soon,
+            wall_ms,
+            host,
+            op_size,
+        )
         self.known_from = LogOffset(0)
         """End of the log when this term began: half messages before it may have been ended by a
         broker whose op message is lost."""
-        self.outcomes: HalfOutcomes | None = None
+        self.outcomes: TransactionOutcomes | None = None
         """The outcomes of this term; None until it has begun."""
         self.is_ready = False
         """Whether all op messages of earlier terms are read."""
@@ -109,7 +114,7 @@ class Transactions:
         self._candidate: tuple[QueueOffset, LogOffset] | None = None
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a committed message; to be replaced."""
-        self.serve_ends: Callable[[HalfOutcomes | None], None] = lambda known: None
+        self.serve_ends: Callable[[TransactionOutcomes | None], None] = lambda known: None
         """Called with the outcomes that the native path may end; None: it may end nothing. To be
         replaced."""
         role.on_change.append(self.role_changed)
@@ -175,7 +180,9 @@ class Transactions:
         log_offset, properties = units[0].log_offset, decode_properties(record.properties)
         return Half(queue_offset, log_offset, record, properties)
 
-    def outcome(self, half: Half, *, asks_index: bool = False) -> tuple[HalfOutcome, Half] | None:
+    def outcome(
+        self, half: Half, *, asks_index: bool = False
+    ) -> tuple[TransactionOutcome, Half] | None:
         """Return the outcome of a transaction and its newest half message, which a producer may not
         know; None: that half message cannot be read yet.
 
@@ -185,11 +192,11 @@ class Transactions:
         known = self.known.get(half.queue_offset)
         if known in _FINAL:
             return known, half
-        if known is HalfOutcome.OPEN and not self._is_old(half) and not asks_index:
+        if known is TransactionOutcome.OPEN and not self._is_old(half) and not asks_index:
             return known, half
         if self._has_copy(half):
-            self._end_open([half, *self.halves(half)], HalfOutcome.COMMITTED)
-            return HalfOutcome.COMMITTED, half
+            self._end_open([half, *self.halves(half)], TransactionOutcome.COMMITTED)
+            return TransactionOutcome.COMMITTED, half
         halves = self.halves(half)
         for each in halves:
             known = self.known.get(each.queue_offset)
@@ -199,20 +206,20 @@ class Transactions:
         if newest is None:
             return None
         known = self.known.get(newest.queue_offset)
-        is_open = known is HalfOutcome.OPEN
-        if known not in (HalfOutcome.DONE, None) and not (is_open and self._is_old(newest)):
+        is_open = known is TransactionOutcome.OPEN
+        if known not in (TransactionOutcome.DONE, None) and not (is_open and self._is_old(newest)):
             return known, newest
         # Its last record may be that it was given up. Else, if op messages name it, it ended.
         last = max(half.log_offset, newest.log_offset)
         if any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half)):
-            return HalfOutcome.GIVEN_UP, newest
-        return (HalfOutcome.OPEN, newest) if is_open else (HalfOutcome.DONE, half)
+            return TransactionOutcome.GIVEN_UP, newest
+        return (TransactionOutcome.OPEN, newest) if is_open else (TransactionOutcome.DONE, half)
 
     def _is_old(self, half: Half) -> bool:
         """Whether an earlier term may have ended it, and its op message is lost."""
         return half.log_offset < self.known_from
 
-    def end_all(self, half: Half, outcome: HalfOutcome, end: LogOffset) -> None:
+    def end_all(self, half: Half, outcome: TransactionOutcome, end: LogOffset) -> None:
         """End a transaction by a record that ends at `end` in the log: its newest half message, and
         older ones that a crash left open, or that are not remembered."""
         is_known = self.known.get(half.queue_offset) is not None
@@ -221,7 +228,7 @@ class Transactions:
             if not self._is_old(half):
                 return
         self._end_open(self.halves(half), outcome)
-        if outcome is HalfOutcome.COMMITTED and unique_key(half.properties):
+        if outcome is TransactionOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 
     @property
@@ -232,21 +239,21 @@ class Transactions:
         return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, QUEUE_ID))
 
     @property
-    def known(self) -> HalfOutcomes:
+    def known(self) -> TransactionOutcomes:
         """The outcomes of this term."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
     # Writes
 
-    def end(self, queue_offset: QueueOffset, outcome: HalfOutcome) -> None:
+    def end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
         """End a half message; an op message records it soon."""
         self.known.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
         """Record that a half message was replaced by a newer one."""
         self._renewed[old] = new
-        self.end(old, HalfOutcome.DONE)
+        self.end(old, TransactionOutcome.DONE)
 
     @property
     def is_full(self) -> bool:
@@ -272,7 +279,7 @@ class Transactions:
         return put
 
     def _ops_due(self) -> None:
-        self._soon(self._write_due)
+        self._call_soon(self._write_due)
 
     def _write_due(self) -> None:
         """Write op messages at the end of a turn, unless some were written a moment ago: then one
@@ -292,7 +299,9 @@ class Transactions:
         self.known_from = store.max_log_offset
         base = self._progress(HALF_TOPIC)
         self._read_to = op_base = self._progress(OP_TOPIC)
-        self.outcomes = HalfOutcomes(base, op_base, self.known_from, MAX_PENDING, self._ops_due)
+        self.outcomes = TransactionOutcomes(
+            base, op_base, self.known_from, MAX_PENDING, self._ops_due
+        )
 
     def _progress(self, topic: str) -> QueueOffset:
         """Return the progress of the previous master, limited to this log (R12)."""
@@ -312,8 +321,8 @@ class Transactions:
             record = store.record_of(unit)
             named = [] if record is None else [at for at in read_op(record) if at < end]
             for at in named:
-                if known.get(at) is HalfOutcome.OPEN:
-                    known.set_mark(at, HalfOutcome.DONE)
+                if known.get(at) is TransactionOutcome.OPEN:
+                    known.set_mark(at, TransactionOutcome.DONE)
             newest = max(named, default=QueueOffset(known.base))
             known.note_op(unit.queue_offset, newest)
             self._read_to = QueueOffset(unit.queue_offset + 1)
@@ -408,7 +417,7 @@ class Transactions:
                 found.append((LogOffset(record.physical_offset), record))
         return found
 
-    def _end_open(self, halves: list[Half], outcome: HalfOutcome) -> None:
+    def _end_open(self, halves: list[Half], outcome: TransactionOutcome) -> None:
         for each in halves:
-            if self.known.get(each.queue_offset) is HalfOutcome.OPEN:
+            if self.known.get(each.queue_offset) is TransactionOutcome.OPEN:
                 self.end(each.queue_offset, outcome)

@@ -16,7 +16,6 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.half_messages import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -24,6 +23,7 @@ from turbopump.broker.scheduled.half_messages import (
     TRANSACTION_GROUP,
 )
 from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, QueueOffset
@@ -44,13 +44,13 @@ class WaitingMessages:
         offsets: OffsetTable,
         delay: DelayedMessages,
         timers: Timers,
-        half_checks: HalfChecks,
+        transaction_checks: TransactionChecks,
         check_points: tuple[str, str],
     ) -> None:
         """`check_points`: the topic of pop check points, and the group whose offset is the progress
         in it."""
         self._store, self._offsets = store, offsets
-        self._delay, self._timers, self._half_checks = delay, timers, half_checks
+        self._delay, self._timers, self._half_checks = delay, timers, transaction_checks
         self._revive_topic, self._revive_group = check_points
         self._look: Generator[None, None, dict[str, LogOffset]] | None = None
         self._due_ms = 0

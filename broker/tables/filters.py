@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.bloom import BloomFilter
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk.flush import give_way
 from turbopump.engine.disk.json_table import Content
@@ -109,7 +109,7 @@ class ConsumerFilter:
 class FilterTable:
     """Table from topic and group to filter. Loop thread only."""
 
-    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+    def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
         self._config = config
         self._saver = saver
         self._bloom = BloomFilter(
@@ -159,12 +159,12 @@ class FilterTable:
             if not one.is_tag_type and one.sub_string and self._register(group, one, now_ms):
                 yield
         for topic in self._topics_of.get(group, set()) - named:
-            self._bury(self._by_topic[topic][group], now_ms)
+            self._mark_dead(self._by_topic[topic][group], now_ms)
 
     def unregister(self, group: str, now_ms: int) -> None:
         """Mark the filters of a group without connections as unused."""
         for topic in list(self._topics_of.get(group, ())):
-            self._bury(self._by_topic[topic][group], now_ms)
+            self._mark_dead(self._by_topic[topic][group], now_ms)
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """The group's filter, compiled; None without a filter, or if its expression is invalid."""
@@ -268,7 +268,7 @@ class FilterTable:
             self._dead.setdefault(pair)
         self._has_changed = True
 
-    def _bury(self, one: ConsumerFilter, now_ms: int) -> None:
+    def _mark_dead(self, one: ConsumerFilter, now_ms: int) -> None:
         if not one.is_dead:
             self._put(replace(one, dead_ms=max(now_ms, one.born_ms)))
 

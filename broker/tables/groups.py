@@ -12,8 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
+from turbopump.broker.tables.data_versions import (
+    ONLY_HERE,
+    Versions,
+    read_only_here,
+    write_only_here,
+)
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
@@ -65,7 +70,7 @@ class GroupTable:
     The values in the tables are never changed, only replaced: the saver writes on another thread.
     """
 
-    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+    def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
         """Called with groups that were changed or deleted, or whose bans have changed."""
         self._config = config
@@ -164,12 +169,16 @@ class GroupTable:
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
         if changed:
-            said: dict[str, Any] = {}
+            changed_members: dict[str, Any] = {}
             made = {name for name in changed if name not in self._groups}
             if self.versions.following and made:
                 self.only_here |= made
-                said = write_only_here(self.only_here)
-            self._change(self.versions.next(self.data_version, now_ms), changed, said=said)
+                changed_members = write_only_here(self.only_here)
+            self._change(
+                self.versions.next(self.data_version, now_ms),
+                changed,
+                changed_members=changed_members,
+            )
         else:
             self._saver.rely()  # a heartbeat may have created the group a moment ago
 
@@ -189,16 +198,16 @@ class GroupTable:
         gone = [name for name in self._groups.rows() if name not in groups]
         mine = (self._forbidden, self.data_version, self.only_here)
         if put or gone or later or (forbidden, version, only_here) != mine:
-            said: dict[str, Any] = {}
+            changed_members: dict[str, Any] = {}
             if only_here != self.only_here:
-                said[ONLY_HERE] = sorted(only_here) or None
+                changed_members[ONLY_HERE] = sorted(only_here) or None
             banned = {
                 name: forbidden.get(name)
                 for name in forbidden.keys() | self._forbidden.keys()
                 if forbidden.get(name) != self._forbidden.get(name)
             }
             self.only_here = only_here
-            self._change(version, put, gone, banned, said, later)
+            self._change(version, put, gone, banned, changed_members, later)
 
     def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
         """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets are
@@ -219,11 +228,11 @@ class GroupTable:
 
     def bump_version(self, now_ms: int) -> None:
         """Give the same groups a new version, of the reign that begins now."""
-        said: dict[str, Any] = {}
+        changed_members: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
             # as master, no group is the replica's own
-            self.only_here, said = frozenset(), {ONLY_HERE: None}
-        self._change(self.versions.next(self.data_version, now_ms), said=said)
+            self.only_here, changed_members = frozenset(), {ONLY_HERE: None}
+        self._change(self.versions.next(self.data_version, now_ms), changed_members=changed_members)
 
     def forbidden(self, group: str, topic: str) -> int:
         """The mask of operations that the group may not do with the topic; the only bit in use is
@@ -274,7 +283,7 @@ class GroupTable:
         put: Mapping[str, SubscriptionGroupConfig] = _NOTHING,
         gone: Sequence[str] = (),
         banned: Mapping[str, dict[str, int] | None] = _NOTHING,
-        said: Mapping[str, Any] = _NOTHING,
+        changed_members: Mapping[str, Any] = _NOTHING,
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
         """Put groups, forget others, set bans (None: lift all of the group's); `said` holds the
@@ -300,7 +309,7 @@ class GroupTable:
         while len(self._deleted_ms) > MAX_DELETED:
             del self._deleted_ms[next(iter(self._deleted_ms))]
         self.data_version = version
-        self._save(put.values(), gone, banned, said, deleted)
+        self._save(put.values(), gone, banned, changed_members, deleted)
         if replaced:
             self.on_change(replaced)
 
@@ -309,7 +318,7 @@ class GroupTable:
         put: Collection[SubscriptionGroupConfig],
         gone: Sequence[str],
         banned: Mapping[str, dict[str, int] | None],
-        said: Mapping[str, Any],
+        changed_members: Mapping[str, Any],
         deleted: Mapping[str, int],
     ) -> None:
         if len(put) + len(banned) + len(deleted) > MAX_APPENDED:
@@ -322,7 +331,7 @@ class GroupTable:
             if masks is not None
         ]
         change = config_changes.change(
-            {"dataVersion": self.data_version.to_json(), **said},
+            {"dataVersion": self.data_version.to_json(), **changed_members},
             {
                 TABLE: rows,
                 BANS: bans,

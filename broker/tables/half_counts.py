@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from turbopump.broker.tables.versions import Versions
+from turbopump.broker.tables.data_versions import Versions
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.java_properties import ConfigError

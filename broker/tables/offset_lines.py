@@ -146,7 +146,7 @@ class GroupLines:
                 del self._topics[group]
             self._stale[group] = None
 
-    def of(self, group: str) -> list[str]:
+    def topics_of(self, group: str) -> list[str]:
         """The topics of a group, sorted."""
         return list(self._topics.get(group, ()))
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from turbopump.broker.tables.adoption import AT_ONCE, AdoptingTables, Adoption
+from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
 from turbopump.broker.tables.offset_lines import (
     CommittedEntries,
     Entries,
     Pair,
     SavedEntries,
 )
-from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.tables.offset_sync import AT_ONCE, OffsetSync, OffsetSyncTables
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.json_table import Content, text_of
 from turbopump.engine.types import QueueOffset
@@ -131,7 +131,7 @@ class OffsetTable:
         }
         """Tables by their names in the file, in the order in which they are gathered."""
         self.adopted_at_once = AT_ONCE
-        self._adoption: Adoption | None = None
+        self._adoption: OffsetSync | None = None
         """The round of `adopt` that is in progress."""
         self._commits = 0
         self._changes = 0
@@ -217,7 +217,9 @@ class OffsetTable:
             if self._commits // self._version_step != before // self._version_step:
                 self.data_version = self._next_version(now_ms)
 
-    def adopt(self, theirs: Offsets, before: Offsets | None, told: bool = False) -> Iterator[None]:
+    def adopt(
+        self, theirs: Offsets, before: Offsets | None, all_adopted: bool = False
+    ) -> Iterator[None]:
         """Adopt a master's table, in steps. The rest is skipped if the iterator is dropped.
 
         `before` and `told`: see Adoption. An offset goes back only if it was set back there;
@@ -229,10 +231,10 @@ class OffsetTable:
         reign's version after them.
         """
         self.collect()
-        tables = AdoptingTables(
+        tables = OffsetSyncTables(
             self._committed, self._pulled, self._resets, self._lowered, self._own
         )
-        adoption = self._adoption = Adoption(tables, theirs, before, told)
+        adoption = self._adoption = OffsetSync(tables, theirs, before, all_adopted)
         if theirs.version.state_version == self.data_version.state_version:
             self._take_version(theirs.version)
         try:
@@ -347,7 +349,7 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics that the group has committed offsets of, sorted."""
-        return self._committed.groups.of(group)
+        return self._committed.groups.topics_of(group)
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets of the topic, sorted."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.disk.config_files import pieces_of
 from turbopump.engine.disk.json_table import Content
 from turbopump.net.allocation.shares import Shares
@@ -53,7 +53,7 @@ class GroupMode:
 class RequestModes:
     """Table from topic to group to mode. Loop thread only."""
 
-    def __init__(self, saver: Saver) -> None:
+    def __init__(self, saver: TableSaver) -> None:
         self._saver = saver
         self._modes: dict[str, Any] = {}
         self._read: dict[tuple[str, str], GroupMode] = {}

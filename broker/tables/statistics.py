@@ -195,7 +195,7 @@ class BrokerStatistics:
     def sums(self, name: str) -> dict[str, int]:
         """The sum of each key of a statistics name since the start."""
         self.collect()
-        return {key: meter.value for (of, key), meter in self._meters.items() if of == name}
+        return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
 
     def put_tps(self, topic: str) -> float:
         """Messages per second put to the topic, over the last minute."""

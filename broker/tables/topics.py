@@ -12,8 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC, BrokerConfig
-from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
+from turbopump.broker.tables.data_versions import (
+    ONLY_HERE,
+    Versions,
+    read_only_here,
+    write_only_here,
+)
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson, json_steps
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
@@ -89,7 +94,7 @@ class TopicTable:
     replaced: the saver writes on another thread.
     """
 
-    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+    def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
         self.on_replace: Callable[[list[str]], None] = lambda names: None
         self.on_made: Callable[[list[str]], None] = lambda names: None
@@ -129,7 +134,7 @@ class TopicTable:
             self.data_version = replace(self.data_version, timestamp=now_ms)
             self._saver.changed(FILE_NAME, self._take)
 
-    def add_stored(
+    def create_from_store(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
     ) -> None:
         """Create topics that have queues in the store (`stored`: their number) but are missing in
@@ -217,12 +222,12 @@ class TopicTable:
         }
         if changed:
             version = self.versions.next(self.data_version, now_ms)
-            said: dict[str, Any] = {}
+            changed_members: dict[str, Any] = {}
             made = {name for name in changed if name not in self._topics}
             if self.versions.following and made:
                 self.only_here |= made
-                said = write_only_here(self.only_here)
-            self._change(changed, [], version, said)
+                changed_members = write_only_here(self.only_here)
+            self._change(changed, [], version, changed_members)
 
     def adopt(
         self,
@@ -235,16 +240,18 @@ class TopicTable:
         changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
         gone = [name for name in self._topics.rows() if name not in topics]
         if changed or gone or version != self.data_version or only_here != self.only_here:
-            said = {} if only_here == self.only_here else {ONLY_HERE: sorted(only_here) or None}
+            changed_members = (
+                {} if only_here == self.only_here else {ONLY_HERE: sorted(only_here) or None}
+            )
             self.only_here = only_here
-            self._change(changed, gone, version, said)
+            self._change(changed, gone, version, changed_members)
 
     def _change(
         self,
         put: dict[str, TopicConfig],
         gone: list[str],
         version: DataVersion,
-        said: dict[str, Any],
+        changed_members: dict[str, Any],
     ) -> int:
         """Put topics and forget others; `said` holds the other changed members of the file. Returns
         the number of the change."""
@@ -255,7 +262,7 @@ class TopicTable:
         for name in gone:
             topics.remove(name)
         self.data_version = version
-        number = self._save(put.values(), gone, said)
+        number = self._save(put.values(), gone, changed_members)
         self._note_unsaved(made, number)
         if replaced:
             self.on_replace(replaced)
@@ -265,10 +272,12 @@ class TopicTable:
             self.on_change([*put, *gone])
         return number
 
-    def _save(self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]) -> int:
+    def _save(
+        self, put: Collection[TopicConfig], gone: list[str], changed_members: dict[str, Any]
+    ) -> int:
         if len(put) > MAX_APPENDED:
             return self._saver.changed(FILE_NAME, self._take)
-        members = {"dataVersion": self.data_version.to_json(), **said}
+        members = {"dataVersion": self.data_version.to_json(), **changed_members}
         rows = [fastjson.compact(one.row()) for one in put]
         return self._saver.changed(
             FILE_NAME, self._take, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
@@ -366,11 +375,11 @@ class TopicTable:
 
         Name servers read the topics of a registration only if its version has changed.
         """
-        said: dict[str, Any] = {}
+        changed_members: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
             # as master, no topic is the replica's own
-            self.only_here, said = frozenset(), {ONLY_HERE: None}
-        self._change({}, [], self.versions.next(self.data_version, now_ms), said)
+            self.only_here, changed_members = frozenset(), {ONLY_HERE: None}
+        self._change({}, [], self.versions.next(self.data_version, now_ms), changed_members)
 
     def is_batch(self, name: str) -> bool:
         """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""

@@ -25,7 +25,7 @@ ALONE: Final = 1
 """Copies of a message if no send waits for a replica: the master's own."""
 
 
-class ReignOfSends(Protocol):
+class SendTerm(Protocol):
     """A master's reign, as sends use it (broker/ha/leader.py)."""
 
     over: bool
@@ -41,8 +41,8 @@ class Permit:
     """Permission to write a message now, with the conditions that its sender waits for."""
 
     copies: int = ALONE
-    """Copies of the message, as `ReignOfSends.need` counts them."""
-    reign: ReignOfSends | None = None
+    """Copies of the message, as `SendTerm.need` counts them."""
+    reign: SendTerm | None = None
     """Reign in which the message is written; None for a broker without replication."""
 
 
@@ -81,7 +81,7 @@ class Role:
         self._config = config
         self._store = store
         self._is_slave = config.is_slave or not self.is_known
-        self._reign: ReignOfSends | None = None
+        self._reign: SendTerm | None = None
 
     @property
     def is_master(self) -> bool:
@@ -89,7 +89,7 @@ class Role:
         return not self._is_slave
 
     @property
-    def reign(self) -> ReignOfSends | None:
+    def reign(self) -> SendTerm | None:
         """The current reign; None for a replica, between two reigns, and without replication."""
         return None if self._reign is None or self._reign.over else self._reign
 
@@ -112,7 +112,7 @@ class Role:
 
     # Changes by broker/ha.
 
-    def begin(self, reign: ReignOfSends) -> None:
+    def begin(self, reign: SendTerm) -> None:
         """Make this broker the master; a previous reign has ended."""
         self._reign = reign
         self.is_known = True
@@ -147,9 +147,9 @@ class Role:
         reign = permit.reign
         if appended.status is PutStatus.PUT_OK and reign is not None and reign.over:
             # The reign ended within the append: the outcome of the message is unknown.
-            told: Deferred[PutStatus] = Deferred()
-            told.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
-            return told
+            result: Deferred[PutStatus] = Deferred()
+            result.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            return result
         return self._store.when_safe(appended, permit.copies)
 
     def safe_end(self) -> LogOffset:
@@ -161,7 +161,7 @@ class Role:
         copies = self._need(reign)
         return LogOffset(-1 if copies is None else self._store.pending.safe_end(copies))
 
-    def _need(self, reign: ReignOfSends | None) -> int | None:
+    def _need(self, reign: SendTerm | None) -> int | None:
         return ALONE if reign is None else reign.need()
 
     def _changed(self) -> None:

@@ -16,7 +16,7 @@ from turbopump.broker.scheduled.half_messages import (
     op_message,
     read_op,
 )
-from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.header import read_header
@@ -83,7 +83,7 @@ def test_op_messages_are_those_rocketmq_writes(unpack: Callable[..., Any], name:
     for record in found:
         marks = HalfMarks(0, 0, 100, lambda: None)
         for at in read_op(record):
-            marks.end(at, HalfOutcome.DONE)
+            marks.end(at, TransactionOutcome.DONE)
         body, _count, _newest = marks.op_body(4096)
         mine = op_message(body, record.born_timestamp_ms, record.born_host)
         assert (mine.body, mine.properties) == (record.body, record.properties)

@@ -54,7 +54,7 @@ class Driven(FastConnection):
         world.soon = self.soon
         self.fast_lane = fast = broker.fast
         self.lane, self.pulled = fast.lane, fast.pulls
-        broker.topics.on_change = fast.forget
+        broker.topics.on_change = fast.invalidate_topics
         fast.start(broker.store_host)
         area = self.area = Area(RECEIVE_MAX)
         self.turn = Turn(self.lane, self.ended.append) if turn else None

@@ -167,7 +167,7 @@ class Acking:
     def counted(self) -> tuple[object, ...]:
         broker, now_ms = self.world.broker, self.world.now_ms
         in_flight = broker.pop.in_flight
-        flying = [in_flight.of(group, "Plain", now_ms) for group in GROUPS]
+        flying = [in_flight.count_of(group, "Plain", now_ms) for group in GROUPS]
         broker.statistics.sample(now_ms)
         names = [f"Plain@{group}" for group in GROUPS]
         acked = [broker.statistics.find(GROUP_ACK_NUMS, name) for name in names]

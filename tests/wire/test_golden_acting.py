@@ -14,9 +14,9 @@ from tests.disk_parts import saved_at_once
 from tests.wire.frames import Golden, golden_frames
 
 from turbopump.broker.config.config import load_config
-from turbopump.broker.ha.acting.members import read_members
+from turbopump.broker.ha.acting.group_members import read_members
 from turbopump.broker.registration.registration import Registration, Work
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
@@ -106,7 +106,7 @@ def test_registrations_of_our_brokers(name: str, text: str, tmp_path: Path) -> N
     )
     given = f"brokerName={theirs['brokerName']}\nbrokerClusterName={theirs['clusterName']}\n"
     config, _ = load_config(given + text)
-    saver = Saver(ConfigFiles(RealFiles(), str(tmp_path)), InlineDisk())
+    saver = TableSaver(ConfigFiles(RealFiles(), str(tmp_path)), InlineDisk())
     registration = Registration(config, TopicTable(config, saver), theirs["brokerAddr"])
     _count, make = registration.request(Work(True, []))
     assert make().fields | {"bodyCrc32": theirs["bodyCrc32"]} == theirs

@@ -16,8 +16,8 @@ group of two neither gives nor renews locks while one of the two is away.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from turbopump.broker.ha.acting.members import Call
-from turbopump.broker.replication import LockWish
+from turbopump.broker.ha.acting.group_members import Call
+from turbopump.broker.replication import LockRequest
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
@@ -59,46 +59,46 @@ class LockQuorum:
         """Whether this broker may have given a lock before its restart that still counts."""
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
-    def ask(self, wish: LockWish) -> Deferred[list[MessageQueue]]:
+    def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
         """Ask the others; resolves to the queues that the client gets if this broker gives them,
         too."""
         asked: Deferred[list[MessageQueue]] = Deferred()
-        others = self._others() if wish.queues else []
+        others = self._others() if wanted.queues else []
         if self._total == 1 and not others:
-            asked.resolve(list(wish.queues))  # a single broker needs no votes
+            asked.resolve(list(wanted.queues))  # a single broker needs no votes
             return asked
         total = max(self._total, 1 + len(others))
-        votes = _Votes(wish.queues, total, own_is_old=not self.is_young)
+        votes = _Votes(wanted.queues, total, own_is_old=not self.is_young)
         waiting = len(others)
 
         def answered(answer: Command | str) -> None:
             nonlocal waiting
             waiting -= 1
             votes.count(answer)
-            if not asked.done and (waiting == 0 or len(votes.given) == len(wish.queues)):
+            if not asked.done and (waiting == 0 or len(votes.given) == len(wanted.queues)):
                 asked.resolve(votes.given)
 
         for address in others:
-            request = _request(RequestCode.LOCK_BATCH_MQ, wish)
+            request = _request(RequestCode.LOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(answered)
         if not others:
             asked.resolve(votes.given)
         return asked
 
-    def unlock(self, wish: LockWish) -> None:
+    def unlock(self, wanted: LockRequest) -> None:
         """Release the queues at the other brokers; an unreachable one keeps them until the lease
         ends."""
         for address in self._others():
-            request = _request(RequestCode.UNLOCK_BATCH_MQ, wish)
+            request = _request(RequestCode.UNLOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(lambda _answer: None)
 
 
-def _request(code: int, wish: LockWish) -> Command:
+def _request(code: int, wanted: LockRequest) -> Command:
     """Build a request to another broker of the group."""
     members = {
-        "consumerGroup": wish.group,
-        "clientId": wish.client_id,
-        "mqSet": [queue.to_json() for queue in wish.queues],
+        "consumerGroup": wanted.group,
+        "clientId": wanted.client_id,
+        "mqSet": [queue.to_json() for queue in wanted.queues],
         "onlyThisBroker": True,
     }
     return new_request(code, None, bodies.dump(members))

@@ -26,11 +26,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.members import FRESH_MS, MASTER_ID, Call, GroupMembers
-from turbopump.broker.ha.acting.seat import COMING_MS
+from turbopump.broker.ha.acting.acting_state import COMING_MS
+from turbopump.broker.ha.acting.group_members import FRESH_MS, MASTER_ID, Call, GroupMembers
 from turbopump.broker.ha.metadata import answers
 from turbopump.broker.ha.metadata.former import LIVES, FormerLives
-from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, read_page
+from turbopump.broker.pop.acting_journal import POP_NOTES, RETURN_NUMBER, read_page
 from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
@@ -73,7 +73,7 @@ class _Seen:
     """A replica that has answered."""
 
     address: str
-    said_ms: int
+    asked_ms: int
     number: int
     """Number of the 906 sent to it."""
 
@@ -167,7 +167,7 @@ class PreOnline:
             elif isinstance(asked, Deferred):
                 later = asked
             else:
-                later = self._broker.saver.elsewhere(asked)
+                later = self._broker.saver.run_on_disk_thread(asked)
             if not later.done:
                 later.then(partial(self._go_on, steps))
                 return
@@ -187,7 +187,7 @@ class PreOnline:
         if not reason:
             self.is_over = True
             self._done()
-            self._tell_online()
+            self._notify_online()
 
     # A round
 
@@ -202,7 +202,7 @@ class PreOnline:
         replicas = {key: at for key, at in found.items() if key > 0 and at != broker.address}
         total = broker.config.replication.total_replicas
         is_whole = total > 1 and len(replicas) >= total - 1
-        if not (is_whole or self._serves or members.are_settled):
+        if not (is_whole or self._serves or members.is_stable):
             raise NotYet("name servers may not know all replicas yet")
         self._replica_count = len(replicas)
         self.heard &= set(replicas.items()) if self._serves else set()
@@ -221,7 +221,7 @@ class PreOnline:
                 continue
             self.heard.add((broker_id, self._asked))
             if self._serves:
-                self._tell_online()
+                self._notify_online()
         self._check_seen()
         if missing:
             raise NotYet(missing)
@@ -233,10 +233,10 @@ class PreOnline:
         for one in self._seen:
             if not self._follows(one.host):
                 raise NotYet(f"the replica at {one.host} no longer follows")
-            if self._broker.steady_ms() - one.said_ms > SURE_MS:
+            if self._broker.steady_ms() - one.asked_ms > SURE_MS:
                 raise NotYet("the answers are too old: replicas may act again")
 
-    def _tell_online(self) -> None:
+    def _notify_online(self) -> None:
         """Notify the replicas that the master serves."""
         for one in self._seen:
             header = ExchangeHaInfo(return_number=one.number, is_online=True)
@@ -246,7 +246,7 @@ class PreOnline:
 
     def _ask(self, broker_id: int) -> answers.Steps[_Seen]:
         broker, name = self._broker, f"replica {broker_id} at {self._asked}"
-        said_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
+        asked_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
         end = LogOffset(broker.store.max_log_offset)
         header = ExchangeHaInfo(broker.ha_address, end, broker.address, number)
         answer = yield from self._answer(
@@ -256,7 +256,7 @@ class PreOnline:
             raise NotYet(f"{name} refused its master with code {answer.code}: {answer.remark}")
         host = split(self._asked)[0]
         while self.connect_ms and not self._follows(host):
-            if broker.steady_ms() - said_ms > self.connect_ms:
+            if broker.steady_ms() - asked_ms > self.connect_ms:
                 raise NotYet(f"{name} does not copy this log, which ends at {end}")
             yield None
         former = yield from self._former(name)
@@ -264,7 +264,7 @@ class PreOnline:
         yield from self._offsets(name, former)
         if self._takes_progress:
             yield from self._progress(name)
-        return _Seen(self._asked, said_ms, number)
+        return _Seen(self._asked, asked_ms, number)
 
     @property
     def _takes_progress(self) -> bool:
@@ -306,10 +306,10 @@ class PreOnline:
             fields = {POP_NOTES: str(after), RETURN_NUMBER: str(return_number)}
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
             answer = yield from self._answer(name, request)
-            said = (yield from answers.read(answer, as_object)).get(POP_NOTES)
-            if said is None:
+            page = (yield from answers.read(answer, as_object)).get(POP_NOTES)
+            if page is None:
                 return
-            generation, found, more = read_page(said)
+            generation, found, more = read_page(page)
             if more is not None and (more <= after or pages >= answers.MAX_PAGES):
                 raise BadBody("pages of notes without an end")
             after = more or after

@@ -74,7 +74,7 @@ class Controllers:
                 self._asking.add(address)
                 request = new_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
                 answer = self._call(address, request, LOOK_TIMEOUT_MS)
-                answer.then(partial(self._told, address))
+                answer.then(partial(self._on_metadata, address))
 
     def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Deferred[Command | str]:
         """Send a request to the leader."""
@@ -104,7 +104,7 @@ class Controllers:
         if isinstance(answer, str) or answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self.doubt(address)
 
-    def _told(self, address: str, answer: Command | str) -> None:
+    def _on_metadata(self, address: str, answer: Command | str) -> None:
         self._asking.discard(address)
         if isinstance(answer, str):
             self.doubt(address)

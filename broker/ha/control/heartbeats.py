@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from turbopump.broker.ha.control.controller_protocol import JAVA
 from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, ControllerCall, Controllers
-from turbopump.broker.ha.control.words import JAVA
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.codes import ResponseCode
@@ -99,22 +99,22 @@ class ControllerHeartbeats:
 
     def beat(self) -> Deferred[bool]:
         """Send a heartbeat to the leader now; resolves to whether it succeeded."""
-        told: Deferred[bool] = Deferred()
+        reported: Deferred[bool] = Deferred()
         leader = self._controllers.leader
         if not leader:
-            told.resolve(False)
-            return told
+            reported.resolve(False)
+            return reported
         link = self._links.setdefault(leader, _Link())
         answer = self._send(leader, link)
-        answer.then(lambda a: told.resolve(not isinstance(a, str) and a.code == 0))
-        return told
+        answer.then(lambda a: reported.resolve(not isinstance(a, str) and a.code == 0))
+        return reported
 
     def begin(self) -> None:
         """Begin a reign: earlier leases, and pending requests for one, do not count."""
         self._reign += 1
         self.lease_until_ms = LONG_AGO_MS
 
-    def hasten(self) -> None:
+    def send_soon(self) -> None:
         """Make all heartbeats due now: another controller leads, or a lease is needed."""
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS

@@ -29,18 +29,22 @@ Differences to RocketMQ, which all keep the wire format:
 import logging
 from collections.abc import Callable
 
-from turbopump.broker.ha.control import words
-from turbopump.broker.ha.control.abstention import Abstention
-from turbopump.broker.ha.control.alterations import ControllerAlterations
-from turbopump.broker.ha.control.attempts import AGAIN_MS, Attempts
+from turbopump.broker.ha.control import controller_protocol
+from turbopump.broker.ha.control.candidacy_veto import CandidacyVeto
+from turbopump.broker.ha.control.controller_protocol import BadAnswer, GroupState
+from turbopump.broker.ha.control.controller_registration import (
+    UNKNOWN_BROKER,
+    ControllerRegistration,
+    Steps,
+)
 from turbopump.broker.ha.control.controllers import Controllers
-from turbopump.broker.ha.control.enrolment import UNKNOWN_BROKER, Enrolment, Steps
-from turbopump.broker.ha.control.finder import Finder
+from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityFiles
-from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
-from turbopump.broker.ha.control.standing import Standing
-from turbopump.broker.ha.control.words import BadAnswer, Word
+from turbopump.broker.ha.control.last_role import LastRole
+from turbopump.broker.ha.control.master_locator import MasterLocator
+from turbopump.broker.ha.control.retry_loop import AGAIN_MS, RetryLoop
+from turbopump.broker.ha.control.sync_set_proposals import SyncSetProposals
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.replication import Stage
 from turbopump.engine.types import LONG_AGO_MS, StoreError, StoreHealth
@@ -61,9 +65,9 @@ disk. It allows five syncs of a slow disk, 5 s each."""
 class Membership:
     """See the module. Loop thread only."""
 
-    def __init__(self, options: MembershipOptions, parts: MembershipParts) -> None:
-        service, call = parts.service, parts.call
-        wall_ms, steady_ms = parts.wall_ms, parts.steady_ms
+    def __init__(self, options: MembershipOptions, deps: MembershipDeps) -> None:
+        service, call = deps.service, deps.call
+        wall_ms, steady_ms = deps.wall_ms, deps.steady_ms
         self.options = options
         self.stage = Stage.JOINING
         self.own_id: int | None = None
@@ -72,16 +76,16 @@ class Membership:
         """Called after a lease began or lapsed."""
         self.epoch = NO_ROLE
         """Epoch of the present role, or of the last one."""
-        self._service, self._log = service, parts.log
+        self._service, self._log = service, deps.log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
         self._stopped = True
         self._retires = False
-        self._attempts = Attempts(
+        self._retry_loop = RetryLoop(
             lambda: self.stage.value.lower(), steady_ms, options.sync_broker_metadata_period_ms
         )
-        self._abstention = Abstention(steady_ms, options.controller_heart_beat_timeout_ms)
-        self._standing = Standing()
+        self._candidacy_veto = CandidacyVeto(steady_ms, options.controller_heart_beat_timeout_ms)
+        self._standing = LastRole()
         self._reported_fitness = StoreHealth.FIT
         self._beat_again_ms = LONG_AGO_MS
         self._lapsed = True
@@ -90,7 +94,7 @@ class Membership:
         """Whether a controller reported that it does not know this broker."""
         self._named_ms = LONG_AGO_MS
         """When controllers last named another broker as the master."""
-        self._coming: Word | None = None
+        self._coming: GroupState | None = None
         """The newest report on the reign that is being recorded."""
         self._coming_since_ms = LONG_AGO_MS
         self.controllers = Controllers(
@@ -106,14 +110,16 @@ class Membership:
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
         self.heartbeats.on_answer = self._answered
-        self.alterations = ControllerAlterations(
+        self.alterations = SyncSetProposals(
             self.controllers, options.name, lambda: (self.own_id or 0, self.epoch), wall_ms
         )
         self.alterations.on_stale = self.look_soon
-        self.finder = Finder(call, self._found, steady_ms)
+        self.finder = MasterLocator(call, self._found, steady_ms)
         name, path = options.name, options.identity_path
-        self._identity = identity = IdentityFiles(parts.files, path, name.cluster, name.broker)
-        self.enrolment = Enrolment(self.controllers, identity, name, wall_ms, service)
+        self._identity = identity = IdentityFiles(deps.files, path, name.cluster, name.broker)
+        self.registration = ControllerRegistration(
+            self.controllers, identity, name, wall_ms, service
+        )
 
     # Life
 
@@ -123,14 +129,14 @@ class Membership:
         self._identity.load()
         self._identity.load_applied()
         self._address, self._ha_address = address, ha_address
-        self.enrolment.begin(self.options.last_life.lost(self._log.end))
+        self.registration.begin(self.options.last_life.lost(self._log.end))
         self._stopped = False
         self.tick()
 
     def stop(self) -> None:
         """Stop: no controller is asked, and no answer counts, after this."""
         self._stopped, self._coming = True, None
-        self._attempts.close()
+        self._retry_loop.close()
 
     def tick(self) -> None:
         """Do periodic work; called every 100 ms."""
@@ -147,18 +153,18 @@ class Membership:
         if self._coming is not None and now_ms - self._coming_since_ms > CHANGE_MAX_MS:
             self._decline("the epoch was not written to the disk in time")
         self.finder.tick(self._follows)
-        if self._attempts.is_due(now_ms) and self.controllers.leader:
+        if self._retry_loop.is_due(now_ms) and self.controllers.leader:
             if self.stage is Stage.JOINING:
-                self._attempts.run(self._join())
+                self._retry_loop.run(self._join())
             else:
-                self._attempts.run(self._look())
+                self._retry_loop.run(self._look())
 
     # State
 
     @property
     def reason(self) -> str:
         """Reason why there is no role, or the last one was not taken; "" if all is well."""
-        return self._role_reason or self._attempts.reason
+        return self._role_reason or self._retry_loop.reason
 
     def holds(self) -> bool:
         """Whether a master may acknowledge."""
@@ -176,14 +182,14 @@ class Membership:
     @property
     def health(self) -> StoreHealth:
         """The health reported to the controllers."""
-        if self._abstention.declines:
+        if self._candidacy_veto.declines:
             return StoreHealth.FAILED
         health = self._log.health
         serves = health in (StoreHealth.FIT, StoreHealth.SLOW)
         return StoreHealth.STOPPING if self._retires and serves else health
 
     @property
-    def has_heir(self) -> bool:
+    def has_successor(self) -> bool:
         """Whether this broker serves as the master while another member may take its place."""
         reign = self._service.reign
         serves = (
@@ -198,19 +204,19 @@ class Membership:
         self._retires = True
         self.tick()
 
-    def on_notice(self, word: Word) -> None:
+    def on_notice(self, group_state: GroupState) -> None:
         """Handle a notice (1008). It is ignored before the registration: it may be meant for an
         earlier life."""
-        if not self._stopped and self.stage is Stage.MEMBER and word.master is not None:
-            self._take(word)
+        if not self._stopped and self.stage is Stage.MEMBER and group_state.master is not None:
+            self._take(group_state)
 
     def look_soon(self) -> None:
         """Look at the group soon: its state may have changed."""
-        self._attempts.hasten()
+        self._retry_loop.retry_soon()
 
     def _other_leader(self) -> None:
         self.look_soon()
-        self.heartbeats.hasten()
+        self.heartbeats.send_soon()
         self.tick()
 
     def _answered(self, seen: BrokerHeartbeatResponse) -> None:
@@ -255,7 +261,7 @@ class Membership:
     def _beat(self) -> None:
         """Send heartbeats now, and again early, for a master without a lease."""
         self._beat_again_ms = self._steady_ms() + AGAIN_MS
-        self.heartbeats.hasten()
+        self.heartbeats.send_soon()
         if self._may_be_elected:
             self.heartbeats.tick()
 
@@ -283,34 +289,36 @@ class Membership:
 
     def _join(self) -> Steps[None]:
         """Join the group: from no id to a role."""
-        broker_id = yield from self.enrolment.identify(self._address)
+        broker_id = yield from self.registration.identify(self._address)
         if broker_id != self.own_id:
             self._service.identify(broker_id)
             self.own_id = broker_id
-        word = yield from self._register(broker_id)
+        group_state = yield from self._register(broker_id)
         alive = yield self.heartbeats.beat()
         if not alive:
             raise BadAnswer("the leading controller does not accept this broker's heartbeat")
-        if word is None:
-            word = yield from self._elect(broker_id)
+        if group_state is None:
+            group_state = yield from self._elect(broker_id)
         self.stage = Stage.MEMBER
-        self._take(word)
+        self._take(group_state)
 
-    def _register(self, broker_id: int) -> Steps[Word | None]:
+    def _register(self, broker_id: int) -> Steps[GroupState | None]:
         damaged = not self._log.may_lead
         try:
-            return (yield from self.enrolment.register(broker_id, self._address, damaged=damaged))
+            return (
+                yield from self.registration.register(broker_id, self._address, damaged=damaged)
+            )
         except BadAnswer as error:
             if error.code in UNKNOWN_BROKER:
                 self._forgotten()
-                yield from self.enrolment.forget(broker_id)
+                yield from self.registration.forget(broker_id)
             raise
 
-    def _elect(self, broker_id: int) -> Steps[Word]:
-        request = words.elect(self.options.name, broker_id, self._wall_ms())
+    def _elect(self, broker_id: int) -> Steps[GroupState]:
+        request = controller_protocol.elect(self.options.name, broker_id, self._wall_ms())
         answer: Command | str = yield self.controllers.ask(request)
         try:
-            return words.read_elected(answer)
+            return controller_protocol.read_elected(answer)
         except BadAnswer as error:
             self._unknown = error.code in UNKNOWN_BROKER
             raise
@@ -321,27 +329,27 @@ class Membership:
         if self._unknown:
             self._unknown = False
             yield from self._register(self.own_id)
-        if not self._log.may_lead and not self.enrolment.told_damaged:
+        if not self._log.may_lead and not self.registration.reported_damage:
             yield from self._register(self.own_id)
             if self._service.is_master:
                 self._decline("its log is damaged")
-        answer = yield self.controllers.ask(words.replica_info(self.options.name))
+        answer = yield self.controllers.ask(controller_protocol.replica_info(self.options.name))
         try:
-            word = words.read_replica_info(answer)
+            group_state = controller_protocol.read_replica_info(answer)
         except BadAnswer as error:
             if error.code not in UNKNOWN_BROKER:
                 raise
             found = yield from self._register(self.own_id)
-            word = found or Word(self.epoch)
-        if word.master is None:
-            self._nobody_reigns(word)
-            if self._abstention.is_silent or self.health is StoreHealth.FAILED:
+            group_state = found or GroupState(self.epoch)
+        if group_state.master is None:
+            self._no_master(group_state)
+            if self._candidacy_veto.is_silent or self.health is StoreHealth.FAILED:
                 return
             alive: bool = yield self.heartbeats.beat()
             if not alive:
                 raise BadAnswer("the leading controller does not accept this broker's heartbeat")
-            word = yield from self._elect(self.own_id)
-        self._take(word)
+            group_state = yield from self._elect(self.own_id)
+        self._take(group_state)
 
     # Roles
 
@@ -355,61 +363,71 @@ class Membership:
         """Whether heartbeats may be sent, by which the log counts as whole. Before that the
         controllers must have agreed on its state (unclean, damaged), because any of them may begin
         to lead between a heartbeat and the registration."""
-        told = self.enrolment
-        is_told = told.registered and (told.told_damaged or self._log.may_lead)
-        return is_told and not self._abstention.is_silent
+        registration = self.registration
+        is_reported = registration.registered and (
+            registration.reported_damage or self._log.may_lead
+        )
+        return is_reported and not self._candidacy_veto.is_silent
 
     def _forgotten(self) -> None:
         """Start again under another id: the controllers do not know this broker."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
-        self.enrolment.registered, self._coming, self._unknown = False, None, False
+        self.registration.registered, self._coming, self._unknown = False, None, False
         self.finder.look_for("")
         self._service.leave()
 
-    def _nobody_reigns(self, word: Word) -> None:
+    def _no_master(self, group_state: GroupState) -> None:
         self._named_ms = LONG_AGO_MS
-        if word.epoch > self.epoch:
-            self.epoch = word.epoch
+        if group_state.epoch > self.epoch:
+            self.epoch = group_state.epoch
             self._follow("")
 
-    def _take(self, word: Word) -> None:
+    def _take(self, group_state: GroupState) -> None:
         """Take a role only of a greater epoch: late and repeated reports have no effect (K7)."""
         reign = self._service.reign
-        if word.master is not None and word.master != self.own_id:
+        if group_state.master is not None and group_state.master != self.own_id:
             self._named_ms = self._steady_ms()
-        if word.epoch >= self.epoch:
-            self._standing.note(word, self.epoch, self.own_id)
-        if word.epoch > self.epoch:
-            self.epoch = word.epoch
-            if word.master == self.own_id:
-                self._lead(word)
+        if group_state.epoch >= self.epoch:
+            self._standing.note(group_state, self.epoch, self.own_id)
+        if group_state.epoch > self.epoch:
+            self.epoch = group_state.epoch
+            if group_state.master == self.own_id:
+                self._lead(group_state)
             else:
-                self._follow(word.address)
-        elif word.epoch < self.epoch:
+                self._follow(group_state.address)
+        elif group_state.epoch < self.epoch:
             return
         elif self._coming is not None:
-            if word.master == self.own_id and word.set_epoch > self._coming.set_epoch:
-                self._coming = word
-        elif isinstance(reign, Leader) and word.master == self.own_id:
-            reign.on_set(word.members, word.set_epoch, self._steady_ms())
-        elif reign is None and word.master != self.own_id and word.address != self.finder.address:
-            self._follow(word.address)  # the same master, at another address (R30)
-        elif reign is None and word.master == self.own_id and not self._abstention.is_away:
+            if group_state.master == self.own_id and group_state.set_epoch > self._coming.set_epoch:
+                self._coming = group_state
+        elif isinstance(reign, Leader) and group_state.master == self.own_id:
+            reign.on_set(group_state.members, group_state.set_epoch, self._steady_ms())
+        elif (
+            reign is None
+            and group_state.master != self.own_id
+            and group_state.address != self.finder.address
+        ):
+            self._follow(group_state.address)  # the same master, at another address (R30)
+        elif (
+            reign is None and group_state.master == self.own_id and not self._candidacy_veto.is_away
+        ):
             # No controller led while it was silent, or none missed it: no other was elected.
             self._decline(self._role_reason or "this broker's leadership ended")
 
-    def _lead(self, word: Word) -> None:
+    def _lead(self, group_state: GroupState) -> None:
         self.finder.look_for("")
         self.heartbeats.begin()
         self._lapsed = True
         self._service.lapse()
-        self._coming, self._coming_since_ms = word, self._steady_ms()
+        self._coming, self._coming_since_ms = group_state, self._steady_ms()
         try:
-            later = self._service.to_master(word.epoch, word.members, word.set_epoch)
+            later = self._service.to_master(
+                group_state.epoch, group_state.members, group_state.set_epoch
+            )
         except (StoreError, OSError) as error:
             self._decline(str(error))
             return
-        later.then(lambda error: self._led(word.epoch, error))
+        later.then(lambda error: self._led(group_state.epoch, error))
 
     def _led(self, epoch: int, error: StoreError | OSError | None) -> None:
         """Handle the result of recording the epoch; heartbeats went on meanwhile."""
@@ -422,7 +440,7 @@ class Membership:
             return
         self._role_reason = ""
         self._standing.reign()
-        self._abstention.has_led()
+        self._candidacy_veto.has_led()
         reign = self._service.reign
         if isinstance(reign, Leader) and coming.set_epoch > reign.sync.set_epoch:
             self._take(coming)
@@ -430,16 +448,16 @@ class Membership:
 
     def _watch_fitness(self) -> None:
         """Report a changed health to the controllers at once."""
-        self._abstention.look(self.epoch)
-        health, told = self.health, self._reported_fitness
+        self._candidacy_veto.look(self.epoch)
+        health, reported = self.health, self._reported_fitness
         self._reported_fitness = health
-        if health is not told:
+        if health is not reported:
             logger.warning("reported to the controllers: %s", self._why(health))
-            self.heartbeats.hasten()
+            self.heartbeats.send_soon()
             if self.stage is Stage.MEMBER:
                 self.look_soon()  # damage is reported by a registration, before any heartbeat
         failed = health is StoreHealth.FAILED and self._service.is_master
-        if failed and self.heartbeats.leader_is_java and not self._abstention.is_silent:
+        if failed and self.heartbeats.leader_is_java and not self._candidacy_veto.is_silent:
             self._decline(self._log.why_unfit)
 
     def _why(self, health: StoreHealth) -> str:
@@ -454,13 +472,13 @@ class Membership:
         later epoch."""
         logger.error("this broker does not lead epoch %d: %s", self.epoch, reason)
         if self.heartbeats.leader_is_java:
-            self._abstention.resign()
+            self._candidacy_veto.resign()
             self.heartbeats.lease_until_ms = LONG_AGO_MS
         else:
-            self._abstention.decline(self.epoch)
+            self._candidacy_veto.decline(self.epoch)
         self._follow("")
         self._role_reason = reason
-        self.heartbeats.hasten()
+        self.heartbeats.send_soon()
         if self._may_be_elected:
             self.heartbeats.tick()
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
+from turbopump.broker.tables.data_versions import is_older
 from turbopump.broker.tables.groups import MAX_BEAN, MAX_GROUPS, read_bans, read_deleted
 from turbopump.broker.tables.topic_attributes import MAX_ATTRIBUTES_TEXT
 from turbopump.broker.tables.topics import (
@@ -22,7 +23,6 @@ from turbopump.broker.tables.topics import (
     MAX_TOPICS,
     QUEUE_COUNTS,
 )
-from turbopump.broker.tables.versions import is_older
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.queues.queue_counts import Counts, read_counts
@@ -241,7 +241,7 @@ def may_count(table: Table) -> bool:
     return DELETED_TOPICS in table.members
 
 
-def counts_of(table: Table) -> Counts | None:
+def idle_queue_counts(table: Table) -> Counts | None:
     """Return the counts of the master's idle queues, None if it sent none. Raises BadBody."""
     value = table.members.get(QUEUE_COUNTS)
     if value is None:

@@ -46,10 +46,10 @@ class FormerLives:
         """Whether any deletion is known here."""
         return any(known_deletions(self._broker).values())
 
-    def learn(self, said: Any) -> None:
+    def learn(self, answer: Any) -> None:
         """Read a peer's answer; a peer that omits the field counts as knowing all. Raises
         BadBody."""
-        lives = as_object(said).get(LIVES)
+        lives = as_object(answer).get(LIVES)
         if lives is None:
             return
         members = as_object(lives)

@@ -24,12 +24,12 @@ from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata import answers as answers
-from turbopump.broker.pop.notes import TAKES_NOTES
+from turbopump.broker.pop.acting_journal import TAKES_NOTES
 from turbopump.broker.scheduled.delay import read_progress
-from turbopump.broker.tables.kept_shares import VERSION, KeptShare, read_shares
+from turbopump.broker.tables.assignment_store import VERSION, StoredAssignment, read_shares
+from turbopump.broker.tables.data_versions import Versions, is_older
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.offsets import Offsets
-from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
@@ -197,7 +197,7 @@ class MetadataFollower:
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
         broker.timers.lead()
-        self.add_stored(now_ms)
+        self.create_from_store(now_ms)
         set_back = self._clamp(now_ms)
         for table in self._tables():
             if table.data_version.state_version < epoch:
@@ -206,12 +206,12 @@ class MetadataFollower:
             broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
         return broker.saver.saved()
 
-    def add_stored(self, now_ms: int) -> None:
+    def create_from_store(self, now_ms: int) -> None:
         """Add topics that only the log contains (R20), except those whose queues are being removed;
         also for a replica that acts for its master."""
         store = self._broker.store
         names = [name for name in store.topics() if name not in store.deletions.going]
-        self._broker.topics.add_stored(
+        self._broker.topics.create_from_store(
             lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
         )
 
@@ -300,7 +300,7 @@ class MetadataFollower:
             elif isinstance(asked, Deferred):
                 later = asked
             else:
-                later = self._broker.saver.elsewhere(asked)
+                later = self._broker.saver.run_on_disk_thread(asked)
             if not later.done:
                 later.then(partial(self._go_on, now, steps))
                 return
@@ -351,7 +351,7 @@ class MetadataFollower:
             except (BadBody, StoreError) as error:
                 now.errors.append(f"{part.__name__.strip('_')}: {error}")
 
-    def _is_told(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
+    def _is_adopted(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
         """Whether all local entries came from this very table: it is of the same term, which has
         one master, and this broker was not that master."""
         same = theirs.state_version == mine.state_version == now.epoch
@@ -367,7 +367,7 @@ class MetadataFollower:
         log = self._log
         if log is None or not log.wants_counts or log.min != log_min:
             return
-        counts = answers.counts_of(table)
+        counts = answers.idle_queue_counts(table)
         if counts is None:
             if not answers.may_count(table):
                 log.no_counts()
@@ -455,16 +455,16 @@ class MetadataFollower:
     def _before(
         self,
         now: Following,
-        said: answers.Table | None,
+        earlier: answers.Table | None,
         table: answers.Table,
         version: DataVersion,
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
         """Return the names that this master is known to have had; the missing ones were deleted
         there."""
-        if said is not None and _goes_on(now, said.version, table.version):
-            return set(said.entries)
-        return set(mine) if self._is_told(now, version, table.version) else set()
+        if earlier is not None and _goes_on(now, earlier.version, table.version):
+            return set(earlier.entries)
+        return set(mine) if self._is_adopted(now, version, table.version) else set()
 
     def _offsets(self, now: Following) -> answers.Steps[None]:
         may_act = self._broker.config.replication.enable_slave_acting_master
@@ -481,11 +481,11 @@ class MetadataFollower:
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
         """Take over offsets in steps; False if the log was cut meanwhile, to start again."""
         offsets, cuts = self._broker.offsets, now.cuts
-        before, told = now.offsets, False
+        before, all_adopted = now.offsets, False
         if before is None or not _goes_on(now, before.version, theirs.version):
-            before, told = None, self._is_told(now, offsets.data_version, theirs.version)
+            before, all_adopted = None, self._is_adopted(now, offsets.data_version, theirs.version)
         version = _taken(now, offsets.data_version, theirs.version)
-        for _ in offsets.adopt(replace(theirs, version=version), before, told):
+        for _ in offsets.adopt(replace(theirs, version=version), before, all_adopted):
             yield None
             if now.cuts != cuts:
                 return False
@@ -537,9 +537,9 @@ class MetadataFollower:
             end = self._deletions.pop(name)
             try:
                 deleted_ms = self._deletion_times.get(name, 0)
-                told = store.deletions.delete(name, now_ms, end, deleted_ms)
+                deletion = store.deletions.delete(name, now_ms, end, deleted_ms)
                 store.statistics.forget_topic(name)
-                told.then(partial(self._deleted, name, end))
+                deletion.then(partial(self._deleted, name, end))
             except StoreError as error:
                 logger.error("%s", error)
 
@@ -558,10 +558,10 @@ class MetadataFollower:
             self._deletions.setdefault(name, end)
             self._deletions_due_ms = self._steady_ms + DELETE_AGAIN_MS
         elif self._broker.role.is_master:
-            self.add_stored(self._now_ms)  # the topic's next life, unknown until now
+            self.create_from_store(self._now_ms)  # the topic's next life, unknown until now
 
 
-def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, KeptShare]]:
+def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, StoredAssignment]]:
     members = bodies.as_object(value)
     return members, read_shares(members)
 

@@ -8,7 +8,7 @@ notice.
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.shapes import answer_json
+from turbopump.broker.handlers.json_responses import answer_json
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.engine.deferred import Deferred

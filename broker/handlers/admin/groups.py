@@ -11,7 +11,7 @@ from functools import partial
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.admin.deleting import ending_ms
-from turbopump.broker.handlers.shapes import (
+from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     answer_in_steps,
     answer_json,

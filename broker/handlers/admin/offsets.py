@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata.former import LIVES, known_deletions
-from turbopump.broker.handlers.relays import push_reset
-from turbopump.broker.handlers.shapes import (
+from turbopump.broker.handlers.client_relay import push_reset
+from turbopump.broker.handlers.json_responses import (
     Pace,
     answer_in_steps,
     answer_json,
-    by_queue_in_steps,
     queue_key,
+    queue_map_in_steps,
     too_long,
 )
-from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
-from turbopump.broker.tables.lags import behind_ms, waiting_since
+from turbopump.broker.pop.acting_journal import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
+from turbopump.broker.tables.consumer_lag import behind_ms, waiting_since
 from turbopump.engine import fastjson
 from turbopump.engine.disk.json_table import Content
 from turbopump.engine.fastjson import RawKeys
@@ -349,7 +349,7 @@ def _reset_offset(
             if broker.topics.get(header.topic) is not topic:
                 remark = f"Topic {header.topic} was changed meanwhile"
                 return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    table = yield from by_queue_in_steps(header.topic, broker.config.broker_name, targets)
+    table = yield from queue_map_in_steps(header.topic, broker.config.broker_name, targets)
     return (yield from answer_in_steps(request, {"offsetTable": table}))
 
 
@@ -396,8 +396,10 @@ def _all_offsets(
         number = as_int(request.fields.get(RETURN_NUMBER, "0"), RETURN_NUMBER)
         page = broker.pop.notes.page(as_int(after, POP_NOTES), number)
         return answer_json(request, {POP_NOTES: page})
-    of = broker.config.replication
-    takes = of.waits_to_lead or (of.is_elected and of.enable_slave_acting_master)
+    replication = broker.config.replication
+    takes = replication.waits_to_lead or (
+        replication.is_elected and replication.enable_slave_acting_master
+    )
     fields = {TAKES_NOTES: "true"} if takes and TAKES_NOTES in request.fields else None
     if broker.offsets.queue_count <= MAX_INLINE_QUEUES:
         return _with_text(request, broker.offsets.take(), fields)
@@ -408,7 +410,9 @@ def _all_offsets(
             return answer
         return response(request, ResponseCode.SYSTEM_ERROR, str(answer))
 
-    return broker.saver.elsewhere(lambda: _with_text(request, content, fields)).map(answered)
+    return broker.saver.run_on_disk_thread(lambda: _with_text(request, content, fields)).map(
+        answered
+    )
 
 
 def _with_text(request: Command, content: Content, fields: dict[str, str] | None = None) -> Command:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.admin.deleting import ending_ms
-from turbopump.broker.handlers.shapes import (
+from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     Pace,
     answer_in_steps,
@@ -23,7 +23,7 @@ from turbopump.broker.handlers.shapes import (
     queue_key,
     topic_list,
 )
-from turbopump.broker.tables.saving import not_saved
+from turbopump.broker.tables.table_saver import not_saved
 from turbopump.broker.tables.topic_attributes import (
     CLEANUP_POLICY,
     COMPACTION,

@@ -18,8 +18,8 @@ from turbopump.broker.handlers.pop.checks import (
     handle_of,
 )
 from turbopump.broker.pop.changes import TimeChange
-from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import AckOutcome
+from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -73,7 +73,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             return _ack_ordered(broker, request, header, handle, now_ms)
         if broker.groups.get(header.consumer_group) is not None:
             ended_ms = broker.pop.lives.ended_ms(header.topic, header.consumer_group)
-            broker.fast.learn_ack(header.consumer_group, header.topic, ended_ms)
+            broker.fast.allow_ack(header.consumer_group, header.topic, ended_ms)
         written = broker.pop.acks.add(
             _key(header, handle),
             QueueOffset(header.offset),
@@ -204,7 +204,7 @@ def _ack_ordered(
         return response(request, ResponseCode.MESSAGE_ILLEGAL, "the offset was not in the last pop")
     if outcome is AckOutcome.IGNORED:
         return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
-    written = broker.pop.ordered_log.write(queue, now_ms)
+    written = broker.pop.order_journal.write(queue, now_ms)
     return written.map(lambda status: _stored(request, status))
 
 
@@ -244,7 +244,7 @@ def _hide_ordered(
         handle.pop_time_ms, until_ms - handle.pop_time_ms, handle.revive_queue_id
     )
     done = response(request, ResponseCode.SUCCESS, header=found)
-    written = broker.pop.ordered_log.write(queue, now_ms)
+    written = broker.pop.order_journal.write(queue, now_ms)
     return written.map(
         lambda status: done if status is PutStatus.PUT_OK else _stored(request, status)
     )
@@ -358,7 +358,7 @@ def _ack_entry(
     if given.is_ordered:
         queue = PoppedQueue(topic, group, queue_id)
         moved = [_done_in_order(broker, queue, at, given.pop_time_ms, now_ms) for at in offsets]
-        return broker.pop.ordered_log.write(queue, now_ms) if None in moved else None
+        return broker.pop.order_journal.write(queue, now_ms) if None in moved else None
     if not offsets:
         return None
     replaced = [at for at in offsets if broker.pop.changes.get(key, at) is not None]

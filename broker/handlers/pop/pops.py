@@ -18,7 +18,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_topic,
 )
 from turbopump.broker.pop.popped_records import records_of
-from turbopump.broker.pop.popping import Popped, PopWish
+from turbopump.broker.pop.popping import Popped, PopQuery
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
 from turbopump.broker.traffic.replies import why_not
 from turbopump.engine.deferred import Deferred
@@ -56,38 +56,40 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(PopMessageRequest, request.fields)
         try:
-            wish, until_ms = _wish(broker, header, peer, now_ms)
+            query, until_ms = _query(broker, header, peer, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
         popped = Popped(now_ms, 0)
         if (yield from broker.pop.ready()):
-            popped = yield from broker.pop.popping.pop(wish, now_ms)
-            _learn(broker, header, wish, popped)
-        return _Pop(broker, request, wish, peer).first(popped, until_ms, now_ms)
+            popped = yield from broker.pop.popping.pop(query, now_ms)
+            _allow(broker, header, query, popped)
+        return _Pop(broker, request, query, peer).first(popped, until_ms, now_ms)
 
     table.add(RequestCode.POP_MESSAGE, pop)
 
 
-def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popped: Popped) -> None:
+def _allow(
+    broker: BrokerContext, header: PopMessageRequest, query: PopQuery, popped: Popped
+) -> None:
     """Let the fast lane serve later pops of this group and topic natively."""
-    if popped.taken and not wish.is_ordered and broker.pop.is_ready and broker.role.is_master:
-        kinds = broker.pop.popping.retry_kinds(wish.topic, wish.group)
-        names = [kind.topic_of(wish.topic, wish.group) for kind in kinds]
-        broker.fast.learn_pop(
-            wish.group,
-            wish.topic,
-            wish.wanted,
+    if popped.taken and not query.is_ordered and broker.pop.is_ready and broker.role.is_master:
+        kinds = broker.pop.popping.retry_kinds(query.topic, query.group)
+        names = [kind.topic_of(query.topic, query.group) for kind in kinds]
+        broker.fast.allow_pop(
+            query.group,
+            query.topic,
+            query.wanted,
             header.exp,
             header.exp_type,
             names,
             popped.pop_time_ms,
-            broker.pop.lives.ended_ms(wish.topic, wish.group),
+            broker.pop.lives.ended_ms(query.topic, query.group),
         )
 
 
-def _wish(
+def _query(
     broker: BrokerContext, header: PopMessageRequest, peer: Peer, now_ms: int
-) -> tuple[PopWish, int]:
+) -> tuple[PopQuery, int]:
     """The pop that the request asks for, and the end of its wait in epoch ms; raises PopRefused."""
     until_ms = check_poll(header.born_time, header.poll_time, now_ms)
     check_pops(broker, in_order=header.order is True)
@@ -114,7 +116,7 @@ def _wish(
         ) from None
     steady_ms = broker.steady_ms()
     broker.consumers.compensate(header.consumer_group, header.topic, subscription, steady_ms)
-    wish = PopWish(
+    query = PopQuery(
         topic=header.topic,
         group=header.consumer_group,
         queue_id=header.queue_id,
@@ -125,7 +127,7 @@ def _wish(
         is_ordered=header.order is True,
         attempt_id=header.attempt_id,
     )
-    return wish, until_ms
+    return query, until_ms
 
 
 class _Pop:
@@ -133,10 +135,12 @@ class _Pop:
 
     __slots__ = ("_answer", "_broker", "_peer", "_request", "_rests", "_wish")
 
-    def __init__(self, broker: BrokerContext, request: Command, wish: PopWish, peer: Peer) -> None:
+    def __init__(
+        self, broker: BrokerContext, request: Command, query: PopQuery, peer: Peer
+    ) -> None:
         self._broker = broker
         self._request = request
-        self._wish = wish
+        self._query = query
         self._peer = peer
         self._answer: Deferred[Command | None] = Deferred()
         self._rests: dict[Arrived, int] = {}
@@ -150,16 +154,16 @@ class _Pop:
         wait_ms = min(until_ms - now_ms - EARLY_MS, POLL_MAX_MS)
         if wait_ms <= 0 or self._broker.shutting_down:
             return self._empty(ResponseCode.POLLING_TIMEOUT)
-        wish, pop = self._wish, self._broker.pop
-        retries = pop.retry_topics(wish.topic, wish.group) if not wish.is_ordered else ()
+        query, pop = self._query, self._broker.pop
+        retries = pop.retry_topics(query.topic, query.group) if not query.is_ordered else ()
         waiter = PopWaiter(
-            topics=(wish.topic, *retries),
-            group=wish.group,
-            queue_id=wish.queue_id,
+            topics=(query.topic, *retries),
+            group=query.group,
+            queue_id=query.queue_id,
             deadline_ms=self._broker.steady_ms() + wait_ms,
             owner=self._peer,
             attempt=self._attempt,
-            size=kept_size(wish.topic, wish.group, wish.attempt_id or ""),
+            size=kept_size(query.topic, query.group, query.attempt_id or ""),
         )
         if pop.waiters.add(waiter) is Waits.FULL:
             return self._empty(ResponseCode.POLLING_FULL)
@@ -169,17 +173,17 @@ class _Pop:
 
     def _attempt(self, arrived: Arrived | None) -> bool:
         """Pop again from the queue that has grown; None means that the wait has ended."""
-        broker, wish = self._broker, self._wish
+        broker, query = self._broker, self._query
         try:
             # a refused consumer looks for another broker
-            check_pops(broker, in_order=wish.is_ordered)
+            check_pops(broker, in_order=query.is_ordered)
             if arrived is None:
                 self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
                 return True
             if not broker.pop.is_ready:
                 return False
-            check_topic(broker, wish.topic, wish.queue_id, self._peer)
-            steps = broker.pop.popping.pop(wish, broker.pop.now_ms(), arrived)
+            check_topic(broker, query.topic, query.queue_id, self._peer)
+            steps = broker.pop.popping.pop(query, broker.pop.now_ms(), arrived)
             popped = _finish(steps)
         except PopRefused as refused:
             self._answer.resolve(response(self._request, refused.code, refused.remark))
@@ -200,7 +204,7 @@ class _Pop:
     def _go_on(self, popped: Popped) -> None:
         """Schedule the next attempt after an empty pop: in the next sweep if a queue was not
         examined to its end, as if it had grown; for a blocked queue, when its batch ends."""
-        pop, topic = self._broker.pop, self._wish.topic
+        pop, topic = self._broker.pop, self._query.topic
         for place in popped.unread:
             pop.waiters.arrived(*place)
         for queue_id, until_ms in popped.blocked_ms.items():
@@ -209,7 +213,7 @@ class _Pop:
     def _found(self, popped: Popped) -> None:
         """Answer with the messages after their check points are safe, or with the reason why these
         were not stored."""
-        wish, broker = self._wish, self._broker
+        query, broker = self._query, self._broker
         if not popped.taken:
             status = popped.refused or PutStatus.UNKNOWN_ERROR
             # MESSAGE_ILLEGAL: no record can hold the group's name
@@ -222,7 +226,7 @@ class _Pop:
         broker.pop.store_took()
         header = PopMessageResponse(
             pop_time=popped.pop_time_ms,
-            invisible_time=wish.invisible_ms,
+            invisible_time=query.invisible_ms,
             revive_qid=popped.revive_queue_id,
             rest_num=popped.rest,
             start_offset_info=start_offsets(
@@ -235,11 +239,11 @@ class _Pop:
         )
         body: list[memoryview] = []
         for one in popped.taken:
-            body.extend(records_of(one, popped, wish, broker.config.broker_name))
+            body.extend(records_of(one, popped, query, broker.config.broker_name))
             count = len(one.offsets)
             size = sum(map(len, one.slices))
-            broker.statistics.popped(wish.group, one.queue.topic, count, size)
-            until_ms = popped.pop_time_ms + wish.invisible_ms
+            broker.statistics.popped(query.group, one.queue.topic, count, size)
+            until_ms = popped.pop_time_ms + query.invisible_ms
             first = one.offsets[0]
             broker.pop.in_flight.popped(one.queue, first, until_ms, count, popped.pop_time_ms)
         if popped.rest > 0:
@@ -251,7 +255,7 @@ class _Pop:
 
     def _empty(self, code: ResponseCode) -> Command:
         rest, now_ms = sum(self._rests.values()), self._broker.pop.now_ms()
-        header = PopMessageResponse(now_ms, self._wish.invisible_ms, 0, rest)
+        header = PopMessageResponse(now_ms, self._query.invisible_ms, 0, rest)
         return response(self._request, code, None, header)
 
 

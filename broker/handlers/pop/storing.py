@@ -7,7 +7,7 @@ content.
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import Draft, append, put
+from turbopump.broker.handlers.put_message import Draft, append, put
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, PutStatus

@@ -235,7 +235,7 @@ def container(
     _warn(config_file, _update(config, given, config_file))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
-    node = ContainerNode(config, told=lambda event: _of_container(event, as_json))
+    node = ContainerNode(config, on_event=lambda event: _of_container(event, as_json))
     run(serve(node, lambda: _ready("container", node.address, as_json)))
     if node.unclean:
         raise CommandFailed("; ".join(node.unclean))

@@ -20,7 +20,7 @@ from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.scheduled import transactions
 from turbopump.broker.scheduled.half_messages import OP_TOPIC
-from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.long_polling import HeldPulls
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import FileLock
 from turbopump.engine.disk.flush import InlineDisk
@@ -336,7 +336,7 @@ def test_stop_writes_everything_down_whatever_fails_before(
         with pytest.raises(RuntimeError, match="not today"):
             async with serve() as (_, caller):
                 assert (await caller.send(b"x")).code == 0
-                monkeypatch.setattr(PullHolds, "release_all", broken)
+                monkeypatch.setattr(HeldPulls, "release_all", broken)
         assert not (tmp_path / "store" / "abort").exists()
 
     uvloop.run(run())

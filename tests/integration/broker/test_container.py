@@ -19,7 +19,7 @@ from tests.unit.engine.conftest import TroubledFiles
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.container.config import FILE_MAX, ContainerConfig
 from turbopump.broker.container.node import BrokerEvent, ContainerNode
-from turbopump.broker.escape.masters import Neighbour
+from turbopump.broker.escape.topic_masters import Neighbour
 from turbopump.broker.node import BrokerNode
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import ABANDONED
@@ -102,7 +102,7 @@ async def running(container: Container, *paths: str) -> AsyncIterator[Container]
             Property("brokerConfigPaths", ":".join(paths)),
         ]
     )
-    container.node = ContainerNode(config, make=container.make, told=container.events.append)
+    container.node = ContainerNode(config, make=container.make, on_event=container.events.append)
     await container.node.start()
     container.admin = Caller(container.node.address)
     try:

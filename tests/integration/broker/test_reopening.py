@@ -107,7 +107,7 @@ def test_a_stop_meanwhile(tmp_path: Path, connect: Any, healed: bool) -> None:
                 assert (await caller.send(b"second")).code != 0
                 if healed:
                     files.fail_sync = False
-                    while node._reopening._task is None:
+                    while node._store_reopen._task is None:
                         await asyncio.sleep(0)
         files.fail_sync = False
         async with serving(tmp_path, files, connect) as (_, caller):

@@ -10,7 +10,7 @@ and processes stand still: there two may act at a time, and all agree in the end
 from tests.sim.group.stories import Story
 from tests.sim.group.suite import Plan, Run
 from tests.sim.ha.seed import Played
-from turbopump.broker.ha.acting.seat import NO_MASTER_MS
+from turbopump.broker.ha.acting.acting_state import NO_MASTER_MS
 
 KINDS = ("kill", "stop", "storm", "elections", "no controllers")
 CUTS = ("partition", "one way", "reset", "pause", "black hole", "old master and replica")

@@ -16,14 +16,18 @@ from tests.sim.disk import SimDisk
 from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
 from tests.sim.ha.net import Link, Wire
 from tests.sim.work import QueuedDisk
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import load_config
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
+from turbopump.broker.lifecycle.replication_setup import (
+    ReplicationSetup,
+    ReplicationSetupDeps,
+    options_of,
+)
 from turbopump.broker.registration.registration import RETRY_MS, Registration, Work
-from turbopump.broker.replicating import Replicating, ReplicatingParts, options_of
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -145,7 +149,7 @@ class Member(Process):
         config, _ = load_config(self.text)
         self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
         self.files = files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = Saver(files, self.work)
+        saver = TableSaver(files, self.work)
         topics = TopicTable(config, saver)
         topics.load()
         wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
@@ -157,7 +161,7 @@ class Member(Process):
             steady_ms=steady_ms,
             delay_levels_ms=config.delay_levels_ms,
         )
-        self.context = make_broker(config, store, topics, self._around(files, saver))
+        self.context = make_broker(config, store, topics, self._runtime(files, saver))
         self.context.address = self.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")
         self.group.knows(self, TOPIC, READERS, QUEUES)
@@ -165,14 +169,14 @@ class Member(Process):
         self._paused: list[Deferred[None]] = []
         self._saving, self._saved_ms = False, steady_ms
         self._registered_ms = self._beat_ms = -REGISTER_MS
-        self.replicating = Replicating(
-            ReplicatingParts(
+        self.replicating = ReplicationSetup(
+            ReplicationSetupDeps(
                 context=self.context,
                 files=self.disk,
                 disk=self.work,
                 now_ms=lambda: self.clock.wall_ms,
                 calls=self,
-                life=LastLife(),
+                life=PreviousShutdown(),
                 options=options_of(config),
                 shell=lambda events: self.wire,
             )
@@ -188,9 +192,9 @@ class Member(Process):
         self.log_end = store.max_log_offset
         self.group.model.begins(self)
 
-    def _around(self, files: ConfigFiles, saver: Saver) -> Surroundings:
+    def _runtime(self, files: ConfigFiles, saver: TableSaver) -> BrokerRuntime:
         clock = self.clock
-        return Surroundings(
+        return BrokerRuntime(
             files=files,
             store_files=self.disk,
             disk=self.work,
@@ -201,7 +205,7 @@ class Member(Process):
             wall_ms=lambda: clock.wall_ms,
             steady_ms=lambda: clock.now_ms,
             native_clock=lambda: clock.wall_ms,
-            soon=self.wire.soon,
+            call_soon=self.wire.call_soon,
             register_topics=lambda names: Deferred(),
             save_config=lambda changed: Deferred(),
             call=self.endpoint.call,

@@ -272,7 +272,7 @@ def _waits(broker: "Member") -> bool:
     it again.
     """
     assert broker.context is not None, "it is up"
-    return broker.replicating.acting.seat._coming_until_ms > broker.clock.now_ms
+    return broker.replicating.acting.acting_state._coming_until_ms > broker.clock.now_ms
 
 
 def offsets_of(broker: "Member") -> dict[int, int]:

@@ -4,16 +4,16 @@ from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.acting_group import ActingGroup
+from turbopump.broker.ha.acting.acting_state import ActingState
+from turbopump.broker.ha.acting.group_members import GroupMembers
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
-from turbopump.broker.ha.acting.members import GroupMembers
 from turbopump.broker.ha.acting.pre_online import PreOnline
-from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.metadata.former import Former, FormerLives
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.replication import LockWish
-from turbopump.broker.tables.adoption import Adoption
+from turbopump.broker.replication import LockRequest
+from turbopump.broker.tables.offset_sync import OffsetSync
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
@@ -37,10 +37,10 @@ def writes_by_an_acting_master(patch: Patch) -> None:
 def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
     """Offsets of another broker are taken over even if they are older (as in RocketMQ)."""
 
-    def take(self: Adoption, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
+    def take(self: OffsetSync, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
         self._tables.committed.put(pair, queue_id, at)
 
-    patch.setattr(Adoption, "_take", take)
+    patch.setattr(OffsetSync, "_take", take)
 
 
 def every_broker_keeps_progress(patch: Patch) -> None:
@@ -55,19 +55,19 @@ def a_master_serves_at_once(patch: Patch) -> None:
 
 def a_replica_acts_beside_its_master(patch: Patch) -> None:
     """A replica acts until the name servers know the master (as in RocketMQ)."""
-    patch.setattr(Seat, "master_comes", lambda self, number: None)
-    init = Seat.__init__
+    patch.setattr(ActingState, "master_comes", lambda self, number: None)
+    init = ActingState.__init__
 
-    def alone(self: Seat, *arguments: Any) -> None:
+    def alone(self: ActingState, *arguments: Any) -> None:
         init(self, *arguments)
         self._has_master = lambda: False
 
-    patch.setattr(Seat, "__init__", alone)
+    patch.setattr(ActingState, "__init__", alone)
 
 
 def name_servers_are_believed_at_once(patch: Patch) -> None:
     """Name servers are trusted at once, including servers that have just started."""
-    patch.setattr(GroupMembers, "are_settled", property(lambda self: True))
+    patch.setattr(GroupMembers, "is_stable", property(lambda self: True))
 
 
 def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
@@ -106,7 +106,7 @@ def another_replica_is_not_asked(patch: Patch) -> None:
 
 def who_acts_lacks_topics(patch: Patch) -> None:
     """An acting replica lacks topics that its master created after the last copy."""
-    patch.setattr(MetadataFollower, "add_stored", lambda self, now_ms: None)
+    patch.setattr(MetadataFollower, "create_from_store", lambda self, now_ms: None)
 
 
 def who_comes_later_is_not_asked(patch: Patch) -> None:
@@ -124,7 +124,7 @@ def a_replica_waits_for_a_master_that_was_there(patch: Patch) -> None:
 def a_lock_is_one_brokers_word(patch: Patch) -> None:
     """The others are not asked (as without lockInStrictMode)."""
 
-    def at_once(self: LockQuorum, wish: LockWish) -> Deferred[list[MessageQueue]]:
+    def at_once(self: LockQuorum, wish: LockRequest) -> Deferred[list[MessageQueue]]:
         later: Deferred[list[MessageQueue]] = Deferred()
         later.resolve(list(wish.queues))
         return later

@@ -10,9 +10,9 @@ from tests.sim.acting.elected import ACTS_MS, ActingStory, run_seed
 from tests.sim.group.broker import GroupBroker
 from tests.sim.planting import Patch, Plant
 from tests.sim.share import check_found, played
-from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.acting_group import ActingGroup
+from turbopump.broker.ha.acting.acting_state import ActingState
 from turbopump.broker.ha.acting.pre_online import ElectedPreOnline
-from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.service import HaService
 
 SEEDS = range(15)
@@ -38,7 +38,7 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
 
 def who_acts_hears_no_master(patch: Patch) -> None:
     """An acting replica goes on beside the elected master."""
-    patch.setattr(Seat, "master_comes", lambda self, number: None)
+    patch.setattr(ActingState, "master_comes", lambda self, number: None)
 
 
 def who_acts_leads(patch: Patch) -> None:

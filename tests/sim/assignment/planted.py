@@ -3,22 +3,22 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.assignment.coordinated import CoordinatedTopics
+from turbopump.broker.assignment.coordinator import CoordinatedTopics
+from turbopump.broker.assignment.handover import QueueHandover
 from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute
-from turbopump.broker.assignment.settling import Settling
-from turbopump.broker.tables.kept_shares import KeptShares
+from turbopump.broker.tables.assignment_store import AssignmentStore
 from turbopump.net.allocation import strategies
 
 
 def queues_are_given_to_both_at_once(patch: Patch) -> None:
     """A moved queue is given to its new owner before the old one released it (as in RocketMQ)."""
-    begin = Settling.begin
+    begin = QueueHandover.begin
 
-    def gives(self: Settling, shares: Any, now_ms: int, handover_ms: int) -> None:
+    def gives(self: QueueHandover, shares: Any, now_ms: int, handover_ms: int) -> None:
         begin(self, shares, now_ms, handover_ms)
         self._holder.clear()
 
-    patch.setattr(Settling, "begin", gives)
+    patch.setattr(QueueHandover, "begin", gives)
 
 
 def sticky_is_average(patch: Patch) -> None:
@@ -45,8 +45,8 @@ def the_largest_name_coordinates_for_some(patch: Patch) -> None:
 
 def a_member_that_left_keeps_its_queues(patch: Patch) -> None:
     """Queues of a member that left are never free, not even after the hand-over time."""
-    patch.setattr(Settling, "leave", lambda self, member, now_ms: set())
-    patch.setattr(Settling, "is_due", lambda self, now_ms: False)
+    patch.setattr(QueueHandover, "leave", lambda self, member, now_ms: set())
+    patch.setattr(QueueHandover, "is_due", lambda self, now_ms: False)
 
 
 def new_members_are_not_noticed(patch: Patch) -> None:
@@ -61,7 +61,7 @@ def new_members_are_not_noticed(patch: Patch) -> None:
 
 def nothing_is_kept(patch: Patch) -> None:
     """A broker that comes back, or takes over, begins with nothing, and all that is held moves."""
-    patch.setattr(KeptShares, "put", lambda self, row: None)
+    patch.setattr(AssignmentStore, "put", lambda self, row: None)
 
 
 BUGS: tuple[Plant, ...] = (

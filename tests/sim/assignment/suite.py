@@ -20,15 +20,15 @@ from typing import Any, Final
 
 from tests.sim.assignment.members import TOPIC, Place, SimMember
 from tests.sim.disk import SimDisk
-from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
+from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
 from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.handlers import assignment, clients
+from turbopump.broker.tables.assignment_store import AssignmentStore
 from turbopump.broker.tables.consumers import ConsumerTable
-from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.broker.tables.request_modes import RequestModes
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
@@ -83,8 +83,8 @@ class Node:
         self.life += 1
         self.alive = True
         files = ConfigFiles(self.disk, "/config")
-        saver = Saver(files, disk)
-        modes, kept = RequestModes(saver), KeptShares(saver, run.now_ms)
+        saver = TableSaver(files, disk)
+        modes, kept = RequestModes(saver), AssignmentStore(saver, run.now_ms)
         modes.load()
         kept.load()
         config = BrokerConfig(
@@ -95,7 +95,7 @@ class Node:
         call = partial(run.call, self)
         routes = TopicRoutes(call, lambda: ["ns:9876"], lambda _: (None, me), lambda: run.now_ms)
         self.assignments = Assignments(
-            AssignmentParts(
+            AssignmentDeps(
                 config=config,
                 consumers=self.consumers,
                 modes=modes,
@@ -105,8 +105,8 @@ class Node:
                 me=lambda: me,
                 steady_ms=lambda: run.now_ms,
                 wall_ms=lambda: BEGIN_MS + run.now_ms,
-                elsewhere=saver.elsewhere,
-                soon=lambda work: run.at(run.now_ms, self._while(self.life, work)),
+                run_on_disk_thread=saver.run_on_disk_thread,
+                call_soon=lambda work: run.at(run.now_ms, self._while(self.life, work)),
             )
         )
         self.broker: Any = SimpleNamespace(
@@ -119,7 +119,7 @@ class Node:
         )
         self.consumers.on_change = self.assignments.group_changed
         self.assignments.on_notices = partial(clients.send_again, self.broker)
-        self.table = Dispatcher(saver.review)
+        self.table = Dispatcher(saver.hold_until_saved)
         assignment.register(self.table, self.broker)
         run.at(run.now_ms + 100, self._while(self.life, self._tick))
 

@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import load_config
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -168,7 +168,7 @@ class BrokerLives(ABC):
     def _open(self) -> None:
         config, _ = load_config(self.text)
         files = self._files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = Saver(files, self.work)
+        saver = TableSaver(files, self.work)
         topics = TopicTable(config, saver)
         topics.load()
         store = Store.open(
@@ -180,15 +180,15 @@ class BrokerLives(ABC):
             delay_levels_ms=config.delay_levels_ms,
         )
         self._soon = []
-        context = self._context = make_broker(config, store, topics, self._around(saver))
+        context = self._context = make_broker(config, store, topics, self._runtime(saver))
         context.address = "127.0.0.1:10911"
         context.store_host = pack(context.address)
         self._table: Dispatcher = request_table(context)
         self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), self._new_link())
         self._opened()
 
-    def _around(self, saver: Saver) -> Surroundings:
-        return Surroundings(
+    def _runtime(self, saver: TableSaver) -> BrokerRuntime:
+        return BrokerRuntime(
             files=self._files,
             store_files=self.disk,
             disk=self.work,
@@ -198,7 +198,7 @@ class BrokerLives(ABC):
             wall_ms=lambda: self.now_ms,
             steady_ms=lambda: self.steady_ms,
             native_clock=lambda: self.now_ms,
-            soon=self._soon.append,
+            call_soon=self._soon.append,
             register_topics=lambda names: Deferred(),
             save_config=lambda changed: Deferred(),
             call=lambda address, request, timeout_ms: Deferred(),

@@ -57,7 +57,7 @@ class Pays:
 
     def on_tick(self, now_ms: int) -> None:
         assert self.context is not None, "it is up"
-        self.context.half_checks.step(self.clock.wall_ms)
+        self.context.transaction_checks.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 
     def answer(self, request: Command, peer: Peer) -> Answer:

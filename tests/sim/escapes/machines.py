@@ -11,12 +11,12 @@ from tests.sim.disk import SimDisk
 from tests.sim.group.machines import Process
 from tests.sim.ha.net import Wire
 from tests.sim.work import QueuedDisk
+from turbopump.broker.assembly import make_broker, request_table
 from turbopump.broker.config.config import load_config
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.parts import make_broker, request_table
 from turbopump.broker.registration.registration import Registration, Work
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -103,14 +103,14 @@ class OtherMaster(Process):
         config, _ = load_config(self.text)
         self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
         files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = Saver(files, self.work)
+        saver = TableSaver(files, self.work)
         topics = TopicTable(config, saver)
         topics.load()
         wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
         store = Store.open(self.disk, config.store, self.work, wall_ms, steady_ms=steady_ms)
         store.stand_alone(wall_ms)
-        around = Member._around(self, files, saver)  # type: ignore[arg-type]
-        self.context = make_broker(config, store, topics, around)
+        runtime = Member._runtime(self, files, saver)  # type: ignore[arg-type]
+        self.context = make_broker(config, store, topics, runtime)
         self.context.address = self.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")
         self.group.knows(self, TOPIC, "", 1)

@@ -5,18 +5,18 @@ from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import EscapeWindow
+from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.broker.ha.acting.pre_online import PreOnline
-from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.due_slots import Due
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Half
+from turbopump.broker.scheduled.wheel_reader import DueUnit
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.types import QueueOffset
@@ -26,16 +26,16 @@ from turbopump.net.wire.command import Command
 def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
-    def failed(self: EscapeWindow, number: int, now_ms: int) -> None:
+    def failed(self: RetryWindow, number: int, now_ms: int) -> None:
         self.done(number)
 
-    patch.setattr(EscapeWindow, "failed", failed)
+    patch.setattr(RetryWindow, "failed", failed)
 
 
 def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
     """The progress counts messages that are on their way."""
 
-    def settle(self: LevelEscape, level: int, window: EscapeWindow, now_ms: int) -> None:
+    def settle(self: LevelEscape, level: int, window: RetryWindow, now_ms: int) -> None:
         at = QueueOffset(window.next)
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, now_ms)
@@ -47,7 +47,7 @@ def timers_leave_when_they_are_sent(patch: Patch) -> None:
     """An answer is not looked at."""
 
     def took(
-        self: TimerEscape, due: Due, failures: int, facts: TimerFacts, arrival: Arrival | None
+        self: TimerEscape, due: DueUnit, failures: int, facts: TimerFacts, arrival: Arrival | None
     ) -> None:
         if not self._is_over:
             self._out.discard(due.position)
@@ -103,7 +103,7 @@ def popped_messages_leave_when_they_are_sent(patch: Patch) -> None:
 
 def notes_are_not_kept(patch: Patch) -> None:
     """A replica that acts has them in memory alone."""
-    patch.setattr(PopNotes, "_save", lambda self, rows, gone: None)
+    patch.setattr(ActingJournal, "_save", lambda self, rows, gone: None)
 
 
 def offsets_travel_without_their_notes(patch: Patch) -> None:
@@ -117,13 +117,13 @@ def offsets_travel_without_their_notes(patch: Patch) -> None:
 
 def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
     """The replica considers only records that its master had stored."""
-    patch.setattr(PopNotes, "get", lambda self, key: None)
+    patch.setattr(ActingJournal, "get", lambda self, key: None)
 
 
 def half_messages_leave_when_they_are_sent(patch: Patch) -> None:
     """An answer is not looked at."""
 
-    def took(self: HalfEscape, window: EscapeWindow, half: Half, arrival: Arrival | None) -> None:
+    def took(self: HalfEscape, window: RetryWindow, half: Half, arrival: Arrival | None) -> None:
         if self._window is window:
             self._gone(window, half.queue_offset)
 

@@ -20,12 +20,12 @@ from tests.sim.ha.settings import ROOT, Options, Sent, Settings
 from tests.sim.work import QueuedDisk, Stands
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control import last_life
+from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.reopening import TRY_MS
-from turbopump.broker.replicating import Replicating, ReplicatingParts
+from turbopump.broker.lifecycle.replication_setup import ReplicationSetup, ReplicationSetupDeps
+from turbopump.broker.lifecycle.store_reopen import TRY_MS
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
@@ -125,7 +125,7 @@ class GroupBroker(Stands, Broker):
         self.disk_chance = 1.0
         self.part: Role
         """Role that sends see."""
-        self.replicating: Replicating | None = None
+        self.replicating: ReplicationSetup | None = None
         self.member: Membership | None = None
         self.tables: Tables | None = None
         self.kept = Kept()
@@ -133,7 +133,7 @@ class GroupBroker(Stands, Broker):
         self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
         """SyncStateSet that it considered in force when it last was master, and the set's epoch.
         """
-        self._confirmed_before = last_life.NOTHING
+        self._confirmed_before = previous_shutdown.NOTHING
         """Offset that an earlier life in the same process had confirmed."""
         self.tries_again = True
         """Whether it opens a store that failed again by itself; a story may do that instead."""
@@ -160,8 +160,12 @@ class GroupBroker(Stands, Broker):
     def _start(self) -> None:
         self.disk.restart()
         self.endpoint.start()
-        self._life = last_life.look(self.disk, self.settings.store, self._confirmed_before)
-        self._confirmed_before, self._trying, self._opens_anew = last_life.NOTHING, False, False
+        self._life = previous_shutdown.look(self.disk, self.settings.store, self._confirmed_before)
+        self._confirmed_before, self._trying, self._opens_anew = (
+            previous_shutdown.NOTHING,
+            False,
+            False,
+        )
         super()._start()
         self.tables.begin()
         self.context.ha_address = self.ha_address
@@ -176,8 +180,8 @@ class GroupBroker(Stands, Broker):
         self.tables = tables = Tables(self, store)
         self.context = context = tables.context
         self.part = context.role
-        self.replicating = replicating = Replicating(
-            ReplicatingParts(
+        self.replicating = replicating = ReplicationSetup(
+            ReplicationSetupDeps(
                 context=context,
                 files=self.disk,
                 disk=self.work,
@@ -289,7 +293,7 @@ class GroupBroker(Stands, Broker):
         return found
 
     def tick(self) -> None:
-        """Advance the time. A failed store is opened again, as broker/reopening.py does."""
+        """Advance the time. A failed store is opened again, as broker/lifecycle/store_reopen.py does."""
         super().tick()
         if self.up and self._opens_anew:
             self._confirmed_before = self.store.confirm_log_offset

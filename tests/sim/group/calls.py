@@ -128,7 +128,7 @@ class PeerLink:
         return self._endpoint.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        self._endpoint.wire.soon(callback)
+        self._endpoint.wire.call_soon(callback)
 
 
 class Endpoint:

@@ -96,7 +96,7 @@ def no_lease(patch: Patch) -> None:
 
 def leases_of_before_count(patch: Patch) -> None:
     """A new master acknowledges before the controllers know that its reign begins."""
-    patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.hasten)
+    patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.send_soon)
     patch.setattr(Group, "reigns", lambda self, broker_id, epoch: broker_id in self.replicas)
     patch.setattr(ControllerRequests, "_heartbeat", _granted)
 
@@ -192,7 +192,7 @@ def ids_are_taken_over(patch: Patch) -> None:
 
 def stops_with_its_lead(patch: Patch) -> None:
     """F15: senders miss a master for as long as a stop takes."""
-    patch.setattr(Membership, "has_heir", False)
+    patch.setattr(Membership, "has_successor", False)
 
 
 def slow_syncs_are_not_reported(patch: Patch) -> None:

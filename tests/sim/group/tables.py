@@ -22,11 +22,11 @@ from tests.sim.group.machines import (
 )
 from tests.sim.ha.checkers import DOOMED
 from tests.sim.ha.settings import ROOT
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -71,14 +71,14 @@ class Tables:
         config = config_of(broker)
         self._broker, self._work = broker, work
         self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
-        saver = Saver(files, work)
+        saver = TableSaver(files, work)
         topics = TopicTable(config, saver)
         topics.load()
         self.context = make_broker(
             config,
             store,
             topics,
-            Surroundings(
+            BrokerRuntime(
                 files=files,
                 store_files=broker.disk,
                 disk=work,
@@ -89,7 +89,7 @@ class Tables:
                 wall_ms=lambda: clock.wall_ms,
                 steady_ms=lambda: clock.now_ms,
                 native_clock=lambda: clock.wall_ms,
-                soon=broker.wire.soon,
+                call_soon=broker.wire.call_soon,
                 register_topics=lambda names: _done(),
                 save_config=lambda _changed: Deferred(),
                 call=broker.endpoint.call,
@@ -177,7 +177,7 @@ class Tables:
     def save_table(
         self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
     ) -> None:
-        """Write a small table if it has changed, as broker/duties.py does it."""
+        """Write a small table if it has changed, as broker/lifecycle/periodic.py does it."""
         content = None if name in self._saving_tables else take()
         if content is None:
             return

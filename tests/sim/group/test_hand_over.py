@@ -1,7 +1,7 @@
 """Groups with controllers: a master that is stopped hands its lead over first (F15)."""
 
 from tests.sim.group.stories import Story
-from turbopump.broker.ha.heir import HAND_OVER_MS
+from turbopump.broker.ha.leadership_handover import HAND_OVER_MS
 
 
 def test_f15_one_after_the_other_is_another_version() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.stories import Story
-from turbopump.broker.ha.control.words import Word
+from turbopump.broker.ha.control.controller_protocol import GroupState
 from turbopump.engine.types import PutStatus
 
 
-def notice(story: Story, master: GroupBroker, epoch: int) -> Word:
+def notice(story: Story, master: GroupBroker, epoch: int) -> GroupState:
     """Notice of a controller about the master of an epoch."""
     own_id, set_epoch = master.controller_id, story.journal.role.set_epoch
-    return Word(epoch, own_id, master.endpoint.address, frozenset({own_id}), set_epoch)
+    return GroupState(epoch, own_id, master.endpoint.address, frozenset({own_id}), set_epoch)
 
 
 def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:

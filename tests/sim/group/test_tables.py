@@ -209,7 +209,7 @@ def test_a_replica_without_news_follows_its_last_master() -> None:
 
 def topics_of_the_log_are_not_made(patch: Patch) -> None:
     """R20: a new master knows the topics of its tables only."""
-    patch.setattr(TopicTable, "add_stored", lambda *args, **options: None)
+    patch.setattr(TopicTable, "create_from_store", lambda *args, **options: None)
 
 
 def an_empty_table_counts(patch: Patch) -> None:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.broker.due_times import DueTimes, bodies
 from tests.sim.ha.settings import ROOT, Settings
 from tests.sim.transactions.payment import Payment
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole, ReplicationConfig
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -86,10 +86,10 @@ class CarriedParts:
         config = _config(broker)
         self._broker, self._group = broker, group
         self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
-        saver = Saver(files, broker.work)
+        saver = TableSaver(files, broker.work)
         topics = TopicTable(config, saver)
         topics.load()
-        self.context = make_broker(config, store, topics, self._around(saver))
+        self.context = make_broker(config, store, topics, self._runtime(saver))
         self.context.address = broker.name
         self.context.store_host = pack("127.0.0.1:10911")
         self.metadata = MetadataFollower(self.context, self._call, log=broker.replicated)
@@ -100,9 +100,9 @@ class CarriedParts:
         self._answers: list[Callable[[], None]] = []
         self._saving = False
 
-    def _around(self, saver: Saver) -> Surroundings:
+    def _runtime(self, saver: TableSaver) -> BrokerRuntime:
         broker, group = self._broker, self._group
-        return Surroundings(
+        return BrokerRuntime(
             files=self._files,
             store_files=broker.disk,
             disk=broker.work,
@@ -113,14 +113,14 @@ class CarriedParts:
             wall_ms=lambda: broker.wall_ms,
             steady_ms=lambda: group.now_ms,
             native_clock=lambda: broker.wall_ms,
-            soon=broker.wire.soon,
+            call_soon=broker.wire.call_soon,
             register_topics=lambda names: _done(),
             save_config=lambda changed: Deferred(),
             call=lambda address, request, timeout_ms: Deferred(),
         )
 
     def role_changed(self, service: HaService) -> None:
-        """Change the role as broker/replicating.py does."""
+        """Change the role as broker/lifecycle/replication_setup.py does."""
         reign, role = service.reign, self.context.role
         if reign is not None:
             self.metadata.lead(service.epoch, self._broker.wall_ms)
@@ -161,7 +161,7 @@ class CarriedParts:
     # Its own
 
     def tick(self) -> None:
-        """Run the periodic work as broker/duties.py and broker/replicating.py do."""
+        """Run the periodic work as broker/lifecycle/periodic.py and broker/lifecycle/replication_setup.py do."""
         broker, context = self._broker, self.context
         wall_ms, now_ms = broker.wall_ms, self._group.now_ms
         self._pass_on()
@@ -172,7 +172,7 @@ class CarriedParts:
         self._write(partial(context.delay.step, wall_ms))
         stop = self.context.store.max_log_offset
         self._group.carried.due.check(broker.name, broker.log, end, stop, wall_ms)
-        self._write(partial(context.half_checks.step, wall_ms))
+        self._write(partial(context.transaction_checks.step, wall_ms))
         context.waiting.step(now_ms)
         context.delay.begin_save()
         self._save()

@@ -87,7 +87,7 @@ class Wire:
         link = self._links.get(connection)
         return "" if link is None else link.hosts[1 - link.side(self._host)].name
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         """Schedule a callback for the end of this turn of the loop."""
         self.due.append(callback)
 

@@ -11,7 +11,7 @@ from tests.sim.ha.settings import Options
 from tests.sim.planted import truncation_by_position
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.ha import leader
-from turbopump.broker.ha.leader import Reign
+from turbopump.broker.ha.leader import MasterTerm
 from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.lifecycle import recovery
 from turbopump.engine.log import epochs
@@ -151,8 +151,8 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
 
 def released_when_demoted(patch: Patch) -> None:
     """A deposed master acknowledges its pending sends (observed)."""
-    real = Reign._withhold
-    patch.setattr(Reign, "_withhold", lambda self, status=None: real(self, PutStatus.PUT_OK))
+    real = MasterTerm._withhold
+    patch.setattr(MasterTerm, "_withhold", lambda self, status=None: real(self, PutStatus.PUT_OK))
 
 
 def acknowledged_before_replicas_have_it(patch: Patch) -> None:

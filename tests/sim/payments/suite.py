@@ -124,7 +124,7 @@ class Payments(Run):
 
     def broker_ticks(self, broker: "GroupBroker") -> None:
         """Check half messages."""
-        broker.write(partial(broker.context.half_checks.step, broker.clock.wall_ms))
+        broker.write(partial(broker.context.transaction_checks.step, broker.clock.wall_ms))
 
     def settle(self) -> None:
         """Let payers answer checks until no transaction is open."""

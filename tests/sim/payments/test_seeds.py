@@ -8,7 +8,7 @@ from tests.sim.payments.suite import run_seed
 from tests.sim.planting import Patch, Plant
 from tests.sim.share import check_found, played
 from tests.sim.transactions.planted import ends_are_forgotten
-from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.traffic.role import Permit
 
@@ -22,9 +22,9 @@ def op_messages_of_a_deposed_master(patch: Patch) -> None:
     """A deposed master goes on with checks, and writes their results, until it is notified of the
     next master.
     """
-    step = HalfChecks.step
+    step = TransactionChecks.step
 
-    def steps(self: HalfChecks, now_ms: int) -> bool:
+    def steps(self: TransactionChecks, now_ms: int) -> bool:
         role, transactions = self._role, self._transactions
         self._role = transactions._role = SimpleNamespace(
             admit=Permit, is_master=role.is_master, safe_end=role.safe_end
@@ -34,7 +34,7 @@ def op_messages_of_a_deposed_master(patch: Patch) -> None:
         finally:
             self._role = transactions._role = role
 
-    patch.setattr(HalfChecks, "step", steps)
+    patch.setattr(TransactionChecks, "step", steps)
 
 
 def what_is_committed_is_checked(patch: Patch) -> None:

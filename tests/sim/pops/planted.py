@@ -3,13 +3,13 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.pop import making, service
-from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
+from turbopump.broker.pop import assembly, service
+from turbopump.broker.pop.ack_watermark import AckWatermark
 from turbopump.broker.pop.lives import Lives
-from turbopump.broker.pop.recovered import PoppedOffsets
+from turbopump.broker.pop.offset_recovery import PoppedOffsets
+from turbopump.broker.pop.outstanding import OutstandingBatch, OutstandingPops, PoppedQueue
 from turbopump.broker.pop.revive import ReviveQueue, Stepped
 from turbopump.broker.pop.revive_log import ReviveLog
-from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
@@ -29,7 +29,7 @@ def acknowledgements_are_answered_at_once(patch: Patch) -> None:
 
 def acknowledgements_are_not_waited_for(patch: Patch) -> None:
     """A message is revived by the clock, whatever is still to be read."""
-    patch.setattr(SettledTime, "step", lambda self, now_ms: now_ms)
+    patch.setattr(AckWatermark, "step", lambda self, now_ms: now_ms)
 
 
 def hand_outs_are_forgotten(patch: Patch) -> None:
@@ -55,14 +55,14 @@ def what_is_revived_is_not_noted(patch: Patch) -> None:
 
 def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
     """A power cut takes the check point and leaves the offset: no consumer gets the messages."""
-    add = HandOuts.add
+    add = OutstandingPops.add
 
-    def added(self: HandOuts, queue: PoppedQueue, end: QueueOffset) -> HandOut:
+    def added(self: OutstandingPops, queue: PoppedQueue, end: QueueOffset) -> OutstandingBatch:
         given = add(self, queue, end)
         self.settle(queue, given)
         return given
 
-    patch.setattr(HandOuts, "add", added)
+    patch.setattr(OutstandingPops, "add", added)
 
 
 def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
@@ -135,7 +135,7 @@ def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
 
 def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
     """Check points begin at their first message, not where the filter began to pass over some."""
-    patch.setattr(HandOuts, "take_origin", lambda self, queue, start: start)
+    patch.setattr(OutstandingPops, "take_origin", lambda self, queue, start: start)
 
 
 def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
@@ -145,9 +145,9 @@ def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
 
 def the_clock_never_goes_back(patch: Patch) -> None:
     """After the clock was set back, times that were read before count as read."""
-    step, delivered_ms = SettledTime.step, Timers.delivered_ms
+    step, delivered_ms = AckWatermark.step, Timers.delivered_ms
 
-    def ahead(self: SettledTime, now_ms: int) -> int:
+    def ahead(self: AckWatermark, now_ms: int) -> int:
         self._now_ms = 0
         return step(self, now_ms)
 
@@ -156,7 +156,7 @@ def the_clock_never_goes_back(patch: Patch) -> None:
         vars(self)["latest_ms"] = max(known, delivered_ms(self, now_ms))
         return vars(self)["latest_ms"]
 
-    patch.setattr(SettledTime, "step", ahead)
+    patch.setattr(AckWatermark, "step", ahead)
     patch.setattr(Timers, "delivered_ms", latest)
 
 

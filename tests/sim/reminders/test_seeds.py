@@ -9,9 +9,9 @@ from tests.sim.planting import Patch, Plant
 from tests.sim.reminders.suite import run_late_copies, run_seed
 from tests.sim.share import check_found, played
 from tests.sim.timers.planted import a_slot_is_delivered_when_it_begins
-from turbopump.broker.scheduled.due_slots import DueSlots
-from turbopump.broker.scheduled.progress import SafeProgress
+from turbopump.broker.scheduled.durable_progress import DurableProgress
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
+from turbopump.broker.scheduled.wheel_reader import WheelReader
 from turbopump.broker.traffic.role import Permit
 from turbopump.engine.types import LogOffset
 
@@ -31,27 +31,27 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
     """A replica receives and trusts the progress of deliveries before it has the deliveries
     themselves.
     """
-    take = SafeProgress._take
+    take = DurableProgress._take
 
-    def settle(self: SafeProgress[Any]) -> None:
+    def settle(self: DurableProgress[Any]) -> None:
         if self._candidate is not None:
             self.safe, self._candidate = self._candidate[0], None
 
-    def takes(self: SafeProgress[Any], ours: LogOffset) -> bool:
+    def takes(self: DurableProgress[Any], ours: LogOffset) -> bool:
         return take(self, LogOffset(1 << 62))
 
-    patch.setattr(SafeProgress, "settle", settle)
-    patch.setattr(SafeProgress, "_take", takes)
+    patch.setattr(DurableProgress, "settle", settle)
+    patch.setattr(DurableProgress, "_take", takes)
 
 
 def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
     """Timers that were due while there was no master are never delivered."""
-    begin = DueSlots.begin
+    begin = WheelReader.begin
 
-    def begins(self: DueSlots, read_tick: int, now_tick: int) -> None:
+    def begins(self: WheelReader, read_tick: int, now_tick: int) -> None:
         begin(self, max(read_tick, now_tick), now_tick)
 
-    patch.setattr(DueSlots, "begin", begins)
+    patch.setattr(WheelReader, "begin", begins)
 
 
 def a_deposed_master_delivers(patch: Patch) -> None:

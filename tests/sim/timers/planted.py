@@ -3,13 +3,13 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.scheduled import progress
+from turbopump.broker.scheduled import durable_progress
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.due_slots import Due, DueSlots
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
 from turbopump.broker.scheduled.timer_progress import TimerProgress
 from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.wheel_reader import DueUnit, WheelReader
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_check, timer_files
 from turbopump.pyx import timer as kernel
@@ -26,27 +26,27 @@ def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:
         if self._candidate is not None:
             self.safe, self._candidate = self._candidate[0], None
 
-    patch.setattr(progress.SafeProgress, "settle", settle)
+    patch.setattr(durable_progress.DurableProgress, "settle", settle)
     patch.setattr(Store, "flush_soon", lambda self: None)
 
 
 def a_slot_is_delivered_when_it_begins(patch: Patch) -> None:
     """Timers are delivered up to a second early."""
-    load = DueSlots._load_more
+    load = WheelReader._load_more
 
-    def early(self: DueSlots, budget: int) -> int:
+    def early(self: WheelReader, budget: int) -> int:
         self._due_of = lambda _log_offset: 0
         self._order = lambda *_native: 0
         return load(self, budget)
 
-    patch.setattr(DueSlots, "_load_more", early)
+    patch.setattr(WheelReader, "_load_more", early)
 
 
 def a_roll_loses_its_slot(patch: Patch) -> None:
     """The second part of a wait is forgotten."""
     deliver = TimerDeliveries._deliver_one
 
-    def forgets(self: TimerDeliveries, due: Due, now_ms: int) -> bool:
+    def forgets(self: TimerDeliveries, due: DueUnit, now_ms: int) -> bool:
         return bool(due.magic & kernel.ROLL) or deliver(self, due, now_ms)
 
     patch.setattr(TimerDeliveries, "_deliver_one", forgets)
@@ -64,7 +64,7 @@ def a_wheel_is_believed_after_a_power_cut(patch: Patch) -> None:
 
 def the_cursor_stays_when_the_clock_is_set_back(patch: Patch) -> None:
     """After the clock was set back, new timers wait until it shows the earlier time again."""
-    patch.setattr(DueSlots, "watch_clock", lambda self, now_tick: None)
+    patch.setattr(WheelReader, "watch_clock", lambda self, now_tick: None)
 
 
 def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:

@@ -251,7 +251,7 @@ class Run(BrokerLives):
             self._save_levels()
 
     def _save_levels(self) -> None:
-        """Save the progress of delay levels as broker/duties.py does."""
+        """Save the progress of delay levels as broker/lifecycle/periodic.py does."""
         delay = self.broker.delay
         content = None if self._saving_levels else delay.take_save()
         if content is None:

@@ -2,9 +2,8 @@
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.handlers import transactions as handlers
-from turbopump.broker.scheduled import half_checks, half_outcomes
+from turbopump.broker.scheduled import transaction_checks, transaction_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
-from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.half_messages import (
     HALF_TOPIC,
     QUEUE_ID,
@@ -12,7 +11,8 @@ from turbopump.broker.scheduled.half_messages import (
     renewed,
     target,
 )
-from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
+from turbopump.broker.scheduled.transaction_checks import TransactionChecks
+from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Put
@@ -72,7 +72,7 @@ def op_message_before_the_commit(patch: Patch) -> None:
 
     def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Put:
         half = broker.store.record(draft.prepared_transaction_offset)
-        broker.transactions.end(QueueOffset(half.queue_offset), HalfOutcome.COMMITTED)
+        broker.transactions.end(QueueOffset(half.queue_offset), TransactionOutcome.COMMITTED)
         broker.transactions.write_ops(now_ms)
         return put(broker, draft, now_ms, must_wait=must_wait)
 
@@ -81,13 +81,13 @@ def op_message_before_the_commit(patch: Patch) -> None:
 
 def ends_are_forgotten(patch: Patch) -> None:
     """Each request to commit stores the message (as in RocketMQ)."""
-    get = HalfOutcomes.get
+    get = TransactionOutcomes.get
 
-    def forgets(self: HalfOutcomes, at: QueueOffset) -> HalfOutcome | None:
+    def forgets(self: TransactionOutcomes, at: QueueOffset) -> TransactionOutcome | None:
         found = get(self, at)
-        return HalfOutcome.OPEN if found is not None else None
+        return TransactionOutcome.OPEN if found is not None else None
 
-    patch.setattr(half_outcomes.HalfOutcomes, "get", forgets)
+    patch.setattr(transaction_outcomes.TransactionOutcomes, "get", forgets)
 
 
 def renewed_messages_are_other_transactions(patch: Patch) -> None:
@@ -97,8 +97,8 @@ def renewed_messages_are_other_transactions(patch: Patch) -> None:
 
     def outcome(
         self: Transactions, half: object, *, asks_index: bool = False
-    ) -> tuple[HalfOutcome, object]:
-        return HalfOutcome.OPEN, half
+    ) -> tuple[TransactionOutcome, object]:
+        return TransactionOutcome.OPEN, half
 
     patch.setattr(scheduled.Transactions, "outcome", outcome)
 
@@ -123,11 +123,11 @@ def repeated_answers_come_too_soon(patch: Patch) -> None:
 def renewal_is_lost(patch: Patch) -> None:
     """A half message counts as renewed although it could not be written, or is not yet."""
 
-    def renew(self: HalfChecks, half: object, properties: object, now_ms: int) -> Appended:
-        self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+    def renew(self: TransactionChecks, half: object, properties: object, now_ms: int) -> Appended:
+        self._transactions.end(half.queue_offset, TransactionOutcome.DONE)
         return Appended(PutStatus.PUT_OK, half.queue_offset, [half.log_offset])
 
-    patch.setattr(half_checks.HalfChecks, "_renew", renew)
+    patch.setattr(transaction_checks.TransactionChecks, "_renew", renew)
 
 
 def commits_go_to_queues_that_are_gone(patch: Patch) -> None:

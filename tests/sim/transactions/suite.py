@@ -151,7 +151,7 @@ class Run(BrokerLives):
         self._look()
 
     def _serve(self) -> None:
-        self.broker.half_checks.step(self.now_ms)
+        self.broker.transaction_checks.step(self.now_ms)
 
     def _prepare(self) -> None:
         self.number += 1

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig, load_config
-from turbopump.broker.escape.masters import Neighbour
-from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.escape.topic_masters import Neighbour
 from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -135,7 +135,7 @@ class World:
     def open(self) -> None:
         """Start the broker for the first time, or again."""
         config, files = self.config, self.files
-        saver = Saver(files, self.config_disk)
+        saver = TableSaver(files, self.config_disk)
         topics = TopicTable(config, saver)
         topics.load()
         store = Store.open(
@@ -146,14 +146,14 @@ class World:
             delay_levels_ms=config.delay_levels_ms,
             is_batch_topic=topics.is_batch,
         )
-        self.broker = make_broker(config, store, topics, self._around(saver))
+        self.broker = make_broker(config, store, topics, self._runtime(saver))
         self.broker.address = "127.0.0.1:10911"
         self.broker.store_host = pack(self.broker.address)
         self.table = request_table(self.broker)
         self.client = self.peer()
 
-    def _around(self, saver: Saver) -> Surroundings:
-        return Surroundings(
+    def _runtime(self, saver: TableSaver) -> BrokerRuntime:
+        return BrokerRuntime(
             files=self.files,
             store_files=RealFiles(),
             disk=self.disk,
@@ -249,7 +249,7 @@ class World:
             self.broker.assignments.tick()
             while self.broker.delay.step(self.now_ms):
                 pass
-            while self.broker.half_checks.step(self.now_ms):
+            while self.broker.transaction_checks.step(self.now_ms):
                 pass
             self.run_timers()
             while self.broker.pop.step(self.now_ms):

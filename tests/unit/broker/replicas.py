@@ -4,9 +4,9 @@ import struct
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.ha.leader import ReignParts
-from turbopump.broker.ha.plain_leader import PlainLeader
-from turbopump.broker.replicating import options_of
+from turbopump.broker.ha.default_ha_leader import DefaultHaLeader
+from turbopump.broker.ha.leader import MasterTermDeps
+from turbopump.broker.lifecycle.replication_setup import options_of
 from turbopump.engine.types import Buffer, PutStatus
 from turbopump.net.ha.acks import AckRules, Mode
 
@@ -34,7 +34,7 @@ class Replicas:
     def __init__(self, world: World) -> None:
         self.world = world
         self.log = world.broker.store.replicated(world.now_ms, plain=True)
-        self.leader: PlainLeader
+        self.leader: DefaultHaLeader
         self._connections = 0
         self.begin()
         self.log.on_appended.append(lambda: self.leader.pump(world.steady_ms))
@@ -45,8 +45,8 @@ class Replicas:
         world = self.world
         self.log.to_master(NO_EPOCH, world.now_ms)
         options = options_of(world.config)
-        self.leader = PlainLeader(
-            ReignParts(
+        self.leader = DefaultHaLeader(
+            MasterTermDeps(
                 log=self.log,
                 rules=options.rules,
                 options=options.leader,

@@ -7,8 +7,8 @@ import pytest
 from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.config.kinds import parse_delay_levels
 from turbopump.broker.config.known_keys import IDLE_KEYS
-from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.replicating import membership_options, options_of
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
+from turbopump.broker.lifecycle.replication_setup import membership_options, options_of
 from turbopump.engine.types import FlushMode
 from turbopump.net.config.idle import is_secret
 from turbopump.net.config.node_config import declared
@@ -320,7 +320,7 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     assert shown["controllerAddr"] == "10.0.0.1:9878;10.0.0.2:9878"
     assert shown["enableControllerMode"] == "true"
     assert shown["allAckInSyncStateSet"] == "true"
-    options = membership_options(config, LastLife())
+    options = membership_options(config, PreviousShutdown())
     assert options.identity_path == "/x/id"
     assert options.controller_heart_beat_timeout_ms == 7000
     assert options.broker_election_priority == 3

@@ -8,10 +8,10 @@ import pytest
 from tests.lane.world import Driven, frame_of
 from tests.unit.broker.conftest import World
 from tests.unit.broker.replicas import Nowhere
-from tests.unit.broker.test_fast_lane import SEND, code
+from tests.unit.broker.test_fast_path import SEND, code
 from tests.unit.broker.test_role import send
 
-from turbopump.broker.ha.leader import Leader, LeaderOptions, ReignParts
+from turbopump.broker.ha.leader import Leader, LeaderOptions, MasterTermDeps
 from turbopump.broker.ha.ports import StaticSet
 from turbopump.broker.traffic.replies import REJECTED
 from turbopump.net.ha.acks import AckRules, Mode
@@ -47,7 +47,7 @@ class Elected:
         world, epoch = self.world, next(self._epochs)
         start = self.log.to_master(epoch, world.now_ms)
         self.leader = Leader(
-            ReignParts(
+            MasterTermDeps(
                 log=self.log,
                 rules=AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True),
                 options=LeaderOptions(),

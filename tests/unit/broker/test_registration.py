@@ -15,7 +15,7 @@ from turbopump.broker.registration.registration import (
     RegistrationOutcome,
     Work,
 )
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
@@ -202,8 +202,8 @@ def test_no_topic_named_means_all(server: NameServerState) -> None:
     assert server.take(100) == Work(True, [])
 
 
-def saver_of(folder: Path) -> Saver:
-    return Saver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
+def saver_of(folder: Path) -> TableSaver:
+    return TableSaver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
 
 
 def make(tmp_path: Path, properties: str = "") -> tuple[Registration, TopicTable]:

@@ -13,7 +13,7 @@ from turbopump.broker.tables import offset_lines, offsets
 from turbopump.broker.tables import topics as topics_module
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine import fastjson
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -60,14 +60,14 @@ def files(tmp_path: Path) -> ConfigFiles:
 
 
 def topic_table(files: ConfigFiles, properties: str = "") -> TopicTable:
-    table = TopicTable(load_config(properties)[0], Saver(files, InlineDisk()))
+    table = TopicTable(load_config(properties)[0], TableSaver(files, InlineDisk()))
     table.load()
     table.add_boot_topics(1)
     return table
 
 
 def group_table(files: ConfigFiles, config: BrokerConfig | None = None) -> GroupTable:
-    table = GroupTable(config or BrokerConfig(), Saver(files, InlineDisk()))
+    table = GroupTable(config or BrokerConfig(), TableSaver(files, InlineDisk()))
     table.load(1)
     return table
 
@@ -111,7 +111,7 @@ def test_topics_of_the_start_follow_the_configuration(files: ConfigFiles) -> Non
 
 
 def test_loading_writes_nothing(files: ConfigFiles, tmp_path: Path) -> None:
-    TopicTable(BrokerConfig(), Saver(files, InlineDisk())).load()
+    TopicTable(BrokerConfig(), TableSaver(files, InlineDisk())).load()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,7 +128,7 @@ def test_topics_survive_a_restart(files: ConfigFiles) -> None:
 
 def test_changes_survive_a_kill_and_a_stop(files: ConfigFiles, tmp_path: Path) -> None:
     """A kill leaves changes beside topics.json, a stop has put them into it."""
-    saver = Saver(files, InlineDisk())
+    saver = TableSaver(files, InlineDisk())
     table = TopicTable(BrokerConfig(), saver)
     table.load()
     table.add_boot_topics(1)
@@ -462,7 +462,7 @@ class TestTopicsOfAnOlderCopy:
     STORED = {"One": 4, "Two": 3, "%LMQ%x": 1, "TBW102": 1}  # noqa: RUF012
 
     def prepare(self, files: ConfigFiles) -> None:
-        saver = Saver(files, InlineDisk())
+        saver = TableSaver(files, InlineDisk())
         table = TopicTable(BrokerConfig(), saver)
         table.add_boot_topics(1)
         for one in (TopicConfig("One", 8, 8), TopicConfig("Two", 5, 5)):
@@ -471,7 +471,7 @@ class TestTopicsOfAnOlderCopy:
 
     def names(self, files: ConfigFiles) -> dict[str, int]:
         table = topic_table(files)
-        table.add_stored(self.STORED.copy, 4)
+        table.create_from_store(self.STORED.copy, 4)
         found = {name: one.read_queue_nums for name, one in table.all().items()}
         assert topic_table(files).all().keys() == found.keys()
         return {name: found[name] for name in ("One", "Two", "%LMQ%x") if name in found}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.handlers.puts import Draft, Put, put
+from turbopump.broker.handlers.put_message import Draft, Put, put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import PutStatus
@@ -280,7 +280,7 @@ def test_odd_pages(admin: Any, first: int, limit: int, count: int | None) -> Non
 def test_an_answer_that_fits_into_no_frame_says_so(
     admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turbopump.broker.handlers.shapes.MAX_BODY", 100)
+    monkeypatch.setattr("turbopump.broker.handlers.json_responses.MAX_BODY", 100)
     answer = admin.ask(21)
     assert answer.code == 1
     assert "does not fit" in answer.remark

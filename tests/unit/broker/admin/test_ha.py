@@ -4,7 +4,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from turbopump.broker.ha.control.words import Word
+from turbopump.broker.ha.control.controller_protocol import GroupState
 from turbopump.broker.replication import (
     FollowerStatus,
     LeaderStatus,
@@ -132,12 +132,12 @@ class Heard:
     """A membership that records its calls."""
 
     def __init__(self, admin: Any) -> None:
-        self.words: list[Word] = []
+        self.words: list[GroupState] = []
         self.told: list[tuple[str, str, bool]] = []
         self.finder = SimpleNamespace(told=lambda *what: self.told.append(what))
         admin.broker.membership = self
 
-    def on_notice(self, word: Word) -> None:
+    def on_notice(self, word: GroupState) -> None:
         self.words.append(word)
 
 
@@ -167,6 +167,6 @@ def test_a_notice_of_the_controller(admin: Any) -> None:
     assert admin.ask(1008, body, **header).code == 1, "there are no controllers here"
     heard = Heard(admin)
     assert admin.ask(1008, body, **header).code == 0
-    assert heard.words == [Word(4, 2, "a:1", frozenset({2, 3}), 7)]
+    assert heard.words == [GroupState(4, 2, "a:1", frozenset({2, 3}), 7)]
     assert admin.ask(1008, b"{", **header).code == 1
     assert len(heard.words) == 1

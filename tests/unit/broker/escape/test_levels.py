@@ -15,10 +15,10 @@ from tests.unit.broker.escape.cluster import (
 )
 
 from turbopump.broker.escape.bridge import AVOID_MS, BYTES_MAX, MESSAGES_MAX
-from turbopump.broker.escape.masters import REFRESH_MS, TOPICS_MAX, masters_of
+from turbopump.broker.escape.topic_masters import REFRESH_MS, TOPICS_MAX, masters_of
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.scheduled.level_escape import READ_PER_STEP, WINDOW
-from turbopump.broker.tables.versions import ACTING_STEP
+from turbopump.broker.tables.data_versions import ACTING_STEP
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 
@@ -256,5 +256,5 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
 def test_topics_that_are_remembered_are_bounded(replica: Replica) -> None:
     masters = replica.world.broker.escape._masters
     for number in range(TOPICS_MAX + 10):
-        masters.of(f"T{number}")
+        masters.for_topic(f"T{number}")
     assert len(masters._topics) == TOPICS_MAX

@@ -9,7 +9,7 @@ from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies
 from tests.unit.broker.escape.test_halves import COMMIT, end, half
 
-from turbopump.broker.container.neighbour import LocalMaster
+from turbopump.broker.container.local_master import LocalMaster
 from turbopump.broker.escape.bridge import TIMEOUT_MS
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.types import NewMessage

@@ -10,7 +10,7 @@ from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies, records
 from tests.unit.broker.pop.answers import read_offsets
 
-from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.engine.deferred import Deferred
@@ -98,7 +98,7 @@ def taker(replica: Popped, name: str = "m", topic: str = "T") -> World:
 
 
 def read_ms(replica: Popped) -> int:
-    return replica.world.broker.timers.told().read_ms
+    return replica.world.broker.timers.checkpoint().read_ms
 
 
 def test_unacknowledged_messages_come_to_consumers_at_another_master(replica: Popped) -> None:
@@ -251,7 +251,7 @@ class Acting(Popped):
         self.notes.learn(master_takes=True)
 
     @property
-    def notes(self) -> PopNotes:
+    def notes(self) -> ActingJournal:
         """The acting replica's notes: its hand-outs and the acknowledgements it received."""
         return self.world.broker.pop.notes
 

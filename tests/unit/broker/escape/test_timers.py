@@ -8,7 +8,7 @@ from tests.unit.broker.escape.cluster import BUSY, Replica, bodies, records
 
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
 from turbopump.broker.scheduled.timers import TimerProgress
-from turbopump.broker.tables.versions import ACTING_STEP
+from turbopump.broker.tables.data_versions import ACTING_STEP
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
@@ -38,7 +38,7 @@ def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more
 
 
 def told(replica: Replica) -> TimerCheckpoint:
-    return replica.world.broker.timers.told()
+    return replica.world.broker.timers.checkpoint()
 
 
 def test_a_timer_goes_to_another_master_in_its_time(replica: Replica) -> None:
@@ -143,7 +143,7 @@ def test_timers_and_their_recalls_go_to_one_master(replica: Replica) -> None:
     escape = replica.world.broker.escape
     masters = escape._masters
     replica.pass_time(600)
-    masters.of("T")
+    masters.for_topic("T")
     chosen = {escape._master("T", f"K{number}").name for number in range(50)}  # type: ignore[union-attr]
     assert chosen == {"m", "n", "o"}
     for number in range(50):

@@ -6,7 +6,7 @@ from typing import Any, cast
 from tests.unit.broker.grpc.fronts import GrpcWorld
 from tests.unit.net.grpc.conftest import StillLoop, Wire, hear
 
-from turbopump.broker.grpc.plain_calls import PlainCalls
+from turbopump.broker.grpc.simple_calls import SimpleCalls
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.messages import message_class
@@ -36,7 +36,7 @@ class Side:
     def __init__(self, front: GrpcWorld, is_native: bool) -> None:
         self.loop = StillLoop()
         self.turn = front.world.turn
-        plain = PlainCalls(front.world.broker, front.messaging)
+        plain = SimpleCalls(front.world.broker, front.messaging)
         self.lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         lane = self.lane if is_native else None

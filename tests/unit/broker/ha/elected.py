@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.unit.broker.ha.network import Broker, Group
 
-from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.controller_protocol import GroupState, Name
+from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.membership import Membership
-from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
-from turbopump.broker.ha.control.words import Name, Word
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.leader import Leader
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
@@ -107,12 +107,12 @@ class Member:
             "name": Name(CLUSTER, NAME),
             "controller_addr": (LEADER, FOLLOWER),
             "identity_path": f"{broker.root}/{broker.number}/brokerIdentity",
-            "last_life": LastLife(),
+            "last_life": PreviousShutdown(),
             **options,
         }
         self.membership = Membership(
             MembershipOptions(**settings),
-            MembershipParts(
+            MembershipDeps(
                 service=broker.service,
                 log=broker.log,
                 files=RealFiles(),
@@ -147,7 +147,7 @@ class Member:
             headers.ApplyBrokerIdResponse(CLUSTER, NAME)
         )
 
-    def registered(self, word: Word | None = None) -> Command:
+    def registered(self, word: GroupState | None = None) -> Command:
         """Answer the third step; returns the request."""
         asked = self.script.take(CODES.CONTROLLER_REGISTER_BROKER)
         header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME)
@@ -159,7 +159,7 @@ class Member:
         asked.answer(header, body)
         return asked.request
 
-    def elected(self, word: Word, code: int = 0) -> None:
+    def elected(self, word: GroupState, code: int = 0) -> None:
         """Answer the pending request 1002 (elect a master)."""
         header = headers.ElectMasterResponse(
             word.master, word.address or None, word.epoch, word.set_epoch
@@ -167,7 +167,7 @@ class Member:
         body = ElectMasterBody(word.members).encode()
         self.script.take(CODES.CONTROLLER_ELECT_MASTER).answer(header, body, code)
 
-    def info(self, word: Word) -> None:
+    def info(self, word: GroupState) -> None:
         """Answer the pending request 1004 (replica info)."""
         header = headers.GetReplicaInfoResponse(word.master, word.address or None, word.epoch)
         body = SyncStateSet(word.members, word.set_epoch).encode()
@@ -191,11 +191,13 @@ def address_of(number: int) -> str:
     return f"broker-{number}:10911"
 
 
-def word(epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1) -> Word:
+def word(
+    epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1
+) -> GroupState:
     """A controller's notice; without `members` the set is the master alone."""
     found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
     address = "" if master is None else address_of(master)
-    return Word(epoch, master, address, found, set_epoch)
+    return GroupState(epoch, master, address, found, set_epoch)
 
 
 Make = Callable[..., Member]

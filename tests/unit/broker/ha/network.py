@@ -79,7 +79,7 @@ class MemoryShell:
         for number in list(self.ends):
             self.close(number)
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         self.network.todo.append(callback)
 
     def address(self, connection: int) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from tests.unit.broker.conftest import World, offset_json
 
-from turbopump.broker.ha.acting.group import ActingGroup
-from turbopump.broker.ha.acting.members import FRESH_MS, SETTLED_MS, GroupMembers
-from turbopump.broker.ha.acting.seat import COMING_MS, STALE_ROUTES_MS
+from turbopump.broker.ha.acting.acting_group import ActingGroup
+from turbopump.broker.ha.acting.acting_state import COMING_MS, STALE_ROUTES_MS
+from turbopump.broker.ha.acting.group_members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
@@ -295,7 +295,7 @@ def test_a_follower_of_a_master_does_not_act_whatever_name_servers_report(slave:
     slave.has_master = True
     slave.say(_1=SLAVE)
     assert not slave.world.broker.role.is_acting
-    assert slave.group.seat.is_left, "its readers are not sent on to itself"
+    assert slave.group.acting_state.is_left, "its readers are not sent on to itself"
     slave.has_master = False
     slave.world.pass_time(100)
     assert slave.world.broker.role.is_acting
@@ -337,10 +337,10 @@ def test_a_master_that_says_it_is_back_ends_it(slave: Bench) -> None:
     slave.has_master = True
     slave.world.pass_time(100)
     assert not role.is_acting
-    assert slave.group.seat.is_left
+    assert slave.group.acting_state.is_left
     slave.say(_0=MASTER, _1=SLAVE)
     slave.world.pass_time(STALE_ROUTES_MS)
-    assert not slave.group.seat.is_left
+    assert not slave.group.acting_state.is_left
 
 
 def test_a_replica_that_knew_its_master_serves_acts_as_soon_as_it_dies(

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.broker.ha.pairs import DELAY, Group, copy_log, put
 
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.tables.versions import ACTING_STEP
+from turbopump.broker.tables.data_versions import ACTING_STEP
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.topics import DataVersion
 

@@ -21,7 +21,7 @@ from tests.unit.broker.ha.elected import (
 from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.control.identity import IdentityError
-from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.replication import Stage
 from turbopump.engine.keys import INT32_MAX
 from turbopump.engine.types import LogOffset, PutStatus
@@ -144,7 +144,7 @@ def test_a_master_that_is_cleaned_away_while_it_reigns_registers_anew(make: Make
 
 
 def test_a_broker_that_may_lack_bytes_reports_it(make: Make) -> None:
-    member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    member = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     member.start()
     member.give_id(1)
     fields = member.registered().fields
@@ -155,7 +155,7 @@ def test_a_broker_that_may_lack_bytes_reports_it(make: Make) -> None:
 def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
     """The loop waits for the disk meanwhile: a slow disk delayed the heartbeat after each
     registration, forever (group seed 140)."""
-    member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    member = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     member.script.holds_beats = True
     told: list[int] = []
 
@@ -164,7 +164,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
         if len(told) == 1:
             raise OSError("bootId cannot be written")
 
-    member.membership.enrolment.on_doubt_told = on_told
+    member.membership.registration.on_doubt_reported = on_told
     member.start()
     member.give_id(1)
     assert member.registered().fields["unclean"] == "true"
@@ -194,7 +194,7 @@ def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
     seed 195912)."""
     member = master(make)
     group.brokers.pop(1).stop()
-    again = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    again = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     again.start()
     again.pass_time(3000)
     assert again.script.beats == []

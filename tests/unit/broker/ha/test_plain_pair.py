@@ -8,8 +8,8 @@ import pytest
 from tests.unit.broker.ha.network import FILE_SIZE, Broker, Group
 
 from turbopump.broker.config.replication_config import BrokerRole
+from turbopump.broker.ha.default_ha_leader import DefaultHaLeader
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.replica import State
 
@@ -126,7 +126,7 @@ def test_an_operators_change_counts_from_then_on(group: Group) -> None:
     master.service.reconfigure(replace(MASTER, **changes))  # type: ignore[arg-type]
     slave.service.reconfigure(replace(SLAVE, **changes))  # type: ignore[arg-type]
     assert master.need() == 3
-    assert isinstance(master.service.reign, PlainLeader)
+    assert isinstance(master.service.reign, DefaultHaLeader)
     assert master.service.reign.group.gap_max == 1
     assert slave.service.follower is not None
     assert slave.service.follower.machine.options.housekeeping_interval_ms == 9

@@ -9,8 +9,8 @@ from tests.unit.broker.ha.elected import CLUSTER, CODES, NAME, TIMEOUT_MS, Make,
 from tests.unit.broker.ha.network import Broker, Group
 from tests.unit.broker.ha.test_switching import PAIR, options
 
-from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.membership import CHANGE_MAX_MS
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.service import Overtaken
 from turbopump.engine.log.epochs import EpochEntry
 from turbopump.engine.types import LogOffset, PutStatus
@@ -220,9 +220,9 @@ def test_a_disk_that_hangs_is_given_up(make: Make) -> None:
 def test_heartbeats_go_on_while_a_doubt_is_written_down(make: Make) -> None:
     """If the three syncs blocked the loop after the registration, at 3 s each they would last
     longer than a silent broker counts as alive."""
-    member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    member = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     written: list[int] = []
-    member.membership.enrolment.on_doubt_told = lambda: written.append(1)
+    member.membership.registration.on_doubt_reported = lambda: written.append(1)
     member.start()
     member.give_id(1)
     member.broker.disk.hold()

@@ -36,7 +36,7 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     send(group.master, b"later", TIMER_DELAY_SEC=60)
     flushed(group)
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
-    told = group.master.broker.timers.told()
+    told = group.master.broker.timers.checkpoint()
     assert told.master_queue_offset == 2
     follow(group)
     replica = group.replica.broker.timers
@@ -89,7 +89,7 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
     flushed(group)
     follow(group)
     timers = group.replica.broker.timers
-    mine = group.master.broker.timers.told()
+    mine = group.master.broker.timers.checkpoint()
     assert timers.data_version == group.master.broker.timers.data_version
     assert mine.state_version == timers.data_version.state_version == 0
     assert not timers.needs(mine._replace(read_ms=mine.read_ms - 1_000))
@@ -105,10 +105,10 @@ def test_an_answer_that_is_no_checkpoint_changes_nothing(group: Group, body: byt
         return group.master.dispatch(request)
 
     group.link.target = answer
-    before = group.replica.broker.timers.told()
+    before = group.replica.broker.timers.checkpoint()
     group.round()
     assert "timers" in group.follower.error
-    assert group.replica.broker.timers.told() == before
+    assert group.replica.broker.timers.checkpoint() == before
     assert group.replica.broker.store.max_queue_offset(TIMER_TOPIC, 0) == 0
 
 

@@ -14,7 +14,7 @@ from tests.unit.broker.ha.elected import (
 )
 from tests.unit.broker.ha.network import Group
 
-from turbopump.broker.ha.heir import HAND_OVER_MS, Heir
+from turbopump.broker.ha.leadership_handover import HAND_OVER_MS, LeadershipHandover
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import PutStatus, StoreError, StoreHealth
@@ -246,15 +246,15 @@ class TestHandingOver:
         one, _two = pair(make)
         one.pass_time(1000)
         one.script.beats.clear()
-        assert one.membership.has_heir
+        assert one.membership.has_successor
         one.membership.retire()
         assert unfit(one) == "stopping", "at once"
-        assert one.broker.service.is_master and one.membership.has_heir
+        assert one.broker.service.is_master and one.membership.has_successor
         sent = one.broker.send()
         one.pass_time(300)
         assert sent == [PutStatus.PUT_OK]
         one.membership.on_notice(word(2, 2, set_epoch=3))
-        assert not one.membership.has_heir
+        assert not one.membership.has_successor
 
     def test_a_master_with_a_slow_disk_hands_over_likewise(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +262,7 @@ class TestHandingOver:
         one, _two = pair(make)
         monkeypatch.setattr(GroupCommit, "slow", True)
         one.pass_time(1000)
-        assert unfit(one) is None and one.membership.has_heir
+        assert unfit(one) is None and one.membership.has_successor
         one.membership.retire()
         assert unfit(one) == "stopping"
 
@@ -277,20 +277,20 @@ class TestHandingOver:
         assert one.broker.service.master_address == ""
 
     def test_alone_it_has_no_heir(self, make: Make) -> None:
-        assert not master(make).membership.has_heir
+        assert not master(make).membership.has_successor
 
     def test_nor_without_a_lease(self, make: Make) -> None:
         one, _two = pair(make)
         one.script.grants = False
         one.pass_time(TIMEOUT_MS)
-        assert not one.membership.has_heir
+        assert not one.membership.has_successor
 
     def test_nor_behind_javas_controllers(self, make: Make) -> None:
         """Java controllers ignore the request."""
         one, _two = pair(make)
         one.script.language = "JAVA"
         one.pass_time(2000)
-        assert one.broker.service.is_master and not one.membership.has_heir
+        assert one.broker.service.is_master and not one.membership.has_successor
 
     def test_a_stop_waits_until_another_leads(self, make: Make, group: Group) -> None:
         one, _two = pair(make)
@@ -326,12 +326,14 @@ class TestHandingOver:
         one.membership.retire()
         fails(one, monkeypatch)
         one.pass_time()
-        assert unfit(one) == "failed" and not one.membership.has_heir
+        assert unfit(one) == "failed" and not one.membership.has_successor
 
 
-def stopping(member: Member, group: Group) -> tuple[Deferred[None], Heir]:
+def stopping(member: Member, group: Group) -> tuple[Deferred[None], LeadershipHandover]:
     """Begin to stop a member; returns the promise that the stop waits for."""
-    heir = Heir(member.membership, member.broker.service, lambda: group.network.now_ms)
+    heir = LeadershipHandover(
+        member.membership, member.broker.service, lambda: group.network.now_ms
+    )
     return heir.hand_over(), heir
 
 

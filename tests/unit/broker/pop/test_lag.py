@@ -10,8 +10,8 @@ from tests.unit.broker.pop.test_pops import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.in_flight import InFlight
+from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.admin import parse
 from turbopump.net.wire.bodies import load_object
@@ -134,11 +134,11 @@ def test_counts_are_forgotten_with_their_time() -> None:
     in_flight, queue = InFlight(), PoppedQueue("T", "g", 3)
     in_flight.popped(queue, QueueOffset(7), 5_000, 3, 1_000)
     in_flight.popped(queue, QueueOffset(4), 9_000, 2, 1_000)
-    assert in_flight.of("g", "T", 1_000) == (5, [(3, 4)])
+    assert in_flight.count_of("g", "T", 1_000) == (5, [(3, 4)])
     in_flight.handled("g", "T", 9_000, 2)
     in_flight.handled("g", "T", 9_000, 2)  # once more, and of another group
     in_flight.handled("h", "T", 5_000, 1)
-    assert in_flight.of("g", "T", 1_000) == (3, [(3, 7)])
+    assert in_flight.count_of("g", "T", 1_000) == (3, [(3, 7)])
     assert in_flight.counts(1_000) == Counter(g=3)
-    assert in_flight.of("g", "T", 6_000) == (0, [])
+    assert in_flight.count_of("g", "T", 6_000) == (0, [])
     assert not in_flight._counts and not in_flight._first and not in_flight._looked

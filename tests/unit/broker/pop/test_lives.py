@@ -7,9 +7,9 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import Popper
 
-from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.lives import Lives
-from turbopump.broker.pop.recovered import READ_MAX, PoppedOffsets, recover_offsets
+from turbopump.broker.pop.offset_recovery import READ_MAX, PoppedOffsets, recover_offsets
+from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.pop.retries import OWNER
-from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import FILE_NAME, TABLE
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -97,7 +97,7 @@ def lose_topic(world: World, name: str) -> None:
     world.files.save(FILE_NAME, saved)
     crash(world)
     queues = {name: 1}
-    world.broker.topics.add_stored(queues.copy, world.now_ms, always=True)
+    world.broker.topics.create_from_store(queues.copy, world.now_ms, always=True)
     assert owner(world) is None and world.broker.topics.peek(name) is not None
 
 
@@ -253,7 +253,7 @@ def test_a_store_without_owners_gets_them(
 
 def test_an_owner_is_read_after_a_restart_and_lists_of_topics_have_it(pops: World) -> None:
     revived(pops, ("a", "b_c"))
-    saver = Saver(pops.files, pops.config_disk)
+    saver = TableSaver(pops.files, pops.config_disk)
     saved = type(pops.broker.topics)(pops.config, saver)
     saved.load()
     topic = saved.peek(SHARED)

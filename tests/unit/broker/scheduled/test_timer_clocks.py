@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.scheduled.test_timers import bodies, restart, send, stored
 
-from turbopump.broker.scheduled import due_slots, timers
+from turbopump.broker.scheduled import timers, wheel_reader
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.headers.send import RecallMessageRequest

@@ -10,8 +10,8 @@ import pytest
 from tests.waiting import delete_expired
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
-from turbopump.broker.scheduled.due_slots import NATIVE_SPEED
 from turbopump.broker.scheduled.timer_deliveries import DELIVERED_PER_STEP
+from turbopump.broker.scheduled.wheel_reader import NATIVE_SPEED
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
@@ -219,11 +219,11 @@ def test_progress_is_not_ahead_of_the_disk(make_world: Any) -> None:
     world.disk.hold()
     world.pass_time(5_000)
     assert world.broker.store.flushed_log_offset < world.broker.store.max_log_offset
-    held = world.broker.timers.told()
+    held = world.broker.timers.checkpoint()
     assert held.read_ms <= world.now_ms - 4_000
     world.disk.release()
     world.pass_time(3_000)
-    assert world.broker.timers.told().read_ms > held.read_ms
+    assert world.broker.timers.checkpoint().read_ms > held.read_ms
 
 
 def test_a_recalled_message_is_not_delivered(make_world: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.broker.scheduled import half_checks
+from turbopump.broker.scheduled import transaction_checks
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -77,7 +77,7 @@ def bodies(world: Any) -> list[bytes]:
 
 def ops(world: Any) -> list[bytes]:
     """The bodies of op messages, once all are written."""
-    world.broker.half_checks.step(world.now_ms)
+    world.broker.transaction_checks.step(world.now_ms)
     return [record.body for record in records(world, OP_TOPIC)]
 
 
@@ -359,7 +359,7 @@ def test_immune_message_waits_and_then_is_checked(fast: Any) -> None:
 def test_a_message_in_its_immunity_is_stored_again_for_many_ended_ones(
     fast: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_checks, "HELD_BACK_MAX", 50)
+    monkeypatch.setattr(transaction_checks, "HELD_BACK_MAX", 50)
     half = prepare(fast, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     for number in range(52):
         end(fast, prepare(fast, b"%d" % number), ROLL_BACK)
@@ -389,8 +389,8 @@ def test_a_step_of_checks_ends_after_its_time(fast: Any, monkeypatch: pytest.Mon
         prepare(fast, b"%d" % number)
     fast.now_ms += 4_000
     slow = iter(range(0, 1_000_000, 2))  # each look at the clock is 2 ms later
-    monkeypatch.setattr(fast.broker.half_checks, "_wall_ms", lambda: next(slow))
-    assert fast.broker.half_checks.step(fast.now_ms)
+    monkeypatch.setattr(fast.broker.transaction_checks, "_wall_ms", lambda: next(slow))
+    assert fast.broker.transaction_checks.step(fast.now_ms)
     assert len(checks(fast, fast.client)) == 2
 
 
@@ -527,7 +527,7 @@ def test_deposed_master_writes_no_op_message(fast: Any) -> None:
     end(fast, prepare(fast))
     before = fast.broker.store.max_log_offset
     fast.broker.role.end(1)
-    fast.broker.half_checks.step(fast.now_ms)
+    fast.broker.transaction_checks.step(fast.now_ms)
     fast.broker.transactions.write_ops(fast.now_ms)
     assert fast.broker.store.max_log_offset == before
 

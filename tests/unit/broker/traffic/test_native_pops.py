@@ -107,8 +107,8 @@ def test_places_are_bounded(popped: tuple[PopWorld, Popper]) -> None:
     pops, now_ms = driven.fast_lane.pops, native.world.now_ms
     native.world.broker.topics.put(TopicConfig("Wide", 1_000, 1_000), now_ms)
     for number in range(MAX_PLACES // 1_000 + 10):
-        driven.fast_lane.learn_pop(f"g{number}", "Wide", None, "*", "TAG", [], now_ms, 0)
-        driven.fast_lane.learn_pop("g0", "Wide", None, "*", "TAG", [], now_ms, 0)
+        driven.fast_lane.allow_pop(f"g{number}", "Wide", None, "*", "TAG", [], now_ms, 0)
+        driven.fast_lane.allow_pop("g0", "Wide", None, "*", "TAG", [], now_ms, 0)
     assert MAX_PLACES - 1_000 < pops.place_count <= MAX_PLACES
     assert not pop(native, driven, 2)
     assert pop(native, driven, 3)  # known places are still served natively
@@ -116,7 +116,7 @@ def test_places_are_bounded(popped: tuple[PopWorld, Popper]) -> None:
 
 def learn_many(native: PopWorld, driven: Driven) -> None:
     for number in range(MANY):
-        driven.fast_lane.learn_pop(
+        driven.fast_lane.allow_pop(
             f"g{number}", "Plain", None, "*", "TAG", [], native.world.now_ms, 0
         )
 
@@ -125,9 +125,9 @@ ACTS: dict[str, Callable[[PopWorld, Driven], Any]] = {
     "end": lambda native, driven: driven.end_fast(),
     "let go": lambda native, driven: driven.fast_lane.pops.readers.let_go(),
     "grow": learn_many,
-    "forget": lambda native, driven: driven.fast_lane.forget_readers(),
+    "forget": lambda native, driven: driven.fast_lane.invalidate_readers(),
     "look": lambda native, driven: native.world.broker.offsets.query("live", "Plain", 0),
-    "anew": lambda native, driven: driven.fast_lane.learn_pop(
+    "anew": lambda native, driven: driven.fast_lane.allow_pop(
         "live", "Plain", None, "*", "TAG", [], native.world.now_ms, 0
     ),
 }

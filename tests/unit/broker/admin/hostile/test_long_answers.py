@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.handlers import clients, shapes
+from turbopump.broker.handlers import clients, json_responses
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.tables import offsets
@@ -170,8 +170,8 @@ def test_progress_of_many_queues(admin: Any, monkeypatch: pytest.MonkeyPatch) ->
     for code, fields in ((208, {"consumerGroup": "g"}), (317, {"isOrder": "false"})):
         work.count = work.most = 0
         answer, steps = ask(admin, work, code, **fields)
-        assert work.count == MANY and work.most <= shapes.QUEUES_OF_STEP
-        assert steps > MANY // shapes.QUEUES_OF_STEP
+        assert work.count == MANY and work.most <= json_responses.QUEUES_OF_STEP
+        assert steps > MANY // json_responses.QUEUES_OF_STEP
         body = fastjson.loads(answer.body)
         table = (
             body["offsetTable"]
@@ -191,7 +191,7 @@ def test_statistics_of_a_topic_with_many_queues(
     admin.broker.topics.put(TopicConfig("T", MANY, MANY), admin.now_ms)
     work = Work(monkeypatch, admin_topics, "_queue_stats")
     answer, steps = ask(admin, work, 202, topic="T")
-    assert work.count == MANY and work.most <= shapes.QUEUES_OF_STEP and steps > 10
+    assert work.count == MANY and work.most <= json_responses.QUEUES_OF_STEP and steps > 10
     none = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     wanted = {"offsetTable": by_hand(admin, "T", lambda _: none, MANY), "topicPutTps": 0.0}
     assert answer.body == fastjson.dumps(wanted).encode()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.admin.hostile.test_hostile_names import NAMES, bodies_of, numbers
 
-from turbopump.broker.tables import consumers, locks, producers, pull_holds
+from turbopump.broker.tables import consumers, locks, long_polling, producers
 from turbopump.broker.tables.consumers import ConsumerTable, TooManyGroups
 from turbopump.broker.tables.locks import LEASE_MS, QueueLocks
 from turbopump.broker.tables.producers import ProducerTable, TooManyProducerGroups
@@ -110,7 +110,7 @@ def test_held_pulls_keep_little_and_are_counted(
     holds, peer = admin.broker.holds, admin.connect()
     expression = "||".join(f"tag{number}" for number in range(2_000))
     assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Deferred)
-    assert holds.size < pull_holds.HOLD_SIZE + 500
+    assert holds.size < long_polling.HOLD_SIZE + 500
     monkeypatch.setattr(pull_holds, "MAX_SIZE", 1 << 18)
     answers: list[Any] = []
 

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.ha.test_acting import MASTER, NAMES, OTHER, SLAVE, Alone, Bench, Names
 
+from turbopump.broker.ha.acting.acting_state import COMING_MS, NAMED_MS, NO_MASTER_MS
 from turbopump.broker.ha.acting.pre_online import ELECTED_TIMEOUT_MS
-from turbopump.broker.ha.acting.seat import COMING_MS, NAMED_MS, NO_MASTER_MS
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, QueueOffset
 from turbopump.net.wire.codes import RequestCode
@@ -28,7 +28,7 @@ class Elector(Bench):
     def __init__(self, world: World, address: str, names: Names) -> None:
         super().__init__(world, address, names)
         self.named_ms, self.leased = LONG_AGO_MS, True
-        self.group.seat.named_ms = lambda: self.named_ms
+        self.group.acting_state.named_ms = lambda: self.named_ms
         world.broker.role.holds = lambda: self.leased
         self.leads = True
 

@@ -14,8 +14,8 @@ from tests.unit.broker.ha.test_acting import (
     make,  # noqa: F401 - a fixture
 )
 
-from turbopump.broker.ha.acting.group import HELD_MS
-from turbopump.broker.pop.notes import TAKES_NOTES, PopNotes
+from turbopump.broker.ha.acting.acting_group import HELD_MS
+from turbopump.broker.pop.acting_journal import TAKES_NOTES, ActingJournal
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -29,7 +29,7 @@ def point(start: int) -> CheckPoint:
     return CheckPoint(CheckPointKey("T", "G", 0, QueueOffset(start), NOW_MS, "b"), 900, (0,))
 
 
-def notes(bench: Bench) -> PopNotes:
+def notes(bench: Bench) -> ActingJournal:
     return bench.world.broker.pop.notes
 
 
@@ -108,7 +108,7 @@ def test_notes_for_which_there_is_no_room_keep_a_master_waiting(
     pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slave, master = pair
-    monkeypatch.setattr("turbopump.broker.pop.notes.SIZE_MAX", 500)
+    monkeypatch.setattr("turbopump.broker.pop.acting_journal.SIZE_MAX", 500)
     master.world.pass_time(2_500)
     assert (master.online, len(notes(slave))) == (0, 2)
     assert "no room for the notes of replica 1" in master.group.why_not

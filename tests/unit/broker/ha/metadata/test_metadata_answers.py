@@ -12,7 +12,7 @@ from tests.wire.frames import golden_frames
 
 from turbopump.broker.ha.metadata import answers as metadata_answers
 from turbopump.broker.handlers.admin import offsets as admin_offsets
-from turbopump.broker.tables.kept_shares import KeptShare
+from turbopump.broker.tables.assignment_store import StoredAssignment
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
@@ -187,8 +187,10 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
 def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> None:
     """A replica that coordinates or becomes master starts with these assignments."""
 
-    def kept(generation: int) -> KeptShare:
-        return KeptShare("G", "T", "STICKY", generation, 5, {"c": [MessageQueue("T", "a", 1)]})
+    def kept(generation: int) -> StoredAssignment:
+        return StoredAssignment(
+            "G", "T", "STICKY", generation, 5, {"c": [MessageQueue("T", "a", 1)]}
+        )
 
     mine, theirs = (one.broker.assignments.kept for one in (group.replica, group.master))
     theirs.put(kept(3))

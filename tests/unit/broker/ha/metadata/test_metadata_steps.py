@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
-from turbopump.broker.tables import adoption
+from turbopump.broker.tables import offset_sync
 from turbopump.engine.deferred import Deferred
 
 GROUPS = ("a", "b", "c")
@@ -46,7 +46,7 @@ class SteppedGroup(Group):
         super().__init__(make_world)
         self.pauses = Pauses()
         self.follower = MetadataFollower(self.replica.broker, self.link, pause=self.pauses)
-        self.replica.broker.offsets.adopted_at_once = adoption.QUEUE
+        self.replica.broker.offsets.adopted_at_once = offset_sync.QUEUE
         self.lead.lead(9, 5)
         self.follower.follow(MASTER, 9, self.replica.steady_ms)
 

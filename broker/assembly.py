@@ -1,0 +1,496 @@
+"""Construction of a broker from its parts, and the calls between them: the only place for that.
+
+Owns the order in which tables are loaded and the calls between the parts. It must never own a loop,
+a socket or a timer, nor know its user: a process (node.py), the simulator's machines or a test's
+world describe themselves in `Surroundings` and pass an open store.
+
+    config, store, topics, Surroundings -> make_broker -> BrokerContext -> request_table
+"""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
+from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.escape.topic_masters import Neighbour
+from turbopump.broker.handlers import (
+    assignment,
+    clients,
+    ha,
+    locks,
+    offsets,
+    pull,
+    query,
+    relays,
+    request_reply,
+    send,
+    send_back,
+    timers,
+    transactions,
+)
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.handlers.admin.audited import states_of
+from turbopump.broker.handlers.pop import acks, notification, pops, storing
+from turbopump.broker.pop.assembly import PopDeps, make_pop
+from turbopump.broker.pop.revive import REVIVE_GROUP
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.scheduled.half_escape import HalfEscape
+from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.transaction_checks import TransactionChecks
+from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.scheduled.waiting import WaitingMessages
+from turbopump.broker.tables.assignment_store import AssignmentStore
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.filters import FilterTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.half_counts import HalfCounts
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.long_polling import HeldPulls
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.request_modes import POP, PULL, RequestModes
+from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.table_saver import TableSaver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.fast_path import FastPath
+from turbopump.broker.traffic.role import Role
+from turbopump.broker.unheard_deletions import UnheardDeletions
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.config.audit import audit
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.net.wire.pop_records import CheckPoint
+
+logger = logging.getLogger(__name__)
+
+_FAMILIES = (
+    send,
+    send_back,
+    transactions,
+    request_reply,
+    pull,
+    offsets,
+    timers,
+    clients,
+    assignment,
+    locks,
+    query,
+    relays,
+    admin_topics,
+    admin_groups,
+    admin_offsets,
+    admin_broker,
+    ha,
+    pops,
+    acks,
+    polls,
+)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class BrokerRuntime:
+    """Facilities that the process provides to the parts of a broker.
+
+    `wall_ms` is the wall clock and `steady_ms` the monotonic clock; `native_clock` is the wall
+    clock of native code, None: the system's. `soon` runs work on the loop's thread after the
+    current turn of the loop; it drops the work if another thread uses the store by then. `call`
+    asks another node, `neighbours` are the masters of the same process, `disk` makes and syncs the
+    files besides the log. For the others see BrokerContext.
+    """
+
+    files: ConfigFiles
+    store_files: Files
+    disk: Disk
+    saver: TableSaver
+    random: random.Random
+    unique_ids: UniqueIds
+    wall_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+    call_soon: Callable[[Callable[[], None]], None]
+    register_topics: Callable[[Sequence[str]], Deferred[None]]
+    save_config: Callable[[Sequence[Property]], Deferred[OSError | None]]
+    call: Call
+    native_clock: Callable[[], int] | None = None
+    timer_slots: int = 2 * SLOTS_TOTAL
+    neighbours: Callable[[], Sequence[Neighbour]] = tuple
+
+
+def make_broker(
+    config: BrokerConfig, store: Store, topics: TopicTable, runtime: BrokerRuntime
+) -> BrokerContext:
+    """Make the parts of a broker, with their tables loaded. `topics` are loaded already, because
+    the store's recovery asks for them. Raises ConfigError for an unreadable table."""
+    files, saver, now_ms = runtime.files, runtime.saver, runtime.wall_ms()
+    role = Role(config.replication, config.broker_id, store)
+    groups = GroupTable(config, saver)
+    committed = OffsetTable(files, config.consumer_offset_update_version_step)
+    statistics, modes = BrokerStatistics(), RequestModes(saver)
+    escape = Escape(config, runtime.call, runtime.steady_ms, runtime.wall_ms, runtime.neighbours)
+    delay = DelayedMessages(store, role, files, config, escape)
+    timer_files = TimerFiles(store, runtime.store_files, runtime.disk, runtime.timer_slots)
+    timers = Timers(store, role, timer_files, files, config, escape)
+    topics.add_boot_topics(now_ms)
+    topics.create_from_store(
+        lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
+    )
+    filters = FilterTable(config, saver)
+    groups.load(now_ms)
+    filters.load(now_ms)
+    producers, half_counts = ProducerTable(), HalfCounts(files)
+    kept = AssignmentStore(saver, now_ms)
+    for table in (committed, delay, modes, half_counts, kept, timers):
+        table.load()
+    if role.is_master:
+        _set_back(committed, store, now_ms)
+    ends = _transactions(config, store, role, committed, runtime, lambda: context.store_host)
+    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep))
+    context = BrokerContext(
+        config=config,
+        store=store,
+        role=role,
+        topics=topics,
+        groups=groups,
+        offsets=committed,
+        consumers=ConsumerTable(),
+        producers=producers,
+        locks=QueueLocks(),
+        holds=holds,
+        delay=delay,
+        transactions=ends,
+        transaction_checks=TransactionChecks(
+            *(ends, store, role, topics, producers, config, runtime.steady_ms, runtime.wall_ms),
+            HalfEscape(ends, store, role, committed, escape),
+        ),
+        half_counts=half_counts,
+        timers=timers,
+        request_modes=modes,
+        filters=filters,
+        saver=saver,
+        statistics=statistics,
+        fast=_fast_lane(config, store, topics, role, committed, statistics, runtime),
+        random=runtime.random,
+        unique_ids=runtime.unique_ids,
+        escape=escape,
+        started_ms=now_ms,
+        register_topics=runtime.register_topics,
+        save_config=runtime.save_config,
+        steady_ms=runtime.steady_ms,
+    )
+    context.assignments = _assignments(context, kept, runtime)
+    context.pop = make_pop(_pop_deps(context, runtime))
+    context.waiting = _waiting(context)
+    UnheardDeletions(context)
+    _connect_callbacks(context, runtime.wall_ms)
+    if not config.replication.replicates:
+        store.tell_unheard(now_ms)  # a replica waits for its role
+    return context
+
+
+def _waiting(context: BrokerContext) -> WaitingMessages:
+    check_points = context.pop.log.topic, REVIVE_GROUP
+    return WaitingMessages(
+        context.store,
+        context.offsets,
+        context.delay,
+        context.timers,
+        context.transaction_checks,
+        check_points,
+    )
+
+
+def _transactions(
+    config: BrokerConfig,
+    store: Store,
+    role: Role,
+    committed: OffsetTable,
+    runtime: BrokerRuntime,
+    host: Callable[[], bytes],
+) -> Transactions:
+    """Half messages and their ends; `host` is stored in op messages."""
+    return Transactions(
+        *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
+        lambda: config.transaction_op_msg_max_size,
+    )
+
+
+def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
+    """Set back offsets beyond the log's end, which a power cut may have shortened. New messages
+    will take the lost places, so no offset may stay beyond the end, nor return after another crash
+    (R14). An elected broker does this when it begins to lead (broker/ha/metadata/pulling.py)."""
+    found = committed.clamp(store.next_queue_offset, now_ms)
+    if not found:
+        return
+    logger.warning("%d consumer offsets were beyond the log's end and were set back to it", found)
+    try:
+        committed.save()
+    except OSError as error:
+        logger.warning("the corrected offsets are not saved yet: %s", error)
+        committed.save_failed()
+
+
+def request_table(context: BrokerContext) -> Dispatcher:
+    """Table of all request codes that a broker knows, with their handlers."""
+    table = Dispatcher(context.saver.hold_until_saved)
+    for family in _FAMILIES:
+        family.register(table, context)
+    audit(table, states_of(context))
+    return table
+
+
+def _assignments(
+    context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime
+) -> Assignments:
+    """Assignments of queues to consumers, with the topic routes that they need."""
+    config = context.config
+
+    def me() -> GroupCoordinator:
+        return GroupCoordinator(config.broker_name, context.role.broker_id, context.address)
+
+    routes = TopicRoutes(
+        runtime.call,
+        lambda: config.namesrv_addr,
+        lambda topic: (context.topics.get(topic), me()),
+        runtime.steady_ms,
+    )
+    return Assignments(
+        AssignmentDeps(
+            config=config,
+            consumers=context.consumers,
+            modes=context.request_modes,
+            kept=kept,
+            routes=routes,
+            call=runtime.call,
+            me=me,
+            steady_ms=runtime.steady_ms,
+            wall_ms=runtime.wall_ms,
+            run_on_disk_thread=context.saver.run_on_disk_thread,
+            call_soon=runtime.call_soon,
+        )
+    )
+
+
+def _pop_deps(context: BrokerContext, runtime: BrokerRuntime) -> PopDeps:
+    return PopDeps(
+        config=context.config,
+        store=context.store,
+        role=context.role,
+        topics=context.topics,
+        groups=context.groups,
+        offsets=context.offsets,
+        files=runtime.files,
+        saver=runtime.saver,
+        random=runtime.random,
+        wall_ms=runtime.wall_ms,
+        call_soon=runtime.call_soon,
+        put_record=partial(storing.put_record, context),
+        put=partial(storing.put_message, context),
+        pulls=context.request_modes.is_set_to_pull,
+        store_host=lambda: context.store_host,
+        delivered_ms=context.timers.delivered_ms,
+        escape=context.escape,
+    )
+
+
+def _fast_lane(
+    config: BrokerConfig,
+    store: Store,
+    topics: TopicTable,
+    role: Role,
+    committed: OffsetTable,
+    statistics: BrokerStatistics,
+    runtime: BrokerRuntime,
+) -> FastPath:
+    """The native path of sends and pulls."""
+    is_due = False
+
+    def commit_soon() -> None:
+        # Requests that the same turn of the loop reads from other connections share the commit.
+        nonlocal is_due
+        if not is_due:
+            is_due = True
+            runtime.call_soon(commit)
+
+    def commit() -> None:
+        nonlocal is_due
+        is_due = False
+        store.commit()
+
+    def commit_pulled(
+        group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
+    ) -> None:
+        committed.commit_consumed(
+            group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
+        )
+
+    lane = store.lane(
+        lambda: runtime.call_soon(store.tell_arrivals), runtime.native_clock, commit_soon
+    )
+    pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
+    return FastPath(lane, pulls, popped, config, topics, role, committed, statistics)
+
+
+def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
+    """Whether a group pops a topic: its mode is pop, or it has no mode and has messages in
+    flight."""
+    mode, pop = context.request_modes.get(topic, group).mode, context.pop
+    if mode in (POP, PULL):
+        return mode == POP
+    return pop.in_flight.count_of(group, topic, pop.now_ms()).messages > 0
+
+
+def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
+    return store.min_queue_offset(topic.decode(), queue_id)
+
+
+def _put_check_point(
+    context: BrokerContext, check_point: CheckPoint, revive_queue_id: int, now_ms: int
+) -> bool:
+    """Store a check point natively; False where it may not be written now."""
+    if isinstance(context.role.admit(), PutStatus):
+        return False
+    key = check_point.key
+    return context.fast.lane.add_check_point(
+        key.topic.encode(errors="replace"),
+        key.group.encode(errors="replace"),
+        key.queue_id,
+        key.start,
+        key.pop_time_ms,
+        key.broker_name.encode(errors="replace"),
+        check_point.invisible_ms,
+        check_point.distances,
+        check_point.is_suspended,
+        revive_queue_id,
+        now_ms,
+    )
+
+
+def _counted(
+    context: BrokerContext,
+    group: bytes,
+    topic: bytes,
+    until_ms: int,
+    floor: int,
+    change: int,
+    acked: int,
+    queue_id: int,
+    first: int,
+) -> None:
+    """Count messages that were popped and acknowledged natively and are hidden until `until_ms`."""
+    pair = group.decode(), topic.decode()
+    if acked:
+        context.statistics.acked(*pair, acked, acked)
+    place = None if queue_id < 0 else (queue_id, QueueOffset(first))
+    context.pop.in_flight.counted(pair, until_ms, floor, change, place, context.pop.now_ms())
+
+
+def _places_of(
+    context: BrokerContext,
+    group: bytes,
+    topic: bytes,
+    queues: int,
+    retries: list[tuple[bytes, int]],
+) -> list[int] | None:
+    """The queue offsets at which a group pops next."""
+    names = [(name.decode(), count) for name, count in retries]
+    found = context.pop.popping.places_of(group.decode(), topic.decode(), queues, names)
+    return None if found is None else list(found)
+
+
+def _serve_pops(context: BrokerContext) -> None:
+    """Let native code serve pops and acknowledgements."""
+    fast, pop, store = context.fast, context.pop, context.store
+    fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
+    fast.acks.begin(partial(_low_of, store), partial(_counted, context))
+    pop.changes.mark = lambda key, offset, by: fast.acks.mark_changed(
+        key.queue_id, key.start, key.pop_time_ms, offset, by
+    )
+    fast.pops.begin(
+        pop.turns,
+        partial(_places_of, context),
+        lambda topic, queue_id: pop.waiters.arrived(topic.decode(), queue_id),
+    )
+    fast.lane.serve_pops(fast.pops)
+    context.offsets.collect_popped = fast.collect_popped
+    pop.in_flight.collect = fast.acks.tell
+    pop.log.put_natively = partial(_put_check_point, context)
+
+
+def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
+    """Connect the parts: changes discard cached permissions of the native path, and arrivals wake
+    held pulls."""
+    fast, holds, assignments = context.fast, context.holds, context.assignments
+    waiters = context.pop.waiters
+
+    def reset(topic: str, queue_id: int) -> None:
+        fast.invalidate_readers()
+        holds.touch(topic, queue_id)
+        waiters.arrived(topic, queue_id)
+
+    def replaced(names: list[str]) -> None:
+        fast.invalidate_topics(names)
+        store.forget_targets()
+        assignments.topics_changed(names)
+
+    def consumers_changed(group: str) -> None:
+        fast.invalidate_group(group)
+        if context.consumers.group(group) is None:
+            context.filters.unregister(group, wall_ms())
+        assignments.group_changed(group)
+
+    def watch(_watched: bool) -> None:
+        fast.lane.watched = bool(holds.count or waiters.count)
+
+    def arrived(topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+        holds.arrived(topic, queue_id, max_queue_offset)
+        waiters.arrived(topic, queue_id)
+
+    def delivered(topic: str) -> None:
+        # A new master may lack a topic that its predecessor created for waiting messages (R20).
+        if context.topics.peek(topic) is None and topic not in store.deletions.ends():
+            count = max(store.queue_ids(topic), default=-1) + 1
+            context.topics.create_from_store(
+                lambda: {topic: count} if count else {}, wall_ms(), always=True
+            )
+
+    def made(names: list[str]) -> None:
+        fast.made(names)
+        store.forget_targets()
+
+    store = context.store
+    store.queue_of = context.topics.queue_of
+    context.topics.on_made = made
+    context.timers.on_delivered = context.delay.on_delivered = delivered
+    context.transactions.on_delivered = delivered
+    store.on_arrival(arrived)
+    context.offsets.on_reset = reset
+    context.offsets.is_popped = partial(_is_popped, context)
+    context.offsets.collect = fast.collect_offsets
+    context.statistics.collect = fast.collect_got
+    context.lags.held = context.pop.held
+    context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
+    _serve_pops(context)
+    context.transactions.serve_ends = fast.lane.serve_ends
+    context.topics.on_replace = replaced
+    context.consumers.on_change = consumers_changed
+    context.filters.on_change = fast.invalidate_group
+    context.groups.on_change = fast.invalidate_groups
+    assignments.on_notices = partial(clients.send_again, context)
+    holds.watch = waiters.watch = watch
+    if context.store.extensions is not None:
+        context.store.extensions.bit_map = context.filters.bit_map

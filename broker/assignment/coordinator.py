@@ -1,0 +1,423 @@
+"""Topics of groups that this broker coordinates: assignments, computed after changes and cached.
+
+Owns the entries, the decision when one is computed again, the kept assignments, and the lines of
+the histories. Routes and other brokers are handled elsewhere.
+
+    inherited --first query--> busy (computed) --> settling --all members hold--> settled
+                                 ^ members, queues or configuration changed -'-------'
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from turbopump.broker.assignment.handover import QueueHandover
+from turbopump.broker.assignment.history import AssignmentChange, AssignmentHistory
+from turbopump.broker.assignment.routes import KnownRoute
+from turbopump.broker.tables.assignment_store import AssignmentStore, StoredAssignment
+from turbopump.broker.tables.consumers import ConsumerGroup
+from turbopump.broker.tables.request_modes import GroupMode
+from turbopump.engine.deferred import Deferred
+from turbopump.net.allocation.shares import (
+    AllocationError,
+    MachineRooms,
+    Shares,
+    Sharing,
+    sharing_of,
+)
+from turbopump.net.allocation.strategies import allocate
+from turbopump.net.wire.queues import MessageQueue
+
+T = TypeVar("T")
+
+INLINE: Final = 500
+"""Maximum of members plus queues that are computed on the loop, some 2 ms; more on another
+thread."""
+RETURN_MS: Final = 35_000
+"""Time in ms after a start in which unconnected members of the last assignment count as members:
+clients send a heartbeat every 30 s, and the first ones to return get only their own queues."""
+TRIES: Final = 3
+"""Maximum number of computations for a query if members keep coming and going meanwhile."""
+
+Computed = tuple[Shares, float] | AllocationError
+
+
+class RunOnThread(Protocol):
+    """Runs work on another thread."""
+
+    def __call__(self, work: Callable[[], T]) -> Deferred[T | OSError]:
+        """Run `work`; resolves to its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """The input of an assignment: equal inputs give equal assignments."""
+
+    group_generation: int
+    route_version: int
+    strategy: str
+    mode: GroupMode
+    rooms: MachineRooms
+    absent: int
+    pops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """The result for a basis; `is_same`: equal to the previous assignment."""
+
+    sharing: Sharing
+    kept: StoredAssignment
+    trigger: str
+    before: Shares
+    compute_ms: float
+    is_same: bool
+
+
+@dataclass(slots=True)
+class CoordinatedTopic:
+    """The assignment of a topic's queues to a group. `inherited` was in force before this broker
+    coordinated it; `named` are the strategies that members ask for; `departed` is when members left
+    that may be back; `absent` are members from before a restart that may return until `absent_ms`.
+    While it is `busy`, another thread uses `settling`."""
+
+    group: str
+    topic: str
+    settling: QueueHandover = field(default_factory=QueueHandover)
+    sharing: Sharing = field(default_factory=lambda: Sharing((), ()))
+    basis: _Basis | None = None
+    strategy: str = ""
+    generation: int = 0
+    error: str = ""
+    busy: Deferred[None] | None = None
+    inherited: Shares | None = None
+    named: dict[str, str] = field(default_factory=dict)
+    departed: dict[str, int] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+    absent_ms: int = 0
+    changed_ms: int | None = None
+    used_ms: int = 0
+    change: AssignmentChange | None = None
+    """The last change, until all members hold their shares."""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    """Answers to members that hold their share."""
+
+
+class CoordinatedTopics:
+    """See the module. Loop thread only, except for the work on a busy entry."""
+
+    def __init__(
+        self,
+        kept: AssignmentStore,
+        history: AssignmentHistory,
+        steady_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        run_on_disk_thread: RunOnThread,
+    ) -> None:
+        self.on_awaited: Callable[[str, Collection[str] | None], None] = lambda group, members: None
+        """Called with members of a group that must ask again; None: all of them."""
+        self.handover_ms = 0
+        self.writes_history = False
+        self._kept = kept
+        self._history = history
+        self._steady_ms = steady_ms
+        self._wall_ms = wall_ms
+        self._run_on_disk_thread = run_on_disk_thread
+        self._started_ms = steady_ms()
+        self._groups: dict[str, dict[str, CoordinatedTopic]] = {}
+        self._open: dict[tuple[str, str], CoordinatedTopic] = {}
+
+    def run(self, work: Callable[[], T], weight: int) -> Deferred[T]:
+        """Run small work now, other work on another thread. It must not fail."""
+        done: Deferred[T] = Deferred()
+        if weight <= INLINE:
+            done.resolve(work())
+            return done
+
+        def take(result: T | OSError) -> None:
+            assert not isinstance(result, OSError), "an allocation reads and writes no file"
+            done.resolve(result)
+
+        self._run_on_disk_thread(work).then(take)
+        return done
+
+    def of_group(self, group: str) -> list[CoordinatedTopic]:
+        """Return the topics of a group that this broker coordinates."""
+        return list(self._groups.get(group, {}).values())
+
+    def get(self, group: ConsumerGroup, topic: str, held: Shares | None) -> CoordinatedTopic:
+        """Return the entry, made if missing. `held` are the members' queues as far as known, by
+        default from the kept assignment."""
+        topics = self._groups.setdefault(group.name, {})
+        entry = topics.get(topic)
+        if entry is None:
+            entry = topics[topic] = CoordinatedTopic(group.name, topic)
+            self._inherit(entry, group, held)
+        entry.used_ms = self._steady_ms()
+        return entry
+
+    def drop(self, group: str, topic: str) -> None:
+        """Drop an entry: this broker no longer coordinates it."""
+        topics = self._groups.get(group, {})
+        entry = topics.pop(topic, None)
+        if entry is None:
+            return
+        if not topics:
+            del self._groups[group]
+        self._open.pop((group, topic), None)
+        self._end(entry, is_settled=False)
+
+    def up_to_date(
+        self,
+        entry: CoordinatedTopic,
+        group: ConsumerGroup,
+        route: KnownRoute,
+        mode: GroupMode,
+        rooms: MachineRooms,
+        pops: bool,
+        tries: int = TRIES,
+    ) -> Deferred[None]:
+        """Resolves when the assignment is that of these members and queues, and not busy; also
+        after TRIES if members keep coming and going: then check `is_ready`."""
+        done: Deferred[None] = Deferred()
+        absent = len(entry.absent)
+        basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
+        if (basis == entry.basis and entry.busy is None) or tries == 0:
+            done.resolve(None)
+            return done
+        if entry.busy is None:
+            self._compute(entry, group, route, basis)
+        again = partial(self.up_to_date, entry, group, route, mode, rooms, pops, tries - 1)
+        if entry.busy is None:
+            return again()
+        entry.busy.then(lambda _: again().then(done.resolve))
+        return done
+
+    def is_ready(self, entry: CoordinatedTopic) -> bool:
+        """Whether there is an assignment, not busy, and coordinated by this broker."""
+        return entry.basis is not None and entry.busy is None and self._is_mine(entry)
+
+    def ask(
+        self,
+        entry: CoordinatedTopic,
+        member: str,
+        encode: Callable[[Sequence[MessageQueue]], bytes],
+    ) -> Deferred[bytes]:
+        """Return the answer to a member, of the queues that it may have now, encoded by
+        `encode`."""
+        body = entry.bodies.get(member)
+        if body is not None:
+            known: Deferred[bytes] = Deferred()
+            known.resolve(body)
+            return known
+        now_ms, settling = self._steady_ms(), entry.settling
+
+        def work() -> tuple[bytes, Collection[str]]:
+            queues, awaited = settling.ask(member, now_ms)
+            return encode(queues), awaited
+
+        def take(result: tuple[bytes, Collection[str]]) -> bytes:
+            if result[1]:
+                self.on_awaited(entry.group, result[1])
+            if settling.holds_all(member):
+                entry.bodies[member] = result[0]
+            self._settled(entry)
+            return result[0]
+
+        share = settling.shares.get(member, ())
+        return self._exclusively(entry, work, 2 * len(share)).map(take)
+
+    def group_changed(self, name: str) -> None:
+        """Note that connections of the group have come or gone; all members get a notice."""
+        for entry in self._groups.get(name, {}).values():
+            if entry.changed_ms is None:
+                entry.changed_ms = self._steady_ms()
+
+    def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
+        """Find the members that left; a member that returned at once did not."""
+        now_ms = self._steady_ms()
+        present = group.client_ids() if group is not None else set()
+        entry.absent -= present
+        shares = entry.inherited if entry.inherited is not None else entry.settling.shares
+        for member in shares.keys() - present - entry.absent:
+            entry.departed.setdefault(member, now_ms)
+            entry.named.pop(member, None)
+
+    def tick(self) -> None:
+        """Do periodic work on open entries."""
+        now_ms = self._steady_ms()
+        for entry in list(self._open.values()):
+            if entry.busy is not None:
+                continue
+            if entry.settling.is_due(now_ms):
+                self._force(entry, now_ms)
+            if entry.absent and now_ms >= entry.absent_ms:
+                entry.absent.clear()
+                entry.changed_ms = now_ms
+                self.on_awaited(entry.group, None)
+            if entry.change is None and not entry.absent:
+                self._open.pop((entry.group, entry.topic), None)
+
+    def forget_unused(self, unused_ms: int) -> None:
+        """Drop entries without a query for that long; their assignments are kept."""
+        now_ms = self._steady_ms()
+        for entry in [one for topics in self._groups.values() for one in topics.values()]:
+            if now_ms - entry.used_ms >= unused_ms and entry.busy is None:
+                self.drop(entry.group, entry.topic)
+
+    def _is_mine(self, entry: CoordinatedTopic) -> bool:
+        return self._groups.get(entry.group, {}).get(entry.topic) is entry
+
+    def _exclusively(
+        self, entry: CoordinatedTopic, work: Callable[[], T], weight: int
+    ) -> Deferred[T]:
+        """Run work on `settling`; other work on it waits."""
+        assert entry.busy is None, "another thread works on the entry"
+        entry.busy = busy = Deferred[None]()
+        result: Deferred[T] = Deferred()
+
+        def take(value: T) -> None:
+            entry.busy = None
+            result.resolve(value)
+            busy.resolve(None)
+
+        self.run(work, weight).then(take)
+        return result
+
+    def _inherit(self, entry: CoordinatedTopic, group: ConsumerGroup, held: Shares | None) -> None:
+        kept = self._kept.get(entry.group, entry.topic)
+        if kept is not None:
+            entry.generation = kept.generation
+        if held is None and kept is not None:
+            held = kept.shares
+            until_ms = self._started_ms + RETURN_MS
+            if self._steady_ms() < until_ms:
+                entry.absent = set(held) - group.client_ids()
+                entry.absent_ms = until_ms
+                self._open[entry.group, entry.topic] = entry
+        entry.inherited = held
+
+    def _force(self, entry: CoordinatedTopic, now_ms: int) -> None:
+        def take(awaited: set[str]) -> None:
+            if awaited:
+                self.on_awaited(entry.group, awaited)
+
+        work = partial(entry.settling.tick, now_ms)
+        self._exclusively(entry, work, len(entry.sharing.queues)).then(take)
+
+    def _compute(
+        self, entry: CoordinatedTopic, group: ConsumerGroup, route: KnownRoute, basis: _Basis
+    ) -> None:
+        members, departed = group.client_ids() | entry.absent, entry.departed
+        inherited, former, settling = entry.inherited, entry.basis, entry.settling
+        entry.inherited, entry.departed = None, {}
+        now_ms, wall_ms, handover_ms = self._steady_ms(), self._wall_ms(), self.handover_ms
+        generation = entry.generation + 1
+
+        def work() -> _Decision | AllocationError:
+            if inherited is not None:
+                settling.assume(inherited)
+            for member in departed.keys() | (settling.shares.keys() - members):
+                settling.leave(member, departed.get(member, now_ms))
+            held, fixed = settling.shares, basis.mode.fixed
+            sharing = sharing_of(members, route.queues, held, fixed, basis.rooms)
+            result = compute(basis.strategy, sharing)
+            if isinstance(result, AllocationError):
+                return result
+            shares, compute_ms = result
+            kept = StoredAssignment(
+                entry.group, entry.topic, basis.strategy, generation, wall_ms, shares
+            )
+            kept.row()  # encoded here, not on the loop
+            trigger = _trigger(held, former, basis, sharing)
+            is_same = shares == held and former is not None
+            if basis.pops:
+                settling.assume(shares)
+            elif not is_same:
+                settling.begin(shares, now_ms, handover_ms)
+            return _Decision(sharing, kept, trigger, held, compute_ms, is_same)
+
+        def take(result: _Decision | AllocationError) -> None:
+            if self._is_mine(entry):
+                for member in departed:
+                    entry.bodies.pop(member, None)
+                self._computed(entry, basis, result)
+
+        weight = len(members) + route.size
+        self._exclusively(entry, work, weight).then(take)
+
+    def _computed(
+        self, entry: CoordinatedTopic, basis: _Basis, result: _Decision | AllocationError
+    ) -> None:
+        entry.basis = basis
+        if isinstance(result, AllocationError):
+            entry.error = str(result)
+            return
+        entry.error = ""
+        now_ms, wall_ms, kept = self._steady_ms(), self._wall_ms(), result.kept
+        began_ms = now_ms if entry.changed_ms is None else entry.changed_ms
+        entry.changed_ms = None
+        if basis.pops or not result.is_same:
+            entry.bodies.clear()
+        if result.is_same:
+            return
+        self._end(entry, is_settled=False)
+        entry.generation = kept.generation
+        entry.sharing = result.sharing
+        self._kept.put(kept)
+        if basis.pops:
+            return
+        entry.change = AssignmentChange(
+            entry.group,
+            entry.topic,
+            basis.strategy,
+            result.trigger,
+            result.before,
+            kept.shares,
+            start_ms=wall_ms - (now_ms - began_ms),
+            decided_ms=wall_ms,
+            end_ms=0,
+            compute_ms=result.compute_ms,
+            overlap_ms=0,
+            unowned_ms=0,
+        )
+        self._open[entry.group, entry.topic] = entry
+        self._settled(entry)
+
+    def _settled(self, entry: CoordinatedTopic) -> None:
+        if entry.change is not None and entry.settling.is_settled:
+            self._end(entry, is_settled=True)
+
+    def _end(self, entry: CoordinatedTopic, *, is_settled: bool) -> None:
+        change, entry.change = entry.change, None
+        if change is None or not self.writes_history:
+            return
+        settling = entry.settling
+        end_ms = self._wall_ms() if is_settled else 0
+        self._history.add(change.ended(end_ms, settling.overlap_ms, settling.unowned_ms))
+
+
+def compute(strategy: str, sharing: Sharing) -> Computed:
+    """Return the shares and how long they took, in ms; or the error."""
+    began = time.perf_counter_ns()
+    try:
+        shares = allocate(strategy, sharing)
+    except AllocationError as error:
+        return error
+    return shares, (time.perf_counter_ns() - began) / 1e6
+
+
+def _trigger(before: Shares, former: _Basis | None, basis: _Basis, sharing: Sharing) -> str:
+    """Return why an assignment changed, in the words of the histories."""
+    had = {queue for share in before.values() for queue in share}
+    found = {
+        "join": set(sharing.members) - before.keys(),
+        "leave": before.keys() - set(sharing.members),
+        "queues": had and had != set(sharing.queues),
+        "admin": former is not None
+        and (former.strategy, former.mode, former.rooms)
+        != (basis.strategy, basis.mode, basis.rooms),
+    }
+    return "+".join(word for word, is_so in found.items() if is_so) or "timer"

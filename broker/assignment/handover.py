@@ -1,0 +1,175 @@
+"""Handover of a topic's queues in a group, from an assignment to the next.
+
+Owns the rule that a queue goes to its new owner only once the former owner was answered without it,
+has left, or had its time (I18). Shares are computed elsewhere; the caller passes the time. Used by
+one thread at a time.
+
+    begin(shares)    another assignment comes into force
+    ask(member)      the member's queues for now; queues that it loses are free after the answer
+    leave(member)    its connection is closed, and its queues are free
+    tick()           members that did not ask in time do not hold up the others
+
+    held by the former owner --answered, left, or time passed--> free --new owner asks--> held
+
+The assignment is settled when each member was answered with exactly its share.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.net.allocation.shares import Shares
+from turbopump.net.wire.queues import MessageQueue
+
+ROUNDS: Final = 5
+"""Rounds of notices to members that do not ask: members that compute shares by themselves
+never do."""
+AGAIN_MS: Final = 1_000
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(slots=True)
+class _Forced:
+    """A queue that was taken from a member that had not asked; `since_ms` is when another member
+    got it, -1 before that."""
+
+    member: str
+    since_ms: int = -1
+
+
+@dataclass(slots=True)
+class QueueHandover:
+    """See the module. Times are of the monotonic clock, in milliseconds.
+
+    `overlap_ms` is the longest time for which a queue may have had two owners since `begin`,
+    `unowned_ms` the longest time without an owner.
+    """
+
+    shares: Shares = field(default_factory=dict)
+    overlap_ms: int = 0
+    unowned_ms: int = 0
+    _deadline_ms: int | None = None
+    _handover_ms: int = 0
+    _rounds: int = 0
+    _owner: dict[MessageQueue, str] = field(default_factory=dict)
+    _holder: dict[MessageQueue, str] = field(default_factory=dict)
+    _held: dict[str, set[MessageQueue]] = field(default_factory=dict)
+    _informed: set[str] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
+    _forced: dict[MessageQueue, _Forced] = field(default_factory=dict)
+    _free_ms: dict[MessageQueue, int] = field(default_factory=dict)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every member holds exactly its share."""
+        return len(self._informed) == len(self.shares)
+
+    def holds_all(self, member: str) -> bool:
+        """Whether a member was answered with its whole share."""
+        return member in self._informed
+
+    def assume(self, shares: Shares) -> None:
+        """Assume that members hold these shares, decided elsewhere or before a restart."""
+        self.shares = shares
+        self._informed.clear()
+        self._deadline_ms = None
+        self._held = {member: set(queues) for member, queues in shares.items()}
+        self._holder = {queue: member for member, queues in shares.items() for queue in queues}
+
+    def begin(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
+        """Begin another assignment; its queues are given out from now, the last after
+        `handover_ms`. Members that are not in it must have left."""
+        self.shares = shares
+        self.overlap_ms = self.unowned_ms = 0
+        self._owner = {queue: member for member, queues in shares.items() for queue in queues}
+        self._asked.clear()
+        empty: set[MessageQueue] = set()
+        self._informed = {
+            member
+            for member, queues in shares.items()
+            if len(queues) == len(held := self._held.get(member, empty)) and held.issuperset(queues)
+        }
+        self._holder = {queue: one for queue, one in self._holder.items() if queue in self._owner}
+        self._free_ms = {
+            queue: self._free_ms.get(queue, now_ms)
+            for queue in self._owner
+            if queue not in self._holder
+        }
+        self._handover_ms, self._rounds = max(handover_ms, AGAIN_MS), 0
+        self._deadline_ms = None if self.is_settled else now_ms + handover_ms
+
+    def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
+        """Return (queues that the member may have now, members that must ask again)."""
+        share = self.shares.get(member)
+        if share is None:
+            return [], self.leave(member, now_ms)
+        if member in self._informed:
+            return share, _NOTHING
+        self._asked.add(member)
+        self._overlap_ends(member, now_ms)
+        held = self._held.setdefault(member, set())
+        awaited = {self._release(queue, member, now_ms) for queue in held.difference(share)}
+        granted = []
+        for queue in share:
+            holder = self._holder.setdefault(queue, member)
+            if holder == member:
+                self._grant(queue, now_ms)
+                granted.append(queue)
+        held.update(granted)
+        if len(granted) == len(share):
+            self._informed.add(member)
+        return granted, awaited & self._asked
+
+    def leave(self, member: str, now_ms: int) -> set[str]:
+        """Remove a member and free its queues; return the members that must ask again."""
+        self._overlap_ends(member, now_ms)
+        self._informed.discard(member)
+        self._asked.discard(member)
+        held = self._held.pop(member, set())
+        awaited = {self._release(queue, member, now_ms) for queue in list(held)}
+        return awaited & self._asked
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `tick` has to be called."""
+        return self._deadline_ms is not None and now_ms >= self._deadline_ms
+
+    def tick(self, now_ms: int) -> set[str]:
+        """End the handover time; return the members that must ask again. Queues of members that did
+        not ask in time count as free; they may use them until they ask, which is the overlap. These
+        members get further notices, at growing intervals, because one may be lost."""
+        self._rounds += 1
+        self._deadline_ms = None
+        if not self.is_settled and self._rounds < ROUNDS:
+            self._deadline_ms = now_ms + (self._handover_ms << self._rounds)
+        late = [
+            (queue, holder)
+            for queue, holder in self._holder.items()
+            if self._owner[queue] != holder
+        ]
+        awaited = set()
+        for queue, holder in late:
+            self._forced[queue] = _Forced(holder)
+            awaited.add(self._release(queue, holder, now_ms))
+        return (awaited & self._asked) | (self.shares.keys() - self._informed)
+
+    def _grant(self, queue: MessageQueue, now_ms: int) -> None:
+        self.unowned_ms = max(self.unowned_ms, now_ms - self._free_ms.pop(queue, now_ms))
+        forced = self._forced.get(queue)
+        if forced is not None and forced.since_ms < 0:
+            forced.since_ms = now_ms
+
+    def _release(self, queue: MessageQueue, member: str, now_ms: int) -> str:
+        """Free a queue; return the member to which it goes, "" if none."""
+        self._held.get(member, set()).discard(queue)
+        owner = self._owner.get(queue, "")
+        if self._holder.get(queue) == member:
+            del self._holder[queue]
+            if owner:
+                self._free_ms[queue] = now_ms
+        return owner
+
+    def _overlap_ends(self, member: str, now_ms: int) -> None:
+        ended = [queue for queue, forced in self._forced.items() if forced.member == member]
+        for queue in ended:
+            since_ms = self._forced.pop(queue).since_ms
+            if since_ms >= 0:
+                self.overlap_ms = max(self.overlap_ms, now_ms - since_ms)

@@ -1,0 +1,316 @@
+"""A broker of a group whose replicas act for their master (RIP-32): its events and checks.
+
+Owns the parts of this folder and when a master asks its replicas. The roles themselves are changed
+by `replicating.py`.
+
+    a starting master       pre_online.py; only then clients are served
+    a master unreachable    for as long as name servers wait: a replica may have acted, and is
+                            asked once more for its offsets, while this broker serves
+    a replica               seat.py
+    an elected broker       asks its replicas, too, but waits for no unreachable one: the
+                            controllers have decided
+    a new replica           appears at a broker that keeps progress: it was away, or unknown to
+                            name servers, and may have acted; it is asked for its offsets
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.acting_state import ActingState
+from turbopump.broker.ha.acting.group_members import MASTER_ID, Call, GroupMembers
+from turbopump.broker.ha.acting.lock_quorum import LockQuorum
+from turbopump.broker.ha.acting.pre_online import (
+    AGAIN_MS,
+    ElectedPreOnline,
+    OthersOffsets,
+    PreOnline,
+)
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.hosts import split
+from turbopump.net.wire.names import check_lengths
+
+logger = logging.getLogger(__name__)
+
+SAID_DEAD_PARTS: Final = 2
+"""Divisor of broker_not_active_timeout: a master unreachable for this part of it asks its replicas,
+because a name server counts from the last message that it received."""
+
+HELD_MS: Final = 30_000
+"""Time in ms in which a serving master revives no popped messages while it asks its replicas."""
+
+
+class ReplicaLinks(Protocol):
+    """The part of replication that is used here (broker/ha/service.py)."""
+
+    def copying_hosts(self) -> list[str]: ...
+    def follow_anew(self, address: str) -> None: ...
+
+
+class ActingGroup:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        service: ReplicaLinks,
+        call: Call,
+        pause: Callable[[], Deferred[None]],
+        wall_ms: Callable[[], int],
+        has_master: Callable[[], bool],
+    ) -> None:
+        config, replication = broker.config, broker.config.replication
+        self.on_online: Callable[[], None] = lambda: None
+        """Called once, when a starting master has taken over its replicas' progress."""
+        self.on_acts: Callable[[], None] = lambda: None
+        """Called when this replica begins to act for its master."""
+        self.on_master_reported: Callable[[str, str], None] = lambda address, ha_address: None
+        """Called with the two addresses of a master that returns."""
+        self._broker = broker
+        self._service = service
+        self._call = call
+        self._pause = pause
+        self._wall_ms = wall_ms
+        self._has_master = has_master
+        self.members = GroupMembers(
+            config.broker_cluster_name, config.broker_name, call, broker.steady_ms, self._heard
+        )
+        self.quorum = LockQuorum(
+            self.members.others(lambda: broker.address),
+            replication.total_replicas,
+            call,
+            broker.steady_ms,
+        )
+        """Quorum of locks, with lockInStrictMode."""
+        self.acting_state = ActingState(broker, self.members, has_master)
+        self.acting_state.on_change = self._seat_changed
+        self.acting_state.is_ready = self._knows_others
+        self._others: OthersOffsets | None = None
+        self._knows = False
+        self._asked_of: set[tuple[int, str]] = set()
+        """The replicas whose offsets are known since this broker keeps progress: ids, addresses."""
+        self.waits = replication.waits_to_lead
+        """Whether a master does not serve yet."""
+        self._asking: PreOnline | None = None
+        self._reign: object = None
+        """The reign of this elected broker for which its replicas were asked, or are being
+        asked."""
+        self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
+        broker.pop.others_first = self._holds_revival
+        if self.waits:
+            self._ask(serves=False)
+
+    @property
+    def why_not(self) -> str:
+        """Reason why a master does not serve yet."""
+        return self._asking.reason if self.waits and self._asking is not None else ""
+
+    @property
+    def acts_for_ms(self) -> int | None:
+        """Time in ms that this replica has acted for its master; None if it does not act."""
+        acts = self._broker.role.is_acting
+        return self._broker.steady_ms() - self.acting_state.changed_ms if acts else None
+
+    @property
+    def looks_for_master(self) -> bool:
+        """Whether name servers know a master that this replica does not follow: the answer to a
+        registration contains its address."""
+        return MASTER_ID in self.members.members and not self._has_master()
+
+    def tick(self) -> None:
+        """Do periodic work; called every 100 ms."""
+        broker = self._broker
+        now_ms, replication = broker.steady_ms(), broker.config.replication
+        if self._stood_still:
+            self._ask_again("this broker was suspended for a while")
+        self._ticked_ms = now_ms
+        period_ms = replication.sync_broker_member_group_period_ms
+        if self._asking is not None:
+            # a master that waits needs answers at the interval of its attempts
+            period_ms = min(period_ms, AGAIN_MS)
+        self.members.tick(broker.config.namesrv_addr, period_ms)
+        self.acting_state.look()
+        if self._asking is not None:
+            self._asking.tick()
+        if self._others is not None:
+            self._others.tick()
+
+    def elected(self, reign: object) -> bool:
+        """Handle the election of this broker. Acting brokers are notified before clients, and their
+        commits are taken over. Return True if that has not finished: `on_online` is called at the
+        end."""
+        if reign is self._reign:
+            return self.waits
+        self._reign, self.waits = reign, True
+        self._asking = asking = ElectedPreOnline(
+            self._broker,
+            self.members,
+            self._service,
+            self._call,
+            self._pause,
+            self._asked,
+            wall_ms=self._wall_ms,
+        )
+        asking.tick()
+        return True
+
+    def deposed(self) -> None:
+        """Handle the end of the reign, if there was one."""
+        if self._reign is not None:
+            self._reign, self.waits = None, False
+            if self._asking is not None:
+                self._asking.stop()
+                self._asking = None
+
+    def stop(self) -> None:
+        """Stop: no answer counts after this."""
+        for one in (self._asking, self._others):
+            if one is not None:
+                one.stop()
+
+    def forgotten(self) -> None:
+        """Ask the replicas again after a lost connection to a name server: it may have removed this
+        broker."""
+        self._ask_again("a name server may have missed this broker's heartbeats")
+
+    def noticed(self) -> None:
+        """Handle 905: the lowest id of the group has changed."""
+        self.members.refresh_soon()
+
+    def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
+        """Handle 906 of a returning master: follow it. Return the reason if that is impossible."""
+        is_elected = self._broker.config.replication.is_elected
+        if self._broker.role.leads or (self.waits and not is_elected):
+            return "this broker is a master"
+        wrong = check_lengths(masterAddress=address, masterHaAddress=ha_address)
+        if wrong is not None:
+            return wrong
+        try:
+            for one in (address, ha_address):
+                split(one)
+        except ValueError as error:
+            return str(error)
+        self.acting_state.master_comes(number)
+        if not is_elected and not self._has_master():
+            self.on_master_reported(address, ha_address)
+            static = self._broker.config.replication.ha_master_address
+            self._service.follow_anew(static or ha_address)
+        return None
+
+    def master_serves(self, number: int) -> None:
+        """Handle 906 of a master that serves; `number` identifies its return."""
+        if self.acting_state.master_serves(number) and number is not None:
+            self._broker.pop.notes.taken_over(number)
+
+    @property
+    def _stood_still(self) -> bool:
+        limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
+        return 0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // SAID_DEAD_PARTS
+
+    def _holds_revival(self) -> bool:
+        """Whether revival waits for replicas that may have acted and are being asked, or will be:
+        messages acknowledged there must not be revived. The wait is limited, because an unreachable
+        replica may be gone."""
+        for_ms = self._broker.steady_ms() - self._asked_ms
+        return self._stood_still or (self._asking is not None and for_ms < HELD_MS)
+
+    def _heard(self) -> None:
+        """Handle an answer of a name server."""
+        now_ms = self._broker.steady_ms()
+        silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
+        self._heard_ms = now_ms
+        limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
+        if silent_ms > limit_ms // SAID_DEAD_PARTS:
+            self._ask_again("this broker had no answer of a name server for a while")
+        self.acting_state.look()
+        self._ask_who_came()
+
+    def _ask_again(self, why: str) -> None:
+        if self._broker.role.leads:
+            logger.warning("%s: it fetches offsets and progress from its replicas again", why)
+            if self._asking is None:
+                self._ask(serves=True)
+            else:
+                self._asking.heard.clear()
+
+    def _ask_who_came(self) -> None:
+        broker = self._broker
+        if not broker.role.keeps_progress:
+            self._asked_of.clear()
+            return
+        shown = {one for one in self.members.members.items() if one[0] != MASTER_ID}
+        shown -= {one for one in shown if one[1] == broker.address}
+        self._asked_of &= shown  # a replica that leaves and returns is asked once more
+        if shown == self._asked_of or broker.config.replication.skip_pre_online:
+            return
+        if broker.role.is_acting:
+            self._ask_others()
+        elif self._asking is None:
+            self._ask(serves=True)
+
+    def _ask(self, *, serves: bool) -> None:
+        self._asked_ms = self._broker.steady_ms()
+        self._asking = PreOnline(
+            self._broker,
+            self.members,
+            self._service,
+            self._call,
+            self._pause,
+            self._asked,
+            wall_ms=self._wall_ms,
+            serves=serves,
+        )
+
+    def _asked(self) -> None:
+        assert self._asking is not None, "only the running request calls this"
+        self._asked_of, self._asking = self._asking.heard, None
+        if self.waits:
+            self.waits = False
+            self.acting_state.lead()
+            self.on_online()
+
+    def _knows_others(self) -> bool:
+        """Whether every other replica was asked for its offsets since this one wanted to act."""
+        if self._knows:
+            self._knows = False
+            return True
+        if self._others is None and len(self.members.members) == 1:
+            return True
+        self._ask_others()
+        return False
+
+    def _ask_others(self) -> None:
+        if self._others is None:
+            self._others = OthersOffsets(
+                self._broker,
+                self.members,
+                self._service,
+                self._call,
+                self._pause,
+                self._others_asked,
+                wall_ms=self._wall_ms,
+            )
+
+    def _others_asked(self) -> None:
+        assert self._others is not None, "only the running request calls this"
+        self._asked_of = self._others.heard
+        self._others, self._knows = None, True
+        self.acting_state.look()
+        self._knows = False
+
+    def _seat_changed(self) -> None:
+        """Stop looking for the lost master at its old address: it announces its return, or the
+        controllers do."""
+        is_acting = self._broker.role.is_acting
+        if is_acting:
+            self.on_acts()
+        if self._broker.config.replication.is_elected:
+            return
+        if is_acting:
+            self._service.follow_anew("")
+        else:
+            static = self._broker.config.replication.ha_master_address
+            if static and not self._has_master():
+                self._service.follow_anew(static)

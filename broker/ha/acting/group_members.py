@@ -1,0 +1,245 @@
+"""Members of this broker's group, as reported by its name servers.
+
+Owns the last answer of each name server (GET_BROKER_MEMBER_GROUP, 901) and when the next request is
+due. Which replica acts is decided in seat.py.
+
+A name server of RocketMQ 4 does not know request 901: it is asked for the route of a topic that all
+brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv). It sends no answer to 901; nor
+does a server that is starting, or whose network is cut:
+
+    901 not answered     the route is requested; a server that has answered 901 before is first
+                         asked for that again
+    901 refused as an    it is an old server
+    unknown code
+    route answered       901 is requested once more; a server is old if it does not answer that
+                         and then answers the route again
+    an empty route       means that there is no member only if the server is old and never
+                         answered 901; 901 is requested next
+
+A notice that the lowest id changed (905) only causes an immediate request: any peer can send one,
+and a lost notice does no harm.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire import bodies
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import GetBrokerMemberGroupRequest, GetRouteInfoRequest
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.route import TopicRouteData
+
+logger = logging.getLogger(__name__)
+
+Call = Callable[[str, Command, int], Deferred[Command | str]]
+
+TIMEOUT_MS: Final = 3_000
+"""Time-out of a request in ms (RocketMQ: 3 s)."""
+FRESH_MS: Final = 5_000
+"""Age in ms up to which a name server's answer is merged with the others'."""
+SETTLED_MS: Final = 3_000
+"""Age in ms at which reported replicas count. A name server that has just started knows no broker
+before it has registered there again, which takes a second or two."""
+MEMBERS_MAX: Final = 64
+MASTER_ID: Final = 0
+SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Prefix of the topic whose route at an old name server lists the group's members."""
+AGAIN_MS: Final = 1_000
+"""Time-out in ms of request 901 after an answered route. A server that answers the route answers
+901 as fast; on an old one a starting master waits no longer than this."""
+AGAIN_FIRST: Final = 1
+"""Number of repeated 901 requests to a name server that has answered one before, until a route is
+requested."""
+OLD_ROUTES: Final = 2
+"""Number of answered routes, with 901 unanswered between them, after which a server counts as
+old."""
+
+
+@dataclass(slots=True)
+class _Server:
+    members: dict[int, str] | None = None
+    """Address by id; None until it answers."""
+    answered_ms: int = LONG_AGO_MS
+    due_ms: int = LONG_AGO_MS
+    busy: bool = False
+    again: bool = False
+    knows: bool = False
+    """Whether it has ever answered 901."""
+    failures: int = 0
+    """Requests 901 not answered since the last answer to one."""
+    routes: int = 0
+    """Routes answered meanwhile, in a row."""
+    refuses: bool = False
+    """Whether it refused 901 as an unknown code."""
+    asks_route: bool = False
+    """Whether a route is requested next."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is a name server of RocketMQ 4."""
+        return self.refuses or self.routes >= OLD_ROUTES
+
+    def failed(self, *, refused: bool) -> None:
+        """Note that it did not answer, or refused the request."""
+        if self.asks_route:
+            self.refuses, self.routes = False, 0  # the address may have another server by now
+            self.asks_route = False
+            return
+        self.failures += 1
+        self.refuses, self.knows = refused, self.knows and not refused
+        self.asks_route = refused or not self.knows or self.failures > AGAIN_FIRST
+
+    def counts_as_answer(self, *, is_empty: bool) -> bool:
+        """Note an answer; return whether it counts."""
+        if not self.asks_route:
+            self.knows, self.refuses, self.failures, self.routes = True, False, 0, 0
+            return True
+        self.routes += 1
+        self.asks_route = self.is_old and not is_empty
+        if not self.asks_route:
+            self.due_ms = LONG_AGO_MS
+        return not is_empty or (self.is_old and not self.knows)
+
+
+@dataclass(slots=True)
+class GroupMembers:
+    """See the module. Loop thread only; times are of the monotonic clock."""
+
+    cluster: str
+    broker_name: str
+    call: Call
+    steady_ms: Callable[[], int]
+    on_answer: Callable[[], None] = lambda: None
+    """Called after each answer."""
+    changed_ms: int = LONG_AGO_MS
+    """When a name server last reported different replicas than before."""
+    _servers: dict[str, _Server] = field(default_factory=dict)
+
+    def tick(self, servers: Collection[str], period_ms: int) -> None:
+        """Send requests to the name servers that are due."""
+        now_ms = self.steady_ms()
+        for address in [one for one in self._servers if one not in servers]:
+            del self._servers[address]
+        for address in servers:
+            server = self._servers.setdefault(address, _Server())
+            if not server.busy and now_ms >= min(server.due_ms, server.answered_ms + period_ms):
+                self._ask(address, server, now_ms + period_ms)
+
+    def refresh_soon(self) -> None:
+        """Send requests at the next tick, because something has changed."""
+        for server in self._servers.values():
+            server.due_ms, server.again = LONG_AGO_MS, server.busy
+
+    def is_old(self, address: str) -> bool:
+        """Whether the name server at that address counts as RocketMQ 4's."""
+        server = self._servers.get(address)
+        return server is not None and server.is_old
+
+    @property
+    def answered_ms(self) -> int:
+        """Time of the last answer of any name server."""
+        return max((one.answered_ms for one in self._servers.values()), default=LONG_AGO_MS)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether name servers have reported the same replicas for a while, by more than one old
+        answer."""
+        return self.answered_ms - self.changed_ms >= SETTLED_MS
+
+    @property
+    def members(self) -> dict[int, str]:
+        """Address by id: the union of recent answers of all name servers, or of the last known ones
+        if none is recent. Clients may use a member that any name server still has."""
+        now_ms = self.steady_ms()
+        known = [one for one in self._servers.values() if one.members is not None]
+        fresh = [one for one in known if now_ms - one.answered_ms <= FRESH_MS]
+        found: dict[int, str] = {}
+        for server in sorted(fresh or known, key=lambda one: one.answered_ms):
+            assert server.members is not None, "`known` has only servers with members"
+            found |= server.members
+        return found
+
+    def others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
+        """Return a function that returns the addresses of all members but this broker."""
+        return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
+
+    def _ask(self, address: str, server: _Server, due_ms: int) -> None:
+        server.busy, server.again, server.due_ms = True, False, due_ms
+        if server.asks_route:
+            topic = SYNC_MEMBER_PREFIX + self.broker_name
+            route = GetRouteInfoRequest(topic, accept_standard_json_only=True)
+            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
+        else:
+            header = GetBrokerMemberGroupRequest(self.cluster, self.broker_name)
+            request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+        timeout_ms = AGAIN_MS if server.routes and not server.asks_route else TIMEOUT_MS
+        self.call(address, request, timeout_ms).then(partial(self._answered, address, server))
+
+    def _answered(self, address: str, server: _Server, answer: Command | str) -> None:
+        server.busy = False
+        if server.again:
+            server.due_ms = LONG_AGO_MS
+        is_refused = (
+            isinstance(answer, Command) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        )
+        if isinstance(answer, str) or is_refused:
+            server.failed(refused=is_refused)
+            return
+        try:
+            members = self._read_route(answer) if server.asks_route else read_members(answer)
+        except BadBody as error:
+            logger.warning(
+                "name server %s returned no valid list of the group's members: %s", address, error
+            )
+            server.failed(refused=False)
+            return
+        if not server.counts_as_answer(is_empty=not members):
+            return
+        now_ms = self.steady_ms()
+        if server.members is None or _replicas(server.members) != _replicas(members):
+            self.changed_ms = now_ms
+        server.members, server.answered_ms = members, now_ms
+        self.on_answer()
+
+    def _read_route(self, answer: Command) -> dict[int, str]:
+        """Read the members from the route of the group's special topic. Raises BadBody."""
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return {}
+        if answer.code != ResponseCode.SUCCESS:
+            raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
+        route = TopicRouteData.from_json(bodies.small(answer.body))
+        found: dict[int, str] = {}
+        for group in route.broker_datas:
+            if (group.cluster, group.broker_name) == (self.cluster, self.broker_name):
+                found |= group.broker_addrs
+        return _checked(found)
+
+
+def read_members(answer: Command) -> dict[int, str]:
+    """Read address by id from the answer to 901. Raises BadBody."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
+    group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})
+    addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
+    return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
+
+
+def _replicas(members: dict[int, str]) -> dict[int, str]:
+    return {key: at for key, at in members.items() if key != MASTER_ID}
+
+
+def _checked(members: dict[int, str]) -> dict[int, str]:
+    if len(members) > MEMBERS_MAX:
+        raise BadBody(f"{len(members)} brokers in a group, more than the limit")
+    for address in members.values():
+        wrong = check_lengths(brokerAddr=address)
+        if wrong is not None:
+            raise BadBody(wrong)
+    return members

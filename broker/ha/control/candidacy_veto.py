@@ -1,0 +1,66 @@
+"""Whether a broker abstains from leading, and until when.
+
+Owns the two ways to report it; membership.py takes and drops roles. Times are of the monotonic
+clock.
+
+    decline   report in heartbeats that this broker cannot lead, until there is a later epoch
+    resign    send no heartbeats, to count as dead: RocketMQ's controllers ignore `decline`
+"""
+
+from collections.abc import Callable
+
+from turbopump.engine.types import LONG_AGO_MS
+
+RESIGNED_PART, RESIGNED_MORE_MS = 1.2, 1_000
+"""Factor of controllerHeartBeatTimeoutMills, plus the interval at which a controller checks
+brokers: after that time without heartbeats another broker is surely elected."""
+DECLINED_MS, DECLINED_MAX_MS = 2_000, 30_000
+"""Minimum and maximum time in ms before a reign is tried again after a decline; doubled each time
+that it did not help."""
+
+
+class CandidacyVeto:
+    """The abstention of a broker."""
+
+    def __init__(self, steady_ms: Callable[[], int], heartbeat_timeout_ms: int) -> None:
+        self._steady_ms = steady_ms
+        self._silent_ms = int(heartbeat_timeout_ms * RESIGNED_PART) + RESIGNED_MORE_MS
+        self._silent_until_ms = LONG_AGO_MS
+        self._declined_epoch: int | None = None
+        self._declined_until_ms = LONG_AGO_MS
+        self._decline_ms = DECLINED_MS
+
+    @property
+    def declines(self) -> bool:
+        """Whether heartbeats report that this broker cannot lead."""
+        return self._declined_epoch is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether heartbeats are suspended, to count as dead."""
+        return self._steady_ms() < self._silent_until_ms
+
+    @property
+    def is_away(self) -> bool:
+        """Whether controllers are to find a master other than this broker."""
+        return self.is_silent or self.declines
+
+    def decline(self, epoch: int) -> None:
+        """Decline until there is a later epoch than `epoch`, and at least for a while."""
+        self._declined_epoch = epoch
+        self._declined_until_ms = self._steady_ms() + self._decline_ms
+        self._decline_ms = min(2 * self._decline_ms, DECLINED_MAX_MS)
+
+    def resign(self) -> None:
+        """Suspend heartbeats, to count as dead."""
+        self._silent_until_ms = self._steady_ms() + self._silent_ms
+
+    def look(self, epoch: int) -> None:
+        """Apply the broker's epoch: a decline may end."""
+        declined, until_ms = self._declined_epoch, self._declined_until_ms
+        if declined is not None and epoch > declined and self._steady_ms() >= until_ms:
+            self._declined_epoch = None
+
+    def has_led(self) -> None:
+        """Reset the time of the next decline, because a reign has begun."""
+        self._decline_ms = DECLINED_MS

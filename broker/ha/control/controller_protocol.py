@@ -1,0 +1,212 @@
+"""Requests of a broker to its controllers, and the state of the group in their answers.
+
+Owns the making of the requests and the reading of answers into `Word`; membership.py decides
+whether a word counts.
+"""
+
+from dataclasses import dataclass
+
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.controller import ElectMasterBody, SyncStateSet
+from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.headers.controller import (
+    AlterSyncStateSetRequest,
+    AlterSyncStateSetResponse,
+    ApplyBrokerIdRequest,
+    ElectMasterRequest,
+    ElectMasterResponse,
+    GetNextBrokerIdRequest,
+    GetNextBrokerIdResponse,
+    GetReplicaInfoRequest,
+    GetReplicaInfoResponse,
+    NotifyBrokerRoleChangedRequest,
+    RegisterBrokerToControllerRequest,
+    RegisterBrokerToControllerResponse,
+)
+
+JAVA = "JAVA"
+"""The language that marks answers of RocketMQ peers, which differ from ours."""
+
+_Header = (
+    ElectMasterResponse
+    | RegisterBrokerToControllerResponse
+    | NotifyBrokerRoleChangedRequest
+    | GetReplicaInfoResponse
+)
+
+
+class BadAnswer(Exception):
+    """A refusal, a missing answer or an unreadable one; the text is for the log."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        """Response code; None without an answer."""
+
+
+@dataclass(slots=True, frozen=True)
+class Name:
+    """The name of a broker at controllers before it has an id."""
+
+    cluster: str
+    broker: str
+
+
+@dataclass(slots=True, frozen=True)
+class GroupState:
+    """The master and the brokers that must have a message, as reported by a controller."""
+
+    epoch: int
+    master: int | None = None
+    """Id of the master; None: the epoch has no master."""
+    address: str = ""
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+
+
+# Requests
+
+
+def next_id(name: Name) -> Command:
+    """Build GET_NEXT_BROKER_ID (1012)."""
+    header = GetNextBrokerIdRequest(name.cluster, name.broker)
+    return new_request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
+
+
+def apply_id(name: Name, broker_id: int, check_code: str) -> Command:
+    """Build APPLY_BROKER_ID (1013)."""
+    header = ApplyBrokerIdRequest(name.cluster, name.broker, broker_id, check_code)
+    return new_request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
+
+
+def register(
+    name: Name,
+    broker_id: int,
+    address: str,
+    now_ms: int,
+    *,
+    unclean: bool,
+    damaged: bool,
+    check_code: str | None = None,
+    life: int | None = None,
+) -> Command:
+    """Build REGISTER_BROKER (1003)."""
+    header = RegisterBrokerToControllerRequest(
+        name.cluster,
+        name.broker,
+        broker_id,
+        address,
+        now_ms,
+        unclean or None,
+        damaged or None,
+        check_code,
+        life,
+    )
+    return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
+
+
+def elect(name: Name, broker_id: int, now_ms: int) -> Command:
+    """Build ELECT_MASTER (1002), by the broker itself."""
+    header = ElectMasterRequest(name.broker, name.cluster, broker_id, invoke_time=now_ms)
+    return new_request(RequestCode.CONTROLLER_ELECT_MASTER, header)
+
+
+def replica_info(name: Name) -> Command:
+    """Build GET_REPLICA_INFO (1004)."""
+    return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
+
+
+def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: int) -> Command:
+    """Build ALTER_SYNC_STATE_SET (1001)."""
+    fence = proposal.fence or None
+    header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms, fence)
+    body = SyncStateSet(proposal.members, proposal.set_epoch).encode()
+    return new_request(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header, body)
+
+
+# Answers; all raise BadAnswer
+
+
+def checked(answer: Command | str, *also: int) -> Command:
+    """Return the answer if it is a success or has one of the codes `also`."""
+    if isinstance(answer, str):
+        raise BadAnswer(answer)
+    if answer.code != ResponseCode.SUCCESS and answer.code not in also:
+        raise BadAnswer(answer.remark or f"refused with code {answer.code}", answer.code)
+    return answer
+
+
+def read_next_id(answer: Command | str) -> int:
+    """Read the answer to 1012."""
+    try:
+        header = read_header(GetNextBrokerIdResponse, checked(answer).fields)
+    except BadHeader as error:
+        raise BadAnswer(str(error)) from None
+    if header.next_broker_id is None or header.next_broker_id <= 0:
+        raise BadAnswer(f"{header.next_broker_id} is not a broker id")
+    return header.next_broker_id
+
+
+def read_registered(answer: Command | str) -> GroupState | None:
+    """Read the answer to 1003; None while no master is alive."""
+    found = checked(answer)
+    group_state = _group_state(RegisterBrokerToControllerResponse, found)
+    return group_state if group_state.master is not None else None
+
+
+def read_elected(answer: Command | str) -> GroupState:
+    """Read the answer to 1002: the elected master, or the present one if it stays."""
+    found = checked(answer, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    try:
+        header = read_header(ElectMasterResponse, found.fields)
+        members = ElectMasterBody.decode(found.body).members if found.body else frozenset()
+    except (BadHeader, BadBody) as error:
+        raise BadAnswer(str(error)) from None
+    group_state = _made(header, SyncStateSet(members, header.sync_state_set_epoch or 0))
+    if group_state.master is None:
+        raise BadAnswer("no master was elected")
+    return group_state
+
+
+def read_replica_info(answer: Command | str) -> GroupState:
+    """Read the answer to 1004."""
+    return _group_state(GetReplicaInfoResponse, checked(answer))
+
+
+def read_notice(request: Command) -> GroupState:
+    """Read a notice (1008)."""
+    return _group_state(NotifyBrokerRoleChangedRequest, request)
+
+
+def read_altered(answer: Command | str) -> SyncStateSet:
+    """Read the answer to 1001: the set in force."""
+    found = checked(answer)
+    try:
+        header = read_header(AlterSyncStateSetResponse, found.fields)
+        members = SyncStateSet.decode(found.body)
+    except (BadHeader, BadBody) as error:
+        raise BadAnswer(str(error)) from None
+    return SyncStateSet(members.members, max(members.set_epoch, header.new_sync_state_set_epoch))
+
+
+def _group_state(kind: type[_Header], command: Command) -> GroupState:
+    try:
+        header = read_header(kind, command.fields)
+        members = SyncStateSet.decode(command.body) if command.body else SyncStateSet()
+    except (BadHeader, BadBody) as error:
+        raise BadAnswer(str(error)) from None
+    return _made(header, members)
+
+
+def _made(header: _Header, members: SyncStateSet) -> GroupState:
+    """Ignore a master without an address: replicas could not connect to it."""
+    epoch = header.master_epoch or 0
+    master = header.master_broker_id
+    if master is None or master <= 0 or not header.master_address:
+        return GroupState(epoch, members=members.members, set_epoch=members.set_epoch)
+    return GroupState(
+        epoch, master, header.master_address, members.members | {master}, members.set_epoch
+    )

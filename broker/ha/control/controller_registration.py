@@ -1,0 +1,138 @@
+"""Enrolment of a broker at its controllers: an id of its own, and a place in its group.
+
+    no id --1012--> next id written, applied for (1013) --granted--> id written, registered (1003)
+      ^                      |                                          |
+      '-- id of another -----'------ controllers do not know it --------'
+
+Owns the order of the three requests, the files written between them, and the report of this
+broker's log in them. No role is taken: the registration's answer is returned. membership.py starts
+again after any failure; the identity files keep the progress.
+
+A broker whose persisted id is unknown to the controllers (cleanBrokerMetadata) registers again from
+the start: RocketMQ's broker repeats the same registration for ever (observed in 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from turbopump.broker.ha.control import controller_protocol
+from turbopump.broker.ha.control.controller_protocol import BadAnswer, GroupState, Name
+from turbopump.broker.ha.control.controllers import Controllers
+from turbopump.broker.ha.control.identity import Applied, IdentityFiles
+from turbopump.engine.deferred import Deferred
+from turbopump.net.wire.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Steps = Generator[Deferred[Any], Any, T]
+"""A script that yields the results it waits for, one after the other, and receives their values."""
+
+UNKNOWN_BROKER = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    }
+)
+
+
+class _Elsewhere(Protocol):
+    """Runs writes in a disk thread: service.py."""
+
+    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]: ...
+
+
+class ControllerRegistration:
+    """The enrolment of a broker."""
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        files: IdentityFiles,
+        name: Name,
+        wall_ms: Callable[[], int],
+        disk: _Elsewhere,
+    ) -> None:
+        self.registered = self.reported_damage = False
+        """Whether the controllers know this process's registration, and that its log is damaged."""
+        self.on_doubt_reported: Callable[[], None] = lambda: None
+        """Called in a disk thread when the controllers know that this broker may lack messages;
+        called again if it raises OSError."""
+        self._unclean = ""
+        self._doubt_reported = False
+        self._controllers = controllers
+        self._disk = disk
+        self._files = files
+        self._name = name
+        self._wall_ms = wall_ms
+        self._life = wall_ms()
+
+    def begin(self, unclean: str) -> None:
+        """Begin. `unclean`: why acknowledged bytes may be missing; "" if none can be."""
+        self._unclean = unclean
+        if unclean:
+            logger.error("not eligible as master until it has caught up with a master: %s", unclean)
+
+    def identify(self, address: str) -> Steps[int]:
+        """Return the broker's id. Raises BadAnswer, IdentityError, OSError."""
+        files, controllers = self._files, self._controllers
+        known = files.load()
+        if known is not None:
+            return known
+        applied = files.load_applied()
+        if applied is None:
+            answer = yield controllers.ask(controller_protocol.next_id(self._name))
+            broker_id = controller_protocol.read_next_id(answer)
+            applied = Applied(broker_id, f"{address};{self._wall_ms()}")
+            yield from self.write(partial(files.save_applied, applied))
+        request = controller_protocol.apply_id(self._name, applied.broker_id, applied.check_code)
+        answer = yield controllers.ask(request)
+        try:
+            controller_protocol.checked(answer)
+        except BadAnswer as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+                yield from self.write(files.drop_applied)  # another broker was first
+            raise
+        yield from self.write(partial(files.save, applied.broker_id))
+        logger.info("this broker has the id %d", applied.broker_id)
+        return applied.broker_id
+
+    def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[GroupState | None]:
+        """Register; return the master, if any. Raises BadAnswer, OSError; if the controllers no
+        longer know the broker, the caller must `forget`."""
+        applied = self._files.load_applied()
+        request = controller_protocol.register(
+            self._name,
+            broker_id,
+            address,
+            self._wall_ms(),
+            unclean=bool(self._unclean),
+            damaged=damaged,
+            check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
+            life=self._life,
+        )
+        answer = yield self._controllers.ask(request)
+        group_state = controller_protocol.read_registered(answer)
+        self.registered, self.reported_damage = True, damaged
+        if self._unclean and not self._doubt_reported:
+            yield from self.write(self.on_doubt_reported)
+            self._doubt_reported = True
+        return group_state
+
+    def forget(self, broker_id: int) -> Steps[None]:
+        """Give up the id, which controllers no longer know. Raises OSError."""
+        logger.error(
+            "the controllers no longer know broker %d of %s: it registers again and gets"
+            " another id",
+            broker_id,
+            self._name.broker,
+        )
+        yield from self.write(self._files.forget)
+
+    def write(self, work: Callable[[], None]) -> Steps[None]:
+        """Run `work` in a disk thread, while the loop goes on. Raises OSError."""
+        failed: OSError | None = yield self._disk.run_on_disk_thread(work)
+        if failed is not None:
+            raise failed

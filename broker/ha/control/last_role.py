@@ -1,0 +1,39 @@
+"""The last role of a broker in its group, reported in heartbeats.
+
+A controller that has lost its log reads it, because it must know which brokers may lack
+acknowledged messages. Roles are decided elsewhere.
+
+    None --named--> OUTSIDE or IN_SET --reign--> REIGNS
+                        ^                           |
+                        '---- another master -------'
+"""
+
+from turbopump.broker.ha.control.controller_protocol import GroupState
+
+OUTSIDE, IN_SET, REIGNS = 0, 1, 2
+"""Values of BrokerHeartbeatRequest.standing."""
+
+
+class LastRole:
+    """The last role of a broker."""
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+        """OUTSIDE, IN_SET or REIGNS, even if unconfirmed. None: no role was named yet."""
+        self.set_epoch = 0
+        """Epoch of the newest SyncStateSet that was named."""
+
+    def reign(self) -> None:
+        """Note that this broker is now the master."""
+        self.value = REIGNS
+
+    def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
+        """Note the set named while this broker is in `epoch`; a master ignores it until there is
+        another master."""
+        if group_state.epoch > epoch or group_state.set_epoch >= self.set_epoch:
+            self.set_epoch = group_state.set_epoch
+        elif group_state.epoch == epoch:
+            return
+        reigned = self.value == REIGNS and group_state.master in (None, own_id)
+        if group_state.members and not reigned:
+            self.value = IN_SET if own_id in group_state.members else OUTSIDE

@@ -1,0 +1,106 @@
+"""Search for the HA address of the master that a controller has named.
+
+The controller names the master's address for clients, the master itself the port for replicas.
+
+    idle --look_for--> asking --answered--> found --its log arrives--> waiting
+                          ^---- not followed after ASK_AGAIN_MS --'
+
+Owns the request (EXCHANGE_BROKER_HA_INFO, 906) and its interval. RocketMQ's replica waits until a
+name server reports the address in the answer to a registration; that may take as long as the period
+between two.
+
+A RocketMQ master does not record an epoch in which no message was written before the next epoch,
+and does not report that: its replica cannot insist on such an epoch (`fenced`). The answer's
+language reveals a RocketMQ master.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.broker.ha.control.controller_protocol import JAVA
+from turbopump.broker.ha.control.controllers import ControllerCall
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
+
+FIRST_ASK_MS = 100
+"""Interval in ms of the first requests: the master was elected a moment ago, and takes its role
+now."""
+FIRST_ASKS = 20
+ASK_MS = 1_000
+ASK_AGAIN_MS = 5_000
+"""Interval in ms for a master that was found, and is not followed: its port may have changed."""
+TIMEOUT_MS = 1_000
+
+
+class MasterLocator:
+    """Looks for one master at a time. Times are of the monotonic clock."""
+
+    def __init__(
+        self,
+        call: ControllerCall,
+        found: Callable[[str, bool], None],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        """`found(ha_address, fenced)` is called with the master's address for replicas."""
+        self.address = ""
+        """The master's address for clients, "" if no master is to be followed."""
+        self._call = call
+        self._found = found
+        self._steady_ms = steady_ms
+        self._search = 0
+        self._asked = 0
+        self._busy = self._known = False
+        self._due_ms = LONG_AGO_MS
+
+    def look_for(self, address: str) -> None:
+        """Look for the master at `address`; "" stops the search."""
+        self.address = address
+        self._search += 1
+        self._asked = 0
+        self._busy = self._known = False
+        self._due_ms = LONG_AGO_MS
+        self.tick(False)
+
+    def tick(self, follows: bool) -> None:
+        """Ask if that is due; called several times a second. `follows`: its log arrives."""
+        now_ms = self._steady_ms()
+        if not self.address or self._busy:
+            return
+        if follows:
+            self._due_ms = now_ms + ASK_AGAIN_MS
+        elif now_ms >= self._due_ms:
+            self._busy = True
+            self._asked += 1
+            if self._known:
+                wait_ms = ASK_AGAIN_MS
+            else:
+                wait_ms = FIRST_ASK_MS if self._asked <= FIRST_ASKS else ASK_MS
+            self._due_ms = now_ms + wait_ms
+            request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHaInfo())
+            answer = self._call(self.address, request, TIMEOUT_MS)
+            answer.then(partial(self._answered, self._search))
+
+    def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
+        """Take the address that the master sent by itself (906 in the other direction)."""
+        if address == self.address and ha_address:
+            self._known = True
+            self._due_ms = self._steady_ms() + ASK_AGAIN_MS
+            self._found(ha_address, fenced)
+
+    def _answered(self, search: int, answer: Command | str) -> None:
+        if search != self._search:
+            return  # answer of an earlier master
+        self._busy = False
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            return
+        try:
+            ha_address = read_header(ExchangeHaInfo, answer.fields).master_ha_address
+        except BadHeader:
+            return
+        if ha_address:
+            self._known = True
+            self._due_ms = max(self._due_ms, self._steady_ms() + ASK_AGAIN_MS)
+            self._found(ha_address, answer.language != JAVA)

@@ -1,0 +1,73 @@
+"""Proposals of a new SyncStateSet to the controller, which decides on it.
+
+Owns the result of a proposal as in `ports.Alterations`: agreed, refused or lost. Proposals are made
+in net/ha/sync_state.py.
+
+An answer counts as a refusal only if the controller evaluated this proposal and refused it. A
+controller that no longer leads may have recorded it before (R01): its answer counts as lost.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.broker.ha.control import controller_protocol
+from turbopump.broker.ha.control.controller_protocol import BadAnswer, Name
+from turbopump.broker.ha.control.controllers import Controllers
+from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
+from turbopump.engine.deferred import Deferred
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command
+
+_REFUSALS = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+_OF_ANOTHER_SET = _REFUSALS - {
+    ResponseCode.CONTROLLER_INVALID_REPLICAS,
+    ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+}
+
+
+class SyncSetProposals:
+    """Alterations (see ports.py) over ALTER_SYNC_STATE_SET (1001)."""
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        name: Name,
+        reign: Callable[[], tuple[int, int]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`reign` returns this broker's id and the epoch in which it is the master."""
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called when the controller's set, or its master, differs from the known one."""
+        self._controllers = controllers
+        self._name = name
+        self._reign = reign
+        self._wall_ms = wall_ms
+
+    def propose(self, proposal: Proposal) -> Deferred[Answer]:
+        """Propose a set to the controller; resolves to its decision, or Lost."""
+        own_id, epoch = self._reign()
+        request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
+        result: Deferred[Answer] = Deferred()
+        self._controllers.ask(request).then(partial(self._answered, result))
+        return result
+
+    def _answered(self, result: Deferred[Answer], answer: Command | str) -> None:
+        try:
+            agreed = controller_protocol.read_altered(answer)
+        except BadAnswer as error:
+            refused = error.code in _REFUSALS
+            result.resolve(ProposalRefused(str(error)) if refused else Lost(str(error)))
+            if not refused or error.code in _OF_ANOTHER_SET:
+                self.on_stale()
+            return
+        result.resolve(Agreed(agreed.members, agreed.set_epoch))

@@ -1,0 +1,66 @@
+"""The master of default HA: its replicas are counted, no set is agreed on.
+
+Counts the replicas that have a message, by the bytes that they lack. There are no epochs; the part
+common with AutoSwitch HA is in leader.py.
+"""
+
+from collections.abc import Callable
+
+from turbopump.broker.ha.leader import MasterTerm, MasterTermDeps, ReplicaLink
+from turbopump.broker.replication import Behind, LeaderStatus, ReplicaStatus
+from turbopump.engine.types import LogOffset
+from turbopump.net.ha.acks import Mode, needed
+from turbopump.net.ha.actions import Acked
+from turbopump.net.ha.default_ha import DefaultHaGroup, DefaultHaPrimary
+from turbopump.net.ha.primary import MasterSide
+
+
+class DefaultHaLeader(MasterTerm):
+    """A master of default HA."""
+
+    def __init__(self, deps: MasterTermDeps, *, gap_max: int) -> None:
+        """`gap_max`: a replica that lacks more bytes does not count as having a message."""
+        self.group = DefaultHaGroup(gap_max)
+        self._behind: dict[int, Behind] = {}
+        super().__init__(deps, self.group)
+
+    def need(self) -> int | None:
+        # Called after each commit; without a controller the count changes nothing.
+        if self.rules.mode is Mode.PLAIN:
+            return self.rules.in_sync_replicas
+        return needed(self.rules, self.group.in_sync_count(self._log.end))
+
+    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        end = self._log.end
+        replicas = tuple(
+            ReplicaStatus(
+                address_of(link.connection),
+                None,
+                link.machine.acked,
+                link.machine.next,
+                link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
+                behind_ms=self._behind[link.connection].ms(end, now_ms),
+                bytes_per_second=link.rate.per_second(now_ms),
+            )
+            for link in self.links.values()
+        )
+        return LeaderStatus(replicas)
+
+    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        self._behind[connection] = Behind(now_ms)
+        return DefaultHaPrimary(self.options.primary, self._log, connection, now_ms)
+
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
+        self.group.on_ack(link.connection, acked.log_offset)
+        self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
+
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
+        self.group.on_closed(link.connection)
+        del self._behind[link.connection]
+
+    def _count_time(self, now_ms: int) -> None:
+        for behind in self._behind.values():
+            behind.on_tick(self._log.end, now_ms)
+
+    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        return log_end

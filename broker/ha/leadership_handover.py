@@ -1,0 +1,56 @@
+"""Handover of leadership to another broker before a stop.
+
+Owns how long a stop waits for another master. The controllers receive this broker's intention to
+stop (membership.py), and name another master. The process and the simulator use it alike.
+
+    idle --hand_over--> waiting --another master, no candidate, or HAND_OVER_MS--> resolved
+
+This broker serves meanwhile, so that senders are without a master only for an election, not for a
+whole stop.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.service import HaService
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import LONG_AGO_MS
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_MS: Final = 3_000
+"""Time in ms that a shutdown waits for another broker to become master: long enough for an entry of
+slow controllers. This broker takes messages meanwhile."""
+
+
+class LeadershipHandover:
+    """The handover of a broker; loop thread only. Times are of the monotonic clock."""
+
+    def __init__(
+        self, membership: Membership, service: HaService, steady_ms: Callable[[], int]
+    ) -> None:
+        self._membership, self._service = membership, service
+        self._steady_ms = steady_ms
+        self._waiting: Deferred[None] | None = None
+        self._until_ms = LONG_AGO_MS
+
+    def hand_over(self) -> Deferred[None]:
+        """Have another broker lead. Resolves when another broker is the master, no other can be, or
+        after HAND_OVER_MS."""
+        done: Deferred[None] = Deferred()
+        if not self._membership.has_successor:
+            done.resolve(None)
+            return done
+        self._waiting, self._until_ms = done, self._steady_ms() + HAND_OVER_MS
+        self._membership.retire()
+        return done
+
+    def look(self) -> None:
+        """Check the handover; called every 100 ms, and after a change of role."""
+        done, is_late = self._waiting, self._steady_ms() >= self._until_ms
+        if done is not None and (is_late or not self._membership.has_successor):
+            self._waiting = None
+            logger.info("the lead is %s", "kept" if self._service.is_master else "handed over")
+            done.resolve(None)

@@ -1,0 +1,133 @@
+"""JSON forms that several admin answers share: maps by queue, topic lists, size limits.
+
+Owns their RocketMQ forms (maps whose keys are MessageQueue beans are written raw, as every Java
+peer expects them). It must never read a table of the broker.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from turbopump.engine.fastjson import RawKeys
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import FRAME_MAX, Command, response
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.topics import DataVersion
+
+MAX_BODY: Final = FRAME_MAX - (64 << 10)
+"""Maximum bytes of an answer's body: a frame without its header. A larger answer becomes an error
+with a reason instead of a closed connection."""
+
+MAX_PAGE: Final = 2_000
+"""Entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
+
+QUEUES_OF_STEP: Final = 64
+"""Queues that are processed in one step, some 30 us each."""
+
+MAX_LISTED: Final = 10_000
+"""Maximum topics or groups that one request creates: the work on all of them together takes 20
+ms."""
+
+
+def answer_json(request: Command, value: Any, header: Any = None) -> Command:
+    """Success with a JSON body; error 1 where the body does not fit into a frame."""
+    body = bodies.dump(value)
+    if len(body) > MAX_BODY:
+        remark = f"the answer of {len(body)} bytes does not fit into one frame"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return response(request, ResponseCode.SUCCESS, header=header, body=body)
+
+
+def answer_in_steps(
+    request: Command,
+    value: Any,
+    header: Any = None,
+    *,
+    kept: bodies.KeptBody | None = None,
+    key: object = None,
+) -> bodies.Steps[Command]:
+    """Same as `answer_json`, in steps; with `kept`, the body is made once for each `key`."""
+    body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
+    if body is None:
+        return too_long(request)
+    return response(request, ResponseCode.SUCCESS, header=header, body=body)
+
+
+def too_long(request: Command) -> Command:
+    """Error 1: the body does not fit into a frame."""
+    remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
+    return response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
+class Pace:
+    """Counter that ends a step after QUEUES_OF_STEP queues or groups, and that detects when an
+    answer collected before writing has become too long: a peer may ask for gigabytes."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._size = 0
+
+    def writes(self, size: int) -> None:
+        """Add a lower bound of the bytes just collected for the body."""
+        self._size += size
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the body cannot fit into a frame."""
+        return self._size > MAX_BODY
+
+    def is_over(self) -> bool:
+        """Count one more queue or group; True if the step ends with it."""
+        self._count += 1
+        return self._count % QUEUES_OF_STEP == 0
+
+
+def queue_key(topic: str, broker_name: str, queue_id: int) -> str:
+    """The key of a queue in a map by MessageQueue."""
+    return MessageQueue(topic, broker_name, queue_id).bean_key()
+
+
+def queue_map_in_steps(
+    topic: str, broker_name: str, values: Mapping[int, Any]
+) -> bodies.Steps[RawKeys]:
+    """A map MessageQueue -> value of a topic on this broker, made from a map by queue id."""
+    found = RawKeys()
+    for queue_id, value in values.items():
+        found[queue_key(topic, broker_name, queue_id)] = value
+        if len(found) % bodies.READ == 0:
+            yield
+    return found
+
+
+def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict[str, Any]:
+    """The JSON form of RocketMQ's TopicList."""
+    return {"brokerAddr": broker_address, "topicList": sorted(topics)}
+
+
+def page(
+    names: Iterable[str],
+    first: int | None,
+    limit: int | None,
+    asked_version: str | None,
+    version: DataVersion,
+) -> list[str]:
+    """The names on one page of a sorted table; `first` and `limit` None mean the whole table.
+
+    If the request carries another DataVersion than the table's, the table has changed since the
+    first page, and the pages begin again at 0 (RocketMQ: splitMetadataSize).
+    """
+    everything = sorted(names)
+    if first is None or limit is None:
+        return everything
+    begin = 0 if _is_other(asked_version, version) else max(first, 0)
+    size = min(limit, MAX_PAGE) if limit > 0 else MAX_PAGE
+    return everything[begin : begin + size]
+
+
+def _is_other(asked: str | None, current: DataVersion) -> bool:
+    if not asked:
+        return False  # a first page, which begins at 0 anyway
+    try:
+        return DataVersion.decode(asked.encode()) != current
+    except bodies.BadBody:
+        return True

@@ -1,0 +1,64 @@
+"""A chain of steps: the only way in which a duty continues work between two ticks.
+
+Owns the time of a duty's next step. At most one step of a chain is scheduled at any time, so that a
+backlog takes the same share of the loop however long it lasts. It must never know the work of a
+step.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.lifecycle.asyncio_util import logged_errors
+
+PAUSE_MS: Final = 2
+"""Pause in ms between two steps of a backlog, in which sends and pulls are served."""
+
+
+class Chain:
+    """The steps of a duty. Loop thread only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        step: Callable[[], int | None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        """`step` does a part of the work. It returns the ms until the next part is due, or None if
+        none is due before the next tick. Once `is_over` is true, only ticks run steps."""
+        self._loop, self._name, self._step, self._is_over = loop, name, step, is_over
+        self._next: asyncio.TimerHandle | None = None
+
+    def tick(self) -> None:
+        """Run a step now, unless the next step of a backlog runs within a pause anyway."""
+        if not self._is_near():
+            self._run()
+
+    def hurry(self) -> None:
+        """Run a step within a pause, because new work has arrived since the last step."""
+        if not self._is_near():
+            self._schedule(PAUSE_MS)
+
+    def stop(self) -> None:
+        """Cancel the step that is scheduled."""
+        due, self._next = self._next, None
+        if due is not None:
+            due.cancel()
+
+    def _is_near(self) -> bool:
+        return self._next is not None and self._next.when() <= self._loop.time() + PAUSE_MS / 1000
+
+    def _run(self) -> None:
+        self.stop()
+        logged_errors(self._go, self._name)
+
+    def _go(self) -> None:
+        wait_ms = self._step()
+        if wait_ms is not None:
+            self._schedule(wait_ms)
+
+    def _schedule(self, wait_ms: int) -> None:
+        self.stop()
+        if not self._is_over():
+            self._next = self._loop.call_later(wait_ms / 1000, self._run)

@@ -1,0 +1,37 @@
+"""Reports of disk threads to the loop, and the rule that the store has a single user at a time.
+
+Owns the reports that wait while another thread opens or closes the store. It must never know their
+content.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class DiskMailbox:
+    """The reports of a broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.lent = False
+        """Whether another thread than the loop's uses the store."""
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def post(self, report: Callable[[], None]) -> None:
+        """Run a report on the loop; called on disk threads."""
+        self._waiting.append(report)
+        self._loop.call_soon_threadsafe(self._take)
+
+    def lend(self) -> None:
+        """Hold back reports while another thread uses the store."""
+        self.lent = True
+
+    def take_back(self) -> None:
+        """Give the store back to the loop and run the waiting reports."""
+        self.lent = False
+        self._take()
+
+    def _take(self) -> None:
+        while self._waiting and not self.lent:
+            self._waiting.popleft()()

@@ -1,0 +1,248 @@
+"""Periodic duties of a broker: deliver, check, revive, count, save.
+
+Owns the times of the duties and the set of tables being written. It must never do the work itself:
+the parts of the broker do. node.py makes a new one for each opening of the store, and calls it at
+each tick.
+
+    tick -> a chain of steps for each duty with a backlog, with pauses in which sends are served
+         -> tables that have changed: written by a disk's thread, each by one write at a time
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.assignment.history import lines_of
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers import clients
+from turbopump.broker.lifecycle.asyncio_util import logged_errors
+from turbopump.broker.lifecycle.chain import PAUSE_MS, Chain
+from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.tables.half_counts import FILE_NAME as HALVES_FILE
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
+from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.json_table import Content
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
+from turbopump.engine.types import QueueOffset
+
+logger = logging.getLogger(__name__)
+
+ORDERS_SAVE_MS: Final = 10_000
+"""Interval in ms of saving ordered batches, as for RocketMQ's ConsumerOrderInfoManager."""
+HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
+_HISTORIES: Final = "the histories of assignments"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PeriodicDeps:
+    """The surroundings of the duties: `disk` writes `files`, tables, and `histories`."""
+
+    context: BrokerContext
+    loop: asyncio.AbstractEventLoop
+    disk: Disk
+    files: ConfigFiles
+    histories: RotatingJsonl
+    now_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+
+
+class PeriodicTasks:
+    """The duties of a broker whose store is open. Loop thread only."""
+
+    def __init__(self, deps: PeriodicDeps) -> None:
+        self._deps = deps
+        self._context = deps.context
+        self._due_ms: dict[str, int] = {}
+        self._saving: set[str] = set()
+        self._unsaved: set[str] = set()
+        context = self._context
+        self._timers = self._chain("the delivery of timers", self._deliver_timers)
+        self._chains = (
+            self._chain("the delivery of delayed messages", self._stepping(context.delay.step)),
+            self._chain(
+                "the check of half messages", self._stepping(context.transaction_checks.step)
+            ),
+            self._timers,
+            self._chain("the revival of popped messages", self._stepping(context.pop.step)),
+        )
+        context.store.on_arrival(self._timer_arrived)
+        context.timers.on_ready = self._timers.hurry
+
+    def tick(self) -> None:
+        """Run all duties that are due now."""
+        context, deps = self._context, self._deps
+        steady_ms = deps.steady_ms()
+        logged_errors(lambda: context.holds.tick(steady_ms), "the long polls' tick")
+        logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
+        for chain in self._chains:
+            chain.tick()
+        logged_errors(lambda: context.waiting.step(steady_ms), "the check of waiting messages")
+        logged_errors(context.lags.tick, "the walk over the consumer groups")
+        logged_errors(context.assignments.tick, "the assignments' tick")
+        self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
+        self.every("statistics", SAMPLE_INTERVAL_MS, self._sample)
+        self.every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
+        self.every("stale batches", UNUSED_INTERVAL_MS, self._sweep_orders)
+        self.every("histories", HISTORY_INTERVAL_MS, self._write_history)
+        self._save_tables()
+
+    def stop(self) -> None:
+        """Stop all chains of steps."""
+        for chain in self._chains:
+            chain.stop()
+
+    def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
+        """Run `work` once per interval; the first time one interval after the start."""
+        now_ms = self._deps.steady_ms()
+        # An interval that was shortened meanwhile takes effect at once.
+        due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
+        if now_ms >= due_ms:
+            due_ms = now_ms + interval_ms
+            logged_errors(work, name)
+        self._due_ms[name] = due_ms
+
+    def _chain(self, name: str, step: Callable[[], int | None]) -> Chain:
+        return Chain(self._deps.loop, name, step, lambda: self._context.shutting_down)
+
+    def _stepping(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
+        """The step of a duty that only returns whether it has more to do."""
+        return lambda: PAUSE_MS if step(self._deps.now_ms()) else None
+
+    def _housekeep(self) -> None:
+        clients.housekeeping(self._context)
+        self._context.filters.clean(self._deps.now_ms())
+
+    def _sweep_orders(self) -> None:
+        context = self._context
+
+        def queues_of(topic: str, group: str) -> int:
+            found = context.topics.peek(topic)
+            if found is None or context.groups.get(group) is None:
+                return 0
+            return found.read_queue_nums
+
+        context.pop.orders.sweep(queues_of, self._deps.now_ms())
+
+    def _sample(self) -> None:
+        stored = self._context.store.statistics
+        self._context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+        self._context.statistics.sample(self._deps.now_ms())
+
+    # Timers are due at a millisecond, not at a tick.
+
+    def _deliver_timers(self) -> int | None:
+        wait_ms = self._context.timers.step(self._deps.now_ms(), self._deps.steady_ms())
+        return None if wait_ms is None else max(wait_ms, PAUSE_MS)
+
+    def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
+        if topic == TIMER_TOPIC:
+            self._timers.hurry()
+
+    # Tables
+
+    def _save_tables(self) -> None:
+        context, config = self._context, self._context.config
+        orders, timers, halves = context.pop.orders, context.timers, context.half_counts
+        delay_ms = config.flush_delay_offset_interval_ms
+        self.every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
+        self.every("delay", delay_ms, context.delay.begin_save)
+        self._save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
+        self.every(
+            "ordered batches",
+            ORDERS_SAVE_MS,
+            lambda: self._save_table(ORDERS_FILE, orders.take_save, orders.save_failed),
+        )
+        self.every(
+            "halves",
+            config.transaction_metric_flush_interval_ms,
+            lambda: self._save_table(
+                HALVES_FILE,
+                lambda: halves.take_changes(self._deps.now_ms()),
+                halves.save_failed,
+            ),
+        )
+        self.every(
+            "timers",
+            delay_ms,
+            lambda: self._save_table(
+                TIMER_METRICS_FILE, timers.take_metrics, timers.metrics_failed
+            ),
+        )
+
+    def _save_table(
+        self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
+    ) -> None:
+        """Write a small table if it has changed; after a failure the next interval tries again."""
+        if name in self._saving:
+            return
+
+        def save() -> None:
+            content = take()
+            if content is not None:
+                self._save(name, partial(pieces_of, content), failed)
+
+        logged_errors(save, f"the saving of {name}")
+
+    def _save_offsets(self) -> None:
+        if OFFSETS_FILE not in self._saving:
+            steps = self._context.offsets.take_changes()
+            if steps is not None:
+                self._saving.add(OFFSETS_FILE)
+                self._gather_offsets(steps)
+
+    def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
+        """Gather a part of the offsets; other work may run on the loop between two steps."""
+        if self._context.shutting_down:
+            return  # all offsets are saved at the stop
+        content = next(steps)
+        if content is None:
+            self._deps.loop.call_soon(self._gather_offsets, steps)
+        else:
+            self._save(OFFSETS_FILE, content, self._context.offsets.save_failed)
+
+    def _save(self, name: str, content: Content, failed: Callable[[], None]) -> None:
+        """Write a config file on a disk thread; the same file is never written twice at once."""
+        self._saving.add(name)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(name)
+            if isinstance(result, OSError):
+                if name not in self._unsaved:
+                    logger.error("%s cannot be saved for now: %s", name, result)
+                self._unsaved.add(name)
+                failed()
+            elif name in self._unsaved:
+                self._unsaved.discard(name)
+                logger.info("%s is saved again", name)
+
+        self._deps.disk.submit(partial(self._deps.files.replace, name, content), done)
+
+    def _write_history(self) -> None:
+        history = self._context.assignments.history
+        size_max = self._context.config.rebalance_history_bytes
+        changes = [] if _HISTORIES in self._saving else history.take()
+        if not changes:
+            return
+        self._saving.add(_HISTORIES)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(_HISTORIES)
+            if isinstance(result, OSError):
+                logger.warning(
+                    "histories of %d assignments were not written and are lost: %s",
+                    len(changes),
+                    result,
+                )
+
+        def write() -> None:
+            self._deps.histories.append(lines_of(changes), size_max)
+
+        self._deps.disk.submit(write, done)

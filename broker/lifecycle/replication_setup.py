@@ -1,0 +1,284 @@
+"""Connection of replication to the rest of a broker: the store, the role, the name servers.
+
+Owns the decision whether a broker replicates, and the consequences of a change of role. It must
+never decide which broker is master: the configuration, the group file or the controllers do, and
+`broker/ha` carries it out. node.py and the simulator, with its own network, start and tick it.
+
+    controllers (Membership), name server, group file -> HaService -> the store changes sides ->
+    tables -> Role -> sends, registration
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.acting_group import ActingGroup
+from turbopump.broker.ha.control import previous_shutdown
+from turbopump.broker.ha.control.controller_protocol import Name
+from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
+from turbopump.broker.ha.leader import MasterTerm
+from turbopump.broker.ha.leadership_handover import LeadershipHandover
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.service import HaService, Shell
+from turbopump.broker.ha.sockets import Events, Sockets
+from turbopump.broker.registration.registration import Registration
+from turbopump.broker.traffic.role import MASTER_ID
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.types import FlushMode
+from turbopump.net.ha.replica import State
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.hosts import join, split
+
+logger = logging.getLogger(__name__)
+
+LOOK_MS = 1_000
+"""Interval in ms of registrations by a replica that does not know its master's address yet."""
+LOOK_AGAIN_MS = 5_000
+"""Interval in ms for a replica that lost its master, which may return at another address."""
+
+
+class Asking(Protocol):
+    """Requests to other nodes (net/transport/calls.py)."""
+
+    def __call__(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Deferred[Command | str]: ...
+    def pause(self) -> Deferred[None]: ...
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSetupDeps:
+    """Dependencies of replication. `calls` asks other nodes, `life` is how the broker's last run
+    ended, `options` come from `options_of`, `shell` makes the machines' connections."""
+
+    context: BrokerContext
+    files: Files
+    disk: Disk
+    now_ms: Callable[[], int]
+    calls: Asking
+    life: PreviousShutdown
+    options: HaOptions
+    shell: Callable[[Events], Shell] = Sockets
+
+
+class ReplicationSetup:
+    """The replication of a broker."""
+
+    def __init__(self, deps: ReplicationSetupDeps) -> None:
+        """Make the parts; the store is not written until `start`. Raises StoreError."""
+        context, files, life = deps.context, deps.files, deps.life
+        calls, now_ms = deps.calls, deps.now_ms
+        config = context.config
+        self._context = context
+        log = context.store.replicated(now_ms(), plain=not config.replication.switches)
+        self._calls = calls
+        steady_ms = context.steady_ms
+        self.service = HaService(
+            deps.options, log, files, deps.disk, now_ms, steady_ms, shell=deps.shell
+        )
+        self.membership: Membership | None = None
+        self._handover: LeadershipHandover | None = None
+        if config.replication.is_elected:
+            previous_shutdown.record(files, config.store, life.lost(log.end))
+            membership = MembershipDeps(
+                service=self.service,
+                log=log,
+                files=files,
+                call=calls,
+                wall_ms=now_ms,
+                steady_ms=steady_ms,
+            )
+            self.membership = Membership(membership_options(config, life), membership)
+            self.membership.registration.on_doubt_reported = partial(
+                previous_shutdown.write, files, config.store, ""
+            )
+            self._elected(self.membership)
+            self._handover = LeadershipHandover(self.membership, self.service, steady_ms)
+        self.service.on_role.append(self._role_changed)
+        log.on_appended.append(self.service.grew)
+        self._now_ms = now_ms
+        self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
+        log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
+        self.service.on_link.append(self.metadata.link_changed)
+        self._known_master: tuple[str, str] = ("", "")
+        context.ha = self.service
+        context.role.has_master = self._has_master
+        self.acting: ActingGroup | None = None
+        if config.replication.enable_slave_acting_master:
+            self._let_replicas_act()
+
+    async def start(self) -> None:
+        """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
+        await self.service.start()
+        logger.info("replicas find this broker at port %d", self.service.port)
+
+    def tick(self) -> None:
+        """Advance all parts of replication; called every 100 ms."""
+        self.service.tick()
+        if self.membership is not None:
+            self.membership.tick()
+        self._follow_tables()
+        self.metadata.tick(self._now_ms(), self._context.steady_ms())
+        if self._handover is not None:
+            self._handover.look()
+        if self.acting is not None:
+            self.acting.tick()
+
+    def hand_over(self) -> Deferred[None]:
+        """Before a stop: have another broker lead while this broker still serves (heir.py)."""
+        if self._handover is not None:
+            return self._handover.hand_over()
+        done: Deferred[None] = Deferred()
+        done.resolve(None)
+        return done
+
+    async def stop(self) -> None:
+        """Leave the group; pending sends are answered."""
+        self.metadata.leave()
+        if self.acting is not None:
+            self.acting.stop()
+        if self.membership is not None:
+            self.membership.stop()
+        await self._calls.stop()
+        await self.service.stop()
+
+    def register(self, registration: Registration) -> None:
+        """Register the replication address, learn the master's address from answers, and start
+        asking the controllers. Raises IdentityError, OSError."""
+        host, _ = split(registration.ha_address)
+        registration.ha_address = self._context.ha_address = join(host, self.service.port)
+        if self.membership is not None:
+            self.membership.start(self._context.address, registration.ha_address)
+        else:
+            registration.on_master = self._found_master
+
+    def forgotten(self) -> None:
+        """Handle that a name server may have forgotten this broker."""
+        if self.acting is not None:
+            self.acting.forgotten()
+
+    @property
+    def look_ms(self) -> int | None:
+        """Interval in ms of registrations that ask name servers for the master; None if the master
+        is known or determined otherwise."""
+        replication, service = self._context.config.replication, self.service
+        if (
+            service.is_master
+            or replication.switches
+            or replication.ha_master_address
+            or self._has_master()
+        ):
+            return None
+        if self.acting is not None:
+            return LOOK_MS if self.acting.looks_for_master else None
+        return LOOK_AGAIN_MS if service.master_address else LOOK_MS
+
+    def _has_master(self) -> bool:
+        follower = self.service.follower
+        return follower is not None and follower.machine.state is State.TRANSFER
+
+    def _found_master(self, address: str, ha_address: str) -> None:
+        self._known_master = (address, ha_address)
+        self.service.set_master_address(ha_address)
+        self._follow_tables()
+
+    def _follow_tables(self) -> None:
+        """Have the tables copied from the broker whose log is followed. Its client address comes
+        from a name server together with its HA address; without it, it is the port before the HA
+        port."""
+        service = self.service
+        if service.is_master:
+            return
+        address, ha_address = self._known_master
+        followed = service.master_address
+        if self.membership is not None:
+            address = self.membership.finder.address
+        elif followed and followed != ha_address:
+            host, port = split(followed)
+            address = join(host, port - 1)
+        steady_ms = self._context.steady_ms()
+        self.metadata.follow(address if followed else "", service.epoch, steady_ms)
+
+    def _role_changed(self) -> None:
+        context, reign, acting = self._context, self.service.reign, self.acting
+        if acting is not None and self._waits(acting, reign):
+            return  # its replicas may copy, its clients have to wait
+        if reign is not None:
+            self.metadata.lead(self.service.epoch, self._now_ms())
+            context.role.begin(reign)
+        else:
+            context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
+            self._follow_tables()
+            if self._handover is not None:
+                self._handover.look()
+
+    def _waits(self, acting: ActingGroup, reign: MasterTerm | None) -> bool:
+        """Whether clients must still wait although the reign has begun."""
+        if reign is None:
+            acting.deposed()
+            return False
+        if self.membership is not None:
+            return acting.elected(reign)
+        return acting.waits
+
+    def _let_replicas_act(self) -> None:
+        """Let replicas act while the master is gone, and until the master has their progress
+        (RIP-32)."""
+        context = self._context
+        self.acting = acting = ActingGroup(
+            context, self.service, self._calls, self._calls.pause, self._now_ms, self._has_master
+        )
+        acting.on_online = self._role_changed
+        acting.on_master_reported = self._on_master
+        acting.on_acts = lambda: self.metadata.create_from_store(self._now_ms())
+        context.acting = acting
+        if self.membership is not None:
+            acting.acting_state.named_ms = self.membership.named_at
+            acting.acting_state.ask_controllers = self.membership.look_soon
+            self.membership.on_lease = acting.acting_state.look
+        # Clients that still take this broker for the master must not be redirected to it.
+        context.role.has_master = lambda: self._has_master() and not acting.acting_state.is_left
+
+    def _on_master(self, address: str, ha_address: str) -> None:
+        self._known_master = (address, ha_address)
+
+    def _elected(self, membership: Membership) -> None:
+        """Connect an elected broker's lease and changes of the SyncStateSet to its controllers."""
+        role, service = self._context.role, self.service
+        service.alterations = membership.alterations
+        service.lease = role.holds = membership.holds
+        self._context.membership = membership
+
+
+def options_of(config: BrokerConfig) -> HaOptions:
+    """The options of replication from the configuration."""
+    replication = config.replication
+    behind = config.listen_port + 1 if config.listen_port else 0
+    return HaOptions(
+        **{**replication.by_attribute(), "ha_listen_port": replication.ha_listen_port or behind},
+        own_id=config.broker_id,
+        bind_address=config.bind_address,
+        sync_flush=config.store.flush_disk_type is FlushMode.SYNC_FLUSH,
+    )
+
+
+def membership_options(config: BrokerConfig, life: PreviousShutdown) -> MembershipOptions:
+    """The options of a member in a group with controllers, from the configuration."""
+    replication = config.replication
+    return MembershipOptions(
+        **replication.by_attribute(),
+        name=Name(config.broker_cluster_name, config.broker_name),
+        identity_path=replication.store_path_broker_identity
+        or f"{config.store.root}/brokerIdentity",
+        last_life=life,
+    )

@@ -1,0 +1,103 @@
+"""Last writes of a broker, on a thread of their own, awaited as long as the disk responds.
+
+Owns the length of that wait. It must never write itself, nor touch the store.
+
+A sync that hangs must not keep the process alive: an operator would kill it, or wait forever. So if
+no sync returned for longer than a sync may take, the broker is left like a killed process, with its
+abort mark: acknowledged messages are in the log, and the next start recovers. The same holds for a
+start that is given up while it recovers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import DiskThreads, LastThread
+from turbopump.engine.disk.sync_watch import SYNC_BYTES_MS
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1
+TIMES: Final = 2
+"""Factor of syncTimeoutMs: within that time the store may already have reported a hanging disk."""
+
+
+def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
+    """Maximum time in ms without a returning sync; `unflushed` is the number of bytes to write."""
+    return TIMES * sync_timeout_ms + unflushed // SYNC_BYTES_MS
+
+
+async def write_down(
+    work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> bool:
+    """Do the work, wait until the disks are idle, and close them; False if it was given up and is
+    still running. Raises the work's exception. A cancellation is delayed until the end."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    for disk in disks:
+        disk.hand_over()
+    thread = LastThread(partial(_finish, work, disks), lambda: _notify(loop, ended))
+    has_ended, cancelled = await _ends(ended, files, disks, limit_ms)
+    if not has_ended:
+        return False
+    for disk in disks:
+        disk.close()
+    if cancelled:
+        raise asyncio.CancelledError
+    thread.result()
+    return True
+
+
+async def ends(
+    work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> bool:
+    """Wait for another thread's work as long as syncs return; False if it was given up: its disks
+    are abandoned then."""
+    return (await _ends(work, files, disks, limit_ms))[0]
+
+
+async def _ends(
+    work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> tuple[bool, bool]:
+    """Wait; returns (whether the work ended, whether a cancellation was delayed)."""
+    loop, cancelled = asyncio.get_running_loop(), False
+    returned, since_s = files.syncs_returned(), loop.time()
+    while not work.done():
+        try:
+            await asyncio.wait([work], timeout=LOOK_S)
+        except asyncio.CancelledError:
+            cancelled = True
+        if files.syncs_returned() != returned:
+            returned, since_s = files.syncs_returned(), loop.time()
+        elif (loop.time() - since_s) * 1_000 > limit_ms and not work.done():
+            logger.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
+            for disk in disks:
+                disk.abandon()
+            return False, cancelled
+    return True, cancelled
+
+
+def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
+    try:
+        work()
+    finally:
+        for disk in disks:
+            disk.finish()
+
+
+def _settle(ended: "asyncio.Future[None]") -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _notify(loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
+    """Report the end from the thread. The loop may be closed by then, if the store was given up."""
+    try:
+        loop.call_soon_threadsafe(_settle, ended)
+    except RuntimeError:
+        pass

@@ -1,0 +1,50 @@
+"""Progress and cancellation of opening a store on a thread of its own.
+
+Owns the pace of the log lines. It must never touch the store. Recovery of a big store takes
+minutes, and the loop must handle signals meanwhile.
+"""
+
+import logging
+from collections.abc import Callable
+
+from turbopump.engine.types import OpeningStopped, Progress
+
+logger = logging.getLogger(__name__)
+
+LOG_INTERVAL_MS = 5_000
+"""Interval in ms of log lines; a shorter recovery logs nothing."""
+
+
+class StartupProgress:
+    """An opening in progress. `post` runs work on the loop; `tell` is called there with the
+    progress."""
+
+    def __init__(
+        self,
+        post: Callable[[Callable[[], None]], object],
+        notify: Callable[[Progress], None],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._post = post
+        self._notify = notify
+        self._steady_ms = steady_ms
+        self._logged_ms = steady_ms()
+        self._given_up = False
+
+    def reached(self, progress: Progress) -> None:
+        """Report progress; called on the thread. Raises OpeningStopped after `give_up`."""
+        if self._given_up:
+            raise OpeningStopped("opening the store was cancelled")
+        self._post(lambda: self._show(progress))
+
+    def give_up(self) -> None:
+        """Have the thread end at its next step."""
+        self._given_up = True
+
+    def _show(self, progress: Progress) -> None:
+        self._notify(progress)
+        now_ms = self._steady_ms()
+        if now_ms - self._logged_ms >= LOG_INTERVAL_MS:
+            self._logged_ms = now_ms
+            percent = 100 * progress.done // max(1, progress.total)
+            logger.info("opening the store: %s, %d %%", progress.phase, percent)

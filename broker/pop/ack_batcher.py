@@ -1,0 +1,76 @@
+"""Acknowledgements of a turn of the loop, joined by their check points.
+
+Consumers acknowledge each message by a request of its own, and many of a pop arrive together: one
+record is written for them. No acknowledgement is kept beyond the turn or answered before its record
+is safe, and a failed one does not affect the answers of others.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.pop_records import MESSAGES_MAX, Acknowledgement, CheckPointKey
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Joined:
+    invisible_ms: int
+    written: Deferred[PutStatus]
+    offsets: dict[QueueOffset, None] = field(default_factory=dict)
+
+
+class AckBatcher:
+    """Joins acknowledgements. Loop thread only. `soon` schedules `flush` after the present turn."""
+
+    def __init__(
+        self,
+        log: ReviveLog,
+        call_soon: Callable[[Callable[[], None]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._call_soon = call_soon
+        self._now_ms = now_ms
+        self._coming: dict[tuple[CheckPointKey, int], _Joined] = {}
+
+    def add(
+        self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
+    ) -> Deferred[PutStatus]:
+        """Add an acknowledgement; resolved once its record is as safe as a send."""
+        joined = self._coming.get((key, revive_queue_id))
+        if joined is not None and (
+            joined.invisible_ms != invisible_ms or len(joined.offsets) >= MESSAGES_MAX
+        ):
+            self.flush()
+            joined = None
+        if joined is None:
+            if not self._coming:
+                self._call_soon(self.flush)
+            joined = self._coming[key, revive_queue_id] = _Joined(invisible_ms, Deferred())
+        joined.offsets[offset] = None
+        return joined.written
+
+    def flush(self) -> None:
+        """Write all joined acknowledgements."""
+        coming, self._coming = self._coming, {}
+        for (key, revive_queue_id), joined in coming.items():
+            try:
+                self._write(key, revive_queue_id, joined).then(joined.written.resolve)
+            except Exception:
+                # No dispatcher handles errors above this, and the following acknowledgements need
+                # answers, too.
+                logger.exception("an acknowledgement for %s could not be written", key.group)
+                if not joined.written.done:
+                    joined.written.resolve(PutStatus.UNKNOWN_ERROR)
+
+    def _write(
+        self, key: CheckPointKey, revive_queue_id: int, joined: _Joined
+    ) -> Deferred[PutStatus]:
+        offsets = tuple(joined.offsets)
+        ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
+        return self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, self._now_ms())

@@ -1,0 +1,64 @@
+"""The time up to which every acknowledgement can be read from the revive queues.
+
+An acknowledgement is stored among the timers, becomes readable there, is delivered to the revive
+queue, and becomes readable there. A record is readable once it is as safe as the store is
+configured to make it. This module follows each step by samples of time and log end. The result must
+never run ahead: a message could then be acknowledged and still look unacknowledged (I16).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.engine.store import Store
+
+SAMPLES_MAX: Final = 1_024
+"""Maximum number of samples kept; beyond it every second sample is dropped."""
+
+
+class _Passed:
+    """The time of the newest sample whose log end can be read."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[int, int]] = []
+        self._time_ms = 0
+
+    def add(self, time_ms: int, end: int, readable: int) -> int:
+        """Add a sample: records appended by `time_ms` end at `end` in the log. Return the time of
+        the newest sample whose end is at most `readable`."""
+        self._samples.append((time_ms, end))
+        passed = 0
+        for at_ms, at in self._samples:
+            if at > readable:
+                break
+            self._time_ms, passed = at_ms, passed + 1
+        del self._samples[:passed]
+        if len(self._samples) > SAMPLES_MAX:
+            del self._samples[::2]
+        return self._time_ms
+
+
+class AckWatermark:
+    """Computes the settled time step by step. `delivered_ms` returns the time up to which the
+    readable timers were delivered. Loop thread only."""
+
+    def __init__(self, store: Store, delivered_ms: Callable[[int], int]) -> None:
+        self._store = store
+        self._delivered_ms = delivered_ms
+        self._stored, self._delivered = _Passed(), _Passed()
+        self._now_ms = 0
+
+    def forget(self) -> None:
+        """Drop all samples: the role of this broker changed."""
+        self._stored, self._delivered = _Passed(), _Passed()
+
+    def step(self, now_ms: int) -> int:
+        """Take a sample; return the settled time in ms."""
+        if now_ms < self._now_ms:
+            self.forget()  # the clock went back: older samples belong to times that come again
+        self._now_ms = now_ms
+        store = self._store
+        readable = min(store.dispatched_log_offset, store.confirm_log_offset)
+        end = store.max_log_offset
+        stored_ms = self._stored.add(now_ms, end, readable)
+        due_ms = min(stored_ms, self._delivered_ms(now_ms))
+        return self._delivered.add(due_ms, end, readable)

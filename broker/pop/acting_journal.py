@@ -1,0 +1,381 @@
+"""Notes of an acting replica on its hand-outs and their acknowledgements (popNotes.json).
+
+A pop or an acknowledgement is answered once its note is on disk. The notes are kept until the
+master has them in its log (RIP-32; RocketMQ's replica writes them to other masters, where check
+points and acknowledgements miss each other). A note is forgotten only after the master confirmed
+it.
+
+    pop, ack -> popNotes.json of the acting replica -> that of the returned master -> its log
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+from turbopump.broker.tables.table_saver import TableSaver
+from turbopump.engine import fastjson
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk import config_changes
+from turbopump.engine.disk.json_table import Content, JsonTable
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.pop_records import (
+    CHECK_POINT_TAG,
+    MESSAGES_MAX,
+    Acknowledgement,
+    CheckPoint,
+    CheckPointKey,
+    unique_key,
+)
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "popNotes.json"
+POP_NOTES: Final = "popNotes"
+"""Field of a request for offsets (43), which asks for notes with greater numbers, and of its
+answer."""
+RETURN_NUMBER: Final = "returnNumber"
+"""Field of the same request: the number of the 906 with which the returned master began to ask; 0
+if a replica asks."""
+TAKES_NOTES: Final = "takesPopNotes"
+"""Field of a replica's request for offsets, and of its answer: the master takes notes over."""
+SIZE_MAX: Final = 32 << 20
+"""Maximum of bytes of all notes, some 50,000 notes: the file can be read again up to 64 MiB."""
+SETTLED_MS: Final = 15_000
+"""Age in ms after which handled notes may be removed to make room: the group's offset is on disk by
+then, because it is saved every 5 s."""
+PAGE: Final = 200
+"""Notes of a answer, some 100 KB and 5 ms."""
+TAKEN_MAX: Final = 32
+"""Number of other brokers' tables for which the last number taken over is remembered."""
+_GENERATION: Final = re.compile("[0-9a-f]{16}")
+_TABLE: Final = "noteTable"
+_TAKEN: Final = "taken"
+_ROW_SIZE: Final = 300
+"""Bytes of a note in memory, beside its text."""
+
+
+@dataclass(slots=True, frozen=True)
+class JournaledPop:
+    """A check point and its acknowledgements. `check_point` is None if the check point is in the
+    log and only acknowledgements are noted. `acked` contains the queue offsets of handled messages;
+    `number` grows with each change of any note."""
+
+    key: CheckPointKey
+    revive_queue_id: int
+    invisible_ms: int
+    check_point: CheckPoint | None
+    acked: tuple[QueueOffset, ...]
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The key of the note in the file."""
+        return unique_key(self.key, CHECK_POINT_TAG)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether each message of a check point is handled."""
+        point = self.check_point
+        return point is not None and set(point.queue_offsets()) <= set(self.acked)
+
+    def bits(self, check_point: CheckPoint) -> int:
+        """Return the handled messages of the check point, bit i for the i-th message."""
+        found = 0
+        for queue_offset in self.acked:
+            index = check_point.index_of(queue_offset)
+            if index is not None:
+                found |= 1 << index
+        return found
+
+    def acknowledgement(self) -> Acknowledgement:
+        """Return the handled messages in the form of an acknowledgement record."""
+        return Acknowledgement(self.key, self.acked, is_batch=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the note in the form of the file and of answers."""
+        value: dict[str, Any] = {
+            "ack": self.acknowledgement().body().decode(),
+            "invisibleTime": self.invisible_ms,
+            "number": self.number,
+            "reviveQueueId": self.revive_queue_id,
+        }
+        if self.check_point is not None:
+            value["checkPoint"] = self.check_point.body().decode()
+        return value
+
+    def row(self) -> bytes:
+        """Return the note as a row of a JSON table (see json_table.Row)."""
+        return fastjson.row(self.name, self.to_json(), 2)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "JournaledPop":
+        """Parse a note. Raises BadBody."""
+        members = as_object(value)
+        ack = Acknowledgement.parse(text(members, "ack").encode(), True)
+        if not (ack.key.topic and ack.key.group):
+            raise BadBody("a note without a topic or a group")
+        encoded, check_point = members.get("checkPoint"), None
+        if encoded is not None:
+            check_point = CheckPoint.parse(text(members, "checkPoint").encode())
+            if check_point.key != ack.key:
+                raise BadBody("a note with two check points")
+        if len(ack.queue_offsets) > MESSAGES_MAX:
+            raise BadBody(f"a note with {len(ack.queue_offsets)} acknowledgements")
+        numbers = [number(members, name) for name in ("reviveQueueId", "invisibleTime", "number")]
+        if min(numbers) < 0:
+            raise BadBody("a note with a negative number")
+        return cls(ack.key, numbers[0], numbers[1], check_point, ack.queue_offsets, numbers[2])
+
+
+class ActingJournal:
+    """The table of notes; see the module. Loop thread only."""
+
+    def __init__(self, saver: TableSaver, name: Callable[[], str]) -> None:
+        """`name` returns a text that differs between brokers and between calls."""
+        self.on_note: Callable[[CheckPointKey], None] = lambda key: None
+        """Called after a note was made or changed."""
+        self.master_takes = False
+        """Whether this broker's last master takes over notes: a RocketMQ master does not."""
+        self._name = name
+        self._generation = ""
+        self._saver = saver
+        self._rows: JsonTable[JournaledPop] = JsonTable()
+        self._by_number: dict[str, JournaledPop] = {}
+        """The notes by name, in the order of their numbers; a changed note moves to the end."""
+        self._number = self._size = self._looked_ms = 0
+        self._taken: dict[str, int] = {}
+        self._read: tuple[int, int] | None = None
+        """The number of a master's return, and of the last note that this master has read."""
+
+    def load(self) -> None:
+        """Read the file. Raises ConfigError."""
+        saved = self._saver.load(FILE_NAME, self._content)
+        if saved is None:
+            return
+        try:
+            members = as_object(saved)
+            self._generation = _generation_of(members)
+            self.master_takes = members.get("masterTakes") is True
+            self._number = number(members, "number")
+            self._taken = {
+                name: as_int(at, _TAKEN)
+                for name, at in as_object(members.get(_TAKEN) or {}).items()
+            }
+            found = table(members, _TABLE, JournaledPop.from_json)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        rows = sorted(found.values(), key=lambda note: note.number)
+        self._by_number = {note.name: note for note in rows}
+        self._rows.replace(self._by_number)
+        self._size = sum(map(_size_of, rows))
+
+    @property
+    def generation(self) -> str:
+        """The identity of this table for other brokers, valid with the numbers of its notes. Made
+        on first use: most brokers never act."""
+        if not self._generation:
+            self._generation = blake2b(self._name().encode(), digest_size=8).hexdigest()
+        return self._generation
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: CheckPointKey) -> JournaledPop | None:
+        """Return the note of a check point."""
+        return self._rows.get(unique_key(key, CHECK_POINT_TAG))
+
+    def all(self) -> list[JournaledPop]:
+        """Return all notes, by their numbers."""
+        return list(self._by_number.values())
+
+    # On a replica that acts
+
+    def add_check_point(
+        self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
+    ) -> Deferred[PutStatus]:
+        """Note that messages were given out; PUT_OK once the note is on disk."""
+        known = self.get(check_point.key)
+        acked = known.acked if known is not None else ()
+        note = JournaledPop(
+            check_point.key, revive_queue_id, check_point.invisible_ms, check_point, acked, 0
+        )
+        return self._put_one(note, now_ms)
+
+    def add_ack(
+        self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
+    ) -> Deferred[PutStatus]:
+        """Note that messages are handled; PUT_OK once the note is on disk. `invisible_ms` is the
+        invisible time of their check point."""
+        known = self.get(ack.key) or JournaledPop(
+            ack.key, revive_queue_id, invisible_ms, None, (), 0
+        )
+        acked = tuple(dict.fromkeys((*known.acked, *ack.queue_offsets)))
+        if len(acked) > MESSAGES_MAX:
+            return _resolved(PutStatus.MESSAGE_ILLEGAL)  # no check point has as many messages
+        return self._put_one(replace(known, acked=acked), now_ms)
+
+    def handled(
+        self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
+    ) -> Deferred[object]:
+        """Note messages of an open check point as handled: they are safe at another master, or were
+        acknowledged in records that the returned master will not read again. Resolved once that is
+        on disk, or cannot be noted: they may be delivered again then."""
+        if not self.master_takes:
+            return _resolved(None)
+        known = self.get(check_point.key)
+        ack = Acknowledgement(check_point.key, tuple(queue_offsets), is_batch=True)
+        if known is not None and set(queue_offsets) <= set(known.acked):
+            return self._saver.saved().map(lambda _error: None)
+        now_ms = check_point.revive_ms
+        added = self.add_ack(ack, check_point.invisible_ms, revive_queue_id, now_ms)
+        return added.map(lambda _status: None)
+
+    # On a broker that takes notes over
+
+    def page(self, after: int, return_number: int) -> dict[str, Any]:
+        """Return a page of notes with numbers beyond `after`, for a peer. `return_number`
+        identifies the return of a master that asks; 0: another replica asks."""
+        found = [note for note in self.all() if note.number > after]
+        some, is_last = found[:PAGE], len(found) <= PAGE
+        if is_last and return_number:
+            self._read = return_number, self._number
+        return {
+            "generation": self.generation,
+            "isLast": is_last,
+            "notes": [note.to_json() for note in some],
+            "number": some[-1].number if some else max(after, self._number),
+        }
+
+    def take(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
+        """Add notes of another broker, each once; False: there is no room. They are safe once the
+        saver has saved."""
+        if generation == self.generation:
+            return True  # they came from here
+        known = self._taken.get(generation, 0)
+        new = [note for note in notes if note.number > known]
+        if not new:
+            return True
+        if self._size + sum(map(_size_of, new)) > SIZE_MAX:
+            return False
+        self._taken.pop(generation, None)
+        self._taken[generation] = new[-1].number
+        while len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+        self._put([self._merged(note) for note in new])
+        return True
+
+    def forget(self, upto: int) -> None:
+        """Forget notes up to that number: they are in the master's log, and confirmed."""
+        self._remove([note for note in self.all() if note.number <= upto])
+
+    def taken_over(self, return_number: int) -> None:
+        """Forget the notes that the master of that return has read: it serves, so they are safe
+        there."""
+        if self._read is not None and self._read[0] == return_number:
+            self.forget(self._read[1])
+        self._read = None
+
+    def learn(self, *, master_takes: bool) -> None:
+        """Keep whether the master takes over notes."""
+        if master_takes != self.master_takes:
+            self.master_takes = master_takes
+            self._save([], [])
+
+    def _merged(self, note: JournaledPop) -> JournaledPop:
+        mine = self.get(note.key)
+        if mine is None:
+            return note
+        acked = tuple(dict.fromkeys((*mine.acked, *note.acked)))[:MESSAGES_MAX]
+        return replace(mine, acked=acked, check_point=mine.check_point or note.check_point)
+
+    # The table of notes
+
+    def _put_one(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
+        if self._size + _size_of(note) > SIZE_MAX // 2:
+            self._make_room(now_ms)
+        if self._size + _size_of(note) > SIZE_MAX:
+            return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
+        self._put([note])
+        return self._saver.saved().map(
+            lambda error: PutStatus.PUT_OK if error is None else PutStatus.UNKNOWN_ERROR
+        )
+
+    def _make_room(self, now_ms: int) -> None:
+        if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
+            return  # each look goes over all notes
+        self._looked_ms = now_ms
+        over = [note for note in self.all() if note.is_over]
+        self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
+
+    def _put(self, notes: Sequence[JournaledPop]) -> None:
+        put = []
+        for note in notes:
+            self._number += 1
+            numbered = replace(note, number=self._number)
+            old = self._rows.get(numbered.name)
+            self._size += _size_of(numbered) - (_size_of(old) if old is not None else 0)
+            self._rows.put(numbered.name, numbered)
+            self._by_number.pop(numbered.name, None)
+            self._by_number[numbered.name] = numbered
+            put.append(numbered)
+        self._save([fastjson.compact(note.row()) for note in put], [])
+        for note in put:
+            self.on_note(note.key)
+
+    def _remove(self, notes: Sequence[JournaledPop]) -> None:
+        for note in notes:
+            self._rows.remove(note.name)
+            del self._by_number[note.name]
+            self._size -= _size_of(note)
+        if notes:
+            self._save([], [note.name for note in notes])
+
+    def _save(self, rows: list[bytes], gone: list[str]) -> None:
+        change = config_changes.change(self._members(), {_TABLE: rows}, {_TABLE: gone})
+        self._saver.changed(FILE_NAME, self._content, change)
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "masterTakes": self.master_takes,
+            "number": self._number,
+            _TAKEN: dict(self._taken),
+        }
+
+    def _content(self) -> Content:
+        return self._rows.snapshot(_TABLE, self._members())
+
+
+def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
+    """Parse a page of `ActingJournal.page`: return its generation, the notes, and the number to continue
+    after, or None on the last page. Raises BadBody."""
+    members = as_object(value)
+    notes = items(members, "notes", JournaledPop.from_json)
+    more = None if members.get("isLast") is not False else number(members, "number")
+    return _generation_of(members), notes, more
+
+
+def _generation_of(members: dict[str, Any]) -> str:
+    """Read the generation of a peer's table."""
+    generation = text(members, "generation")
+    if not _GENERATION.fullmatch(generation):
+        raise BadBody("notes without a generation")
+    return generation
+
+
+def _size_of(note: JournaledPop) -> int:
+    point = note.check_point
+    key = note.key
+    names = len(key.topic) + len(key.group) + len(key.broker_name)
+    distances = len(point.distances) if point is not None else 0
+    return _ROW_SIZE + (3 if point is not None else 2) * names + 11 * (len(note.acked) + distances)
+
+
+def _resolved(value: T) -> Deferred[T]:
+    done: Deferred[T] = Deferred()
+    done.resolve(value)
+    return done

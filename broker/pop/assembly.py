@@ -1,0 +1,236 @@
+"""Construction of the pop service from its parts, and the calls between them.
+
+The process, the simulator and the tests use the same construction. No request is handled here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.pop.ack_batcher import AckBatcher
+from turbopump.broker.pop.ack_watermark import AckWatermark
+from turbopump.broker.pop.acting_journal import ActingJournal
+from turbopump.broker.pop.acting_journal_replay import ActingJournalReplay
+from turbopump.broker.pop.lives import Lives
+from turbopump.broker.pop.offset_recovery import PoppedOffsets, recover_offsets
+from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.order_journal import OrderJournal
+from turbopump.broker.pop.outstanding import OutstandingPops, PoppedQueue
+from turbopump.broker.pop.popping import Popping, PoppingDeps
+from turbopump.broker.pop.retries import RetryCopies, RetryDeps, RetryNames
+from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
+from turbopump.broker.pop.revive_escape import PopEscape
+from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
+from turbopump.broker.pop.service import PopService
+from turbopump.broker.pop.waiters import PopWaiters
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.table_saver import TableSaver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
+from turbopump.pyx.pops import PopTurns
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PopDeps:
+    """The dependencies of pop. `put_record` stores a record that may have to wait for its time,
+    `put` stores a message as it is; both resolve once the record is as safe as a send.
+    `delivered_ms` returns the time up to which timers were delivered; `pulls` returns whether a
+    group is set to pull a topic."""
+
+    config: BrokerConfig
+    store: Store
+    role: Role
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    files: ConfigFiles
+    saver: TableSaver
+    random: Random
+    wall_ms: Callable[[], int]
+    call_soon: Callable[[Callable[[], None]], None]
+    put_record: PutRecord
+    put: Callable[[NewMessage, int], Deferred[PutStatus]]
+    pulls: Callable[[str, str], bool]
+    store_host: Callable[[], bytes]
+    delivered_ms: Callable[[int], int]
+    escape: Escape
+
+
+def make_pop(deps: PopDeps) -> PopService:
+    """Construct the pop service of a broker and load its tables. Raises ConfigError."""
+    config, offsets = deps.config, deps.offsets
+
+    def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:
+        # An offset that was reset meanwhile stays where it was set.
+        if not offsets.has_reset(queue.group, queue.topic, queue.queue_id):
+            offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, deps.wall_ms())
+
+    deletions = deps.store.deletions
+    lives = Lives(deletions.deleted_ms, deps.groups.deleted_ms, deletions.going)
+    offsets.forget_former(lives.ended_ms)
+    orders, outstanding = OrderedBatches(deps.files), OutstandingPops(commit)
+    orders.load()
+    notes = ActingJournal(deps.saver, partial(_name_of, deps))
+    notes.load()
+    log = ReviveLog(config.broker_cluster_name, deps.put_record)
+    log.queue_count = partial(_revive_queues, deps, log.topic)
+    order_journal = OrderJournal(orders, log, config.revive_queue_num, config.broker_name)
+    turns = PopTurns(partial(deps.random.randrange, 100))
+    names = _retry_names(deps)
+    popping = Popping(
+        PoppingDeps(
+            store=deps.store,
+            topics=deps.topics,
+            offsets=offsets,
+            orders=orders,
+            order_journal=order_journal,
+            outstanding=outstanding,
+            log=log,
+            turns=turns,
+            lives=lives,
+            broker_name=config.broker_name,
+            revive_queues=config.revive_queue_num,
+            retry_names=names,
+            retry_share=config.pop.retry_probability,
+        )
+    )
+    waiters = PopWaiters(lambda: deps.call_soon(waiters.sweep))
+    copies, progress = _copies(deps, lives, names), _progress(deps, log.topic)
+    pop = PopService(
+        popping=popping,
+        retry_names=names,
+        turns=turns,
+        waiters=waiters,
+        orders=orders,
+        order_journal=order_journal,
+        outstanding=outstanding,
+        lives=lives,
+        log=log,
+        acks=AckBatcher(log, deps.call_soon, deps.wall_ms),
+        queue_of=lambda queue_id: ReviveQueue(
+            deps.store, log.topic, queue_id, config.broker_name, copies, log, progress
+        ),
+        role=deps.role,
+        now_ms=deps.wall_ms,
+        settled=AckWatermark(deps.store, deps.delivered_ms),
+        recover=lambda: _recovery(deps, log.topic, orders, order_journal, notes, lives),
+        escaping=_escaping(deps, log.topic, copies, progress, notes),
+        notes=notes,
+        drain=ActingJournalReplay(notes, log, deps.delivered_ms),
+        is_elected=config.replication.is_elected,
+    )
+    log.notes = lambda: notes if pop.acts else None
+    return pop
+
+
+def _revive_queues(deps: PopDeps, topic: str) -> int:
+    """Return the number of queues of the revive topic. reviveQueueNum may have been greater before:
+    records in the additional queues, and timers for them, remain until they are read."""
+    found = deps.topics.peek(topic)
+    return max(
+        deps.config.revive_queue_num,
+        found.read_queue_nums if found is not None else 0,
+        max(deps.store.queue_ids(topic), default=-1) + 1,
+    )
+
+
+def _recovery(
+    deps: PopDeps,
+    topic: str,
+    orders: OrderedBatches,
+    order_journal: OrderJournal,
+    notes: ActingJournal,
+    lives: Lives,
+) -> Iterator[bool]:
+    offsets = deps.offsets
+    known = PoppedOffsets(
+        get=lambda queue: offsets.query(queue.group, queue.topic, queue.queue_id),
+        set=lambda queue, at: offsets.commit(
+            queue.group, queue.topic, queue.queue_id, at, deps.wall_ms()
+        ),
+        set_back_ms=lambda queue: offsets.set_back_ms(queue.group, queue.topic, queue.queue_id),
+        lives=lives,
+        exists=lambda queue: (
+            deps.topics.peek(queue.topic) is not None
+            and deps.groups.find_used(queue.group, deps.wall_ms()) is not None
+        ),
+        restore=lambda logged: order_journal.restore(logged, deps.wall_ms()),
+    )
+    orders.end_former(lives.is_former)
+    orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
+    places = [(TIMER_TOPIC, 0)]
+    places += [(topic, queue_id) for queue_id in range(_revive_queues(deps, topic))]
+    noted = [note.check_point for note in notes.all() if note.check_point is not None]
+    return recover_offsets(deps.store, places, topic, deps.config.broker_name, known, noted)
+
+
+def _name_of(deps: PopDeps) -> str:
+    """Return a name unique to this broker and time. It is not random, so that the seeds of the
+    simulator stay reproducible."""
+    config = deps.config
+    return f"{config.store.root} {deps.store_host().hex()} {config.broker_id} {deps.wall_ms()}"
+
+
+def _retry_names(deps: PopDeps) -> RetryNames:
+    return RetryNames(
+        deps.store,
+        deps.topics,
+        deps.groups,
+        deps.offsets,
+        v2=deps.config.pop.enable_retry_topic_v2,
+        v1_too=deps.config.pop.retrieve_from_v1,
+    )
+
+
+def _copies(deps: PopDeps, lives: Lives, names: RetryNames) -> RetryCopies:
+    return RetryCopies(
+        RetryDeps(
+            topics=deps.topics,
+            groups=deps.groups,
+            offsets=deps.offsets,
+            lives=lives,
+            put=deps.put,
+            pulls=deps.pulls,
+            store_host=deps.store_host,
+            names=names,
+        )
+    )
+
+
+def _progress(deps: PopDeps, topic: str) -> ReviveProgress:
+    offsets = deps.offsets
+    return ReviveProgress(
+        get=lambda queue_id: offsets.query(REVIVE_GROUP, topic, queue_id),
+        set=lambda queue_id, at, now_ms: offsets.commit(REVIVE_GROUP, topic, queue_id, at, now_ms),
+    )
+
+
+def _escaping(
+    deps: PopDeps,
+    topic: str,
+    copies: RetryCopies,
+    progress: ReviveProgress,
+    notes: ActingJournal,
+) -> PopEscape:
+    role, escape = deps.role, deps.escape
+    escape.apart = escaping = PopEscape(
+        deps.store,
+        escape,
+        copies,
+        progress,
+        notes,
+        (topic, partial(_revive_queues, deps, topic)),
+        deps.config.broker_name,
+        deps.delivered_ms,
+        lambda: role.is_acting and not role.is_master and escape.is_on,
+    )
+    return escaping

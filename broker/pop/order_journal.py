@@ -1,0 +1,110 @@
+"""Records of ordered batches in the log, so that another master knows the outstanding batches.
+
+The records are in the revive topic under a tag of their own, which RocketMQ's brokers skip. The
+file consumerOrderInfo.json is local to a broker: without these records, a new master would give out
+messages again, in parallel with their consumer, which were acknowledged since offsets were last
+copied. The batches themselves are in order_info.py.
+
+    pop, acknowledgement, changed time -> a record, and only then the answer
+    a batch outstanding for long       -> a record every REFRESH_MS, within the recovery window
+    a term begins                      -> the last record of each queue counts
+"""
+
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+from turbopump.broker.pop.order_info import OrderedBatch, OrderedBatches
+from turbopump.broker.pop.outstanding import PoppedQueue
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import Buffer, LogOffset, PutStatus
+from turbopump.net.wire.bodies import BadBody, dump, int32, small_object, text
+from turbopump.net.wire.names import check_lengths, name_member
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+
+REFRESH_MS: Final = 20_000
+"""Age in ms after which a record is renewed: a third of the window of recovered.py."""
+REFRESHED_MAX: Final = 64
+"""Batches whose records are renewed in a step."""
+
+
+class LoggedBatch(NamedTuple):
+    """A record: the state of a queue at that position of the log."""
+
+    queue: PoppedQueue
+    batch: OrderedBatch
+    broker_name: str
+    at: LogOffset
+
+
+class OrderJournal:
+    """Writes batches to the log, and restores them. Loop thread only."""
+
+    def __init__(
+        self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str
+    ) -> None:
+        self._batches = batches
+        self._log = log
+        self._revive_queues = revive_queues
+        self._broker_name = broker_name
+        self._logged_ms: OrderedDict[PoppedQueue, int] = OrderedDict()
+
+    def write(self, queue: PoppedQueue, now_ms: int) -> Deferred[PutStatus]:
+        """Write the present batch of the queue to the log; resolved once it is safe."""
+        batch = self._batches.get(*queue)
+        if batch is None:
+            done: Deferred[PutStatus] = Deferred()
+            done.resolve(PutStatus.PUT_OK)
+            return done
+        self._logged_ms[queue] = now_ms
+        self._logged_ms.move_to_end(queue)
+        body = body_of(queue, batch, self._broker_name)
+        # All records of a queue are in one queue of the revive topic: the last record is the last
+        # state.
+        return self._log.add_ordered(queue, body, queue.queue_id % self._revive_queues, now_ms)
+
+    def rewrite_old(self, now_ms: int) -> None:
+        """Renew the records of outstanding batches that were written long ago."""
+        for _ in range(REFRESHED_MAX):
+            queue, logged_ms = next(iter(self._logged_ms.items()), (None, now_ms))
+            if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:
+                return
+            del self._logged_ms[queue]
+            if self._batches.blocked_until(*queue, None, now_ms):
+                self.write(queue, now_ms)
+
+    def forget(self) -> None:
+        """Forget all batches: the records of another master count, not the local state."""
+        self._logged_ms.clear()
+        self._batches.clear_all()
+
+    def restore(self, found: LoggedBatch, now_ms: int) -> None:
+        """Restore the batch that was outstanding when the last master ended."""
+        self._batches.put(*found.queue, found.batch)
+        self._logged_ms[found.queue] = now_ms
+
+
+def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
+    """Return the body of a record."""
+    members = batch.to_json()
+    members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
+    if check_lengths(attempt=batch.attempt_id):
+        del members["a"]  # too long for a record; no client sends such an id
+    return dump(members)
+
+
+def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
+    """Parse the body of a record at position `at` of the log. Raises BadBody: clients write to the
+    topic, too."""
+    members: dict[str, Any] = small_object(body)
+    batch = OrderedBatch.from_json(members)
+    if batch is None or len(batch.offsets) > MESSAGES_MAX or batch.offsets != sorted(batch.offsets):
+        raise BadBody("the messages of an ordered batch are malformed")
+    if batch.offsets[0] < 0 or batch.offsets[-1] >= 1 << 62:
+        raise BadBody("the offsets of an ordered batch are out of range")
+    topic, group = name_member(members, "t"), name_member(members, "c")
+    queue_id = int32(members, "q")
+    if not topic or not group or queue_id < 0:
+        raise BadBody("an ordered batch without a queue")
+    queue = PoppedQueue(topic, group, queue_id)
+    return LoggedBatch(queue, batch, text(members, "bn"), at)

@@ -1,0 +1,122 @@
+"""Positions up to which each queue was given out, until they become the group's offset.
+
+Owns the hand-outs whose check points are not safe yet (RocketMQ: the commit queues of
+PopBufferMergeService). An offset must never be committed past a check point that a crash or another
+master could remove: no consumer would get the messages after it.
+
+    committed <= hand-out, hand-out, ...  in the order of the queue; the next pop starts at the last
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from turbopump.engine.types import QueueOffset
+
+MAX_WAITING: Final = 20_000
+"""Maximum of pending hand-outs of a queue (popCkOffsetMaxQueueSize); the queue is not popped beyond
+it."""
+
+
+class PoppedQueue(NamedTuple):
+    """A queue as one group reads it; `topic` may be a retry topic."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+@dataclass(slots=True, eq=False)
+class OutstandingBatch:
+    """Messages given out of a queue, up to before `end`; `is_safe` once their check point is."""
+
+    end: QueueOffset
+    is_safe: bool = False
+
+
+class OutstandingPops:
+    """The pending hand-outs, by queue. Loop thread only. `commit` sets the group's offset."""
+
+    def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
+        self._commit = commit
+        self._waiting: dict[PoppedQueue, deque[OutstandingBatch]] = {}
+        self._skipped: dict[PoppedQueue, tuple[QueueOffset, QueueOffset]] = {}
+        """Messages that the filter skipped since the last hand-out: (first, end), end exclusive."""
+
+    def next_offset(self, queue: PoppedQueue) -> QueueOffset | None:
+        """Return the offset of the next pop; None: the group's offset counts."""
+        waiting = self._waiting.get(queue)
+        return waiting[-1].end if waiting else None
+
+    def is_full(self, queue: PoppedQueue) -> bool:
+        """Whether too many hand-outs of the queue wait for their check points."""
+        return len(self._waiting.get(queue, ())) >= MAX_WAITING
+
+    def add(self, queue: PoppedQueue, end: QueueOffset) -> OutstandingBatch:
+        """Add a hand-out; `settle` or `drop` must follow."""
+        given = OutstandingBatch(end)
+        self._waiting.setdefault(queue, deque()).append(given)
+        return given
+
+    def skip(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
+        """Skip the messages from `start` to before `end`, which the filter refused: no check point
+        is needed."""
+        self._skipped[queue] = self._origin(queue, start), end
+        self.settle(queue, self.add(queue, end))
+
+    def has_skipped(self, queue: PoppedQueue) -> bool:
+        """Whether the next check point of the queue must cover messages that the filter skipped."""
+        return queue in self._skipped
+
+    def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+        """Return where the check point of a hand-out read from `start` must begin: at the first
+        message skipped since the last hand-out. Later hand-outs do not include the skipped
+        messages."""
+        origin = self._origin(queue, start)
+        self._skipped.pop(queue, None)
+        return origin
+
+    def _origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+        first, end = self._skipped.get(queue, (start, start))
+        return first if end == start else start  # else the offset was set meanwhile
+
+    def settle(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
+        """Mark the hand-out as safe, and commit the offset, in the order of the queue."""
+        given.is_safe = True
+        waiting = self._waiting.get(queue)
+        end = None
+        while waiting and waiting[0].is_safe:
+            end = waiting.popleft().end
+        if waiting is not None and not waiting:
+            del self._waiting[queue]
+        if end is not None:
+            self._commit(queue, end)
+
+    def drop(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
+        """Remove a hand-out whose check point may be missing: its messages, and the messages after
+        them, are given out once more."""
+        self._skipped.pop(queue, None)
+        waiting = self._waiting.get(queue)
+        if waiting is not None and given in waiting:
+            while waiting.pop() is not given:
+                pass
+            if not waiting:
+                del self._waiting[queue]
+
+    def forget(self, queue: PoppedQueue) -> None:
+        """Forget the queue's hand-outs: the group's offset was set, and they must not move it."""
+        self._waiting.pop(queue, None)
+        self._skipped.pop(queue, None)
+
+    def forget_name(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget the hand-outs of a deleted topic, or of a group deleted with its offsets: none is
+        committed."""
+        known = {*self._waiting, *self._skipped}
+        for queue in [one for one in known if topic == one.topic or group == one.group]:
+            self.forget(queue)
+
+    def forget_all(self) -> None:
+        """Forget all hand-outs: the role of this broker changed."""
+        self._waiting.clear()
+        self._skipped.clear()

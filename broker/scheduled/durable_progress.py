@@ -1,0 +1,157 @@
+"""Progress of deliveries, and the part of it that may be published and saved.
+
+The rule for delay levels and timers: no progress is ahead of the deliveries that the disk, or the
+replicas, have. So after any crash and any change of role a message is delivered once or more (I13,
+I14). This module does not know the deliveries themselves and writes no file.
+
+    current   the deliveries of this broker
+    candidate a progress on its way to become safe, and the log's end at that time
+    safe      the newest progress whose deliveries survive any crash and any change of master
+    coming    a master's progress, until this log has its deliveries
+    adopted   a replica's progress, until its deliveries are on this disk
+
+    current --begin--> candidate --flushed and copied--> safe --> saved
+    coming --log confirmed--> current, adopted --flushed--> safe
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from turbopump.broker.tables.data_versions import Versions, is_older
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset
+from turbopump.net.wire.topics import DataVersion
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming(Generic[P]):
+    progress: P
+    version: DataVersion
+    log_end: LogOffset
+
+
+class DurableProgress(Generic[P]):
+    """See the module. Progress values are immutable. Loop thread only."""
+
+    def __init__(self, store: Store, role: Role, begin: P) -> None:
+        self._store = store
+        self._role = role
+        self.current: P = begin
+        self.safe: P = begin
+        self.saved: P | None = begin
+        """The content of the file; None if unknown."""
+        self._candidate: tuple[P, LogOffset] | None = None
+        self._coming: _Coming[P] | None = None
+        self._adopted: tuple[P, LogOffset] | None = None
+        self._left_at: LogOffset | None = None
+        self.data_version = DataVersion()
+        self.versions = Versions()
+
+    def load(self, progress: P, version: DataVersion) -> None:
+        """Set the progress read from the file."""
+        self.current = self.safe = self.saved = progress
+        self.data_version = version
+
+    def bump_version(self, now_ms: int) -> None:
+        """Start a new version of the same progress: it belongs to another term."""
+        self.data_version = self.versions.next(self.data_version, now_ms)
+        self.saved = None
+
+    def begin(self) -> None:
+        """Make the present progress a candidate. It becomes safe once its deliveries are on disk
+        and on the replicas that a message needs, because a replica takes over the progress."""
+        if self._candidate is None and self.current != self.saved:
+            self._candidate = (self.current, self._store.max_log_offset)
+
+    def settle(self) -> None:
+        """Make pending progress safe if its deliveries are safe by now."""
+        store = self._store
+        safe = min(store.flushed_log_offset, self._copied_end())
+        if self._candidate is not None and safe >= self._candidate[1]:
+            self.safe, self._candidate = self._candidate[0], None
+        if self._adopted is not None and store.flushed_log_offset >= self._adopted[1]:
+            self.safe, self._adopted = self._adopted[0], None
+
+    @property
+    def unsaved(self) -> P | None:
+        """The safe progress that is not saved; None if it is saved, or a newer one will be safe
+        soon."""
+        self.settle()
+        return None if self._candidate is not None or self.safe == self.saved else self.safe
+
+    def leave(self) -> None:
+        """Settle before the broker stops and loses its role: the deliveries that replicas have now
+        count."""
+        self.settle()
+        self._left_at = self._copied_end()
+
+    def _copied_end(self) -> LogOffset:
+        return LogOffset(min(self._store.confirm_log_offset, self._role.safe_end()))
+
+    def settle_last(self) -> None:
+        """Settle after the store was flushed and closed: deliveries that no replica lacks are
+        safe."""
+        store = self._store
+        self._candidate = self._candidate or (self.current, store.max_log_offset)
+        self.settle()
+        copied = self._copied_end() if self._left_at is None else self._left_at
+        if copied >= store.max_log_offset:
+            self.safe = self.current
+
+    def follow(self) -> None:
+        """Follow a master, which delivers now. Deliveries of this broker that it may lack are
+        dropped from the progress."""
+        self.settle()
+        self.current, self._candidate = self.safe, None
+
+    def adopt(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
+        """Adopt a master's progress. The master had it when its log ended at `log_end` at most; it
+        counts here once this log has that much, confirmed. Before that, deliveries may be missing
+        here."""
+        if self._coming is None:  # an older awaited progress arrives sooner than a newer one
+            self._coming = _Coming(progress, version, log_end)
+        self.take_coming()
+
+    def take_coming(self) -> bool:
+        """Take over the awaited progress if this log is long enough; return whether it was."""
+        return self._take(self._store.confirm_log_offset)
+
+    def delivered_elsewhere(self, progress: P) -> None:
+        """Set the progress of an acting replica: other masters have the deliveries before it."""
+        end = LogOffset(0) if self._adopted is None else self._adopted[1]
+        self.current, self._adopted = progress, (progress, end)
+
+    def take_newer(self, progress: P, version: DataVersion) -> None:
+        """Take over the progress of another broker of the group, whose log this broker has."""
+        self.current = progress
+        if not self._role.is_master:  # a master's own deliveries decide its safe progress
+            self._adopted = progress, self._store.max_log_offset
+        if is_older(self.data_version, version):
+            self.data_version = version
+
+    def replace(self, progress: P, safe: P) -> None:
+        """Replace the progress after the log was cut: its end is gone."""
+        self.current, self.safe, self._adopted = progress, safe, None
+
+    def lead(self) -> None:
+        """Start to deliver, from the progress whose deliveries this log has; the log is not cut
+        again."""
+        self._take(self._store.max_log_offset)
+        self._coming = self._adopted = None
+
+    def forget_coming(self) -> None:
+        """Drop the awaited progress: its master is no longer followed."""
+        self._coming = None
+
+    def _take(self, ours: LogOffset) -> bool:
+        coming = self._coming
+        if coming is None or ours < coming.log_end:
+            return False
+        self.current, self._coming = coming.progress, None
+        self._adopted = coming.progress, coming.log_end
+        if not is_older(coming.version, self.data_version):
+            self.data_version = coming.version
+        return True

@@ -1,0 +1,376 @@
+"""Reader of the timer wheel's slots: the next slot, and the units of it that are due at each ms.
+
+Owns the cursor over the wheel, the units that were taken out of slots and wait for their
+millisecond, and the effect of clock changes on both. It neither delivers nor reads the clock.
+
+    slots     ... delivered | cursor ... scanned | in the wheel alone ...
+                              ^ units of these are in the heap (of a very full slot a part)
+
+A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
+slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it
+begins.
+
+If the clock is set back, the cursor goes back with it, because new units may be due before those
+already delivered. Delivered units are not read again: for slots below `high`, units count only from
+the position at which the log ended then (`_floors`).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from turbopump.engine.timer.timer_files import TimerFiles
+from turbopump.engine.types import LogOffset
+from turbopump.pyx import timer as kernel
+from turbopump.pyx.timer import DueHeap, SlotWalk
+
+logger = logging.getLogger(__name__)
+
+ROOM: Final = 1 << 17
+"""Units in the heap at which slots are not taken out further, some 7 MB. A slot with more units is
+read in parts, in the order in which they were written."""
+SLOTS_MAX: Final = 64
+"""Slots that are taken out at once: the slots of a backlog are few, or small."""
+LOADED_PER_STEP: Final = 512
+"""Units whose exact time one step reads, some 2 ms; native code reads NATIVE_SPEED times as
+many."""
+NATIVE_SPEED: Final = 8
+SCANNED_PER_STEP: Final = 1 << 16
+"""Slots searched for units in one step, less than a millisecond."""
+AHEAD_MS: Final = 500
+RECALLS_MAX: Final = kernel.RECALLS
+"""Maximum of recalls of a slot: beyond it a message is delivered although it was recalled."""
+ASIDE_MAX: Final = 1_024
+"""Slots that were begun and are kept when the clock is set back."""
+MAX_FLOORS: Final = 64
+"""Maximum of remembered clock steps. Beyond it timers may be delivered twice."""
+
+
+class DueUnit(NamedTuple):
+    """A unit whose time has come."""
+
+    due_ms: int
+    position: int
+    log_offset: LogOffset
+    write_ms: int
+    tick: int
+    magic: int
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A slot on its way into the heap."""
+
+    tick: int
+    walk: SlotWalk
+    done: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the last part of the slot."""
+        return self.walk.count == len(self.walk)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all units of this part are in the heap."""
+        return self.done == len(self.walk)
+
+
+class WheelReader:
+    """See the module. Ticks are times divided by the precision."""
+
+    def __init__(
+        self,
+        files: TimerFiles,
+        precision_ms: int,
+        due_of: Callable[[LogOffset], int | None],
+        recall_of: Callable[[int], str | None],
+        order: Callable[[SlotWalk, int, int, DueHeap], int],
+    ) -> None:
+        """`due_of` reads the exact time of a message, `recall_of` the key that it recalls; None if
+        the message is gone. `order` pushes many units of a walk at once, see TimerBatches."""
+        self._files = files
+        self._precision_ms = precision_ms
+        self._due_of, self._recall_of, self._order = due_of, recall_of, order
+        self.heap = DueHeap()
+        self._loading: _Loading | None = None
+        self._is_scanning = False
+        """Whether slots up to now still have to be searched, as after a step of the clock."""
+        self._waiting: dict[int, int] = {}
+        """Tick to the number of its units in the heap; includes empty slots from the cursor."""
+        self._parts: dict[int, int] = {}
+        """Tick to the position at which the rest of the slot begins, still to be taken out."""
+        self._recalls: dict[int, set[str]] = {}
+        self._floors: list[tuple[int, int]] = []
+        self._begun: set[int] = set()
+        """Slots from the cursor of which a unit was delivered."""
+        self._aside: set[int] = set()
+        """Slots that were begun before the clock was set back: the rest of them stays in the
+        heap."""
+        self.cursor = self.high = self._scanned = 0
+
+    def begin(self, read_tick: int, now_tick: int) -> None:
+        """Start with all slots before `read_tick` as delivered."""
+        self.stop()
+        self.cursor = self.high = self._scanned = read_tick
+        self.watch_clock(now_tick)
+
+    def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
+        """Resume after `begin`: slots were being read again from `cursor` when the broker
+        stopped."""
+        self.cursor = self._scanned = min(cursor, self.cursor)
+        self._floors = list(floors)
+
+    @property
+    def floors(self) -> tuple[tuple[int, int], ...]:
+        """(slot, position) of each step back of the clock: units before the position, in slots
+        before that slot, were delivered."""
+        return tuple(self._floors)
+
+    def stop(self) -> None:
+        """Forget all state: another broker delivers."""
+        self.heap.clear()
+        self._loading = None
+        for table in (self._waiting, self._parts, self._recalls):
+            table.clear()
+        self._begun.clear()
+        self._aside.clear()
+        self._floors.clear()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether units that are due soon may be added."""
+        return len(self.heap) < ROOM
+
+    @property
+    def is_late(self) -> bool:
+        """Whether slots are being read again after the clock was set back."""
+        return self.cursor < self.high
+
+    def watch_clock(self, now_tick: int) -> None:
+        """Go back to `now_tick` if the clock was set back."""
+        if now_tick >= self.cursor:
+            return
+        if len(self._floors) < MAX_FLOORS:
+            self._floors.append((self.cursor, self._files.log_end))
+        self.high = max(self.high, self.cursor)
+        self.cursor = self._scanned = now_tick
+        self._unload()
+
+    def _unload(self) -> None:
+        """Return slots to the wheel whose time is now later, so that the heap has room for the
+        slots that come first. A slot that was begun stays, or its messages would be delivered
+        twice."""
+        kept = {tick for tick in self._waiting if tick in self._begun}
+        if len(kept) > ASIDE_MAX or sum(self._waiting[tick] for tick in kept) > ROOM // 4:
+            logger.warning("the clock was set back: some timers are delivered twice")
+            kept = set()
+        self.heap.keep(sorted(kept))
+        if self._loading is not None and self._loading.tick not in kept:
+            self._loading = None
+        for table in (self._waiting, self._parts, self._recalls):
+            for tick in [tick for tick in table if tick not in kept]:
+                del table[tick]
+        self._begun, self._aside = set(kept), kept
+
+    def free_tick(self, tick: int) -> int | None:
+        """Return the first tick at or after `tick` whose place in the wheel holds no waiting unit
+        of another round; None: there is no such tick within a round of the cursor."""
+        high, floor = self._floors[0] if self._floors else (0, 0)
+        found = self._files.free_tick(tick, self.cursor, high, floor)
+        return found if found - self.cursor < self._files.slots else None
+
+    def added(self, due: DueUnit) -> None:
+        """Note a unit that was added to a slot. If the slot was taken out, the unit goes to the
+        heap, or, while the heap is full, the slot is taken out again from this unit."""
+        if due.tick >= self._scanned and due.tick not in self._waiting:
+            return
+        if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
+            self._recall(due.tick, due.position)
+        elif due.tick not in self._parts:
+            if self.has_room:
+                self._push(due)
+            else:
+                self._parts[due.tick] = due.position
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether `added` only pushes units of slots before `scanned`, and ignores all others."""
+        return (
+            not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
+        )
+
+    @property
+    def scanned(self) -> int:
+        """The first slot that was not taken out."""
+        return self._scanned
+
+    def note_pushed(self, ticks: list[tuple[int, int]]) -> None:
+        """Note units that were pushed to the heap natively: (tick, number of units)."""
+        for tick, count in ticks:
+            self._waiting[tick] = self._waiting.get(tick, 0) + count
+
+    def note_delivered(self, ticks: list[tuple[int, int]]) -> None:
+        """Note units that were delivered from the heap natively: (tick, number of units)."""
+        for tick, count in ticks:
+            self._waiting[tick] -= count
+            self._begun.add(tick)
+
+    @property
+    def slots_with_recalls(self) -> tuple[int, ...]:
+        """Slots that contain recalls."""
+        return tuple(self._recalls)
+
+    def _push(self, due: DueUnit) -> None:
+        self.heap.push(*due)
+        self._waiting[due.tick] = self._waiting.get(due.tick, 0) + 1
+
+    def _recall(self, tick: int, position: int) -> None:
+        key = self._recall_of(position)
+        self._waiting.setdefault(tick, 0)
+        recalls = self._recalls.setdefault(tick, set())
+        if key is not None and len(recalls) < RECALLS_MAX:
+            recalls.add(key)
+
+    # Taking units out of slots
+
+    def load(self, now_ms: int) -> bool:
+        """Take out units that are due soon, as many as one step may; return whether there are
+        more."""
+        ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
+        until = (now_ms + ahead_ms) // self._precision_ms + 1
+        budget, self._is_scanning = LOADED_PER_STEP, False
+        for tick in [tick for tick in self._parts if not self._waiting.get(tick)]:
+            if self._loading is None and self.has_room:
+                self._begin(tick)
+        while budget > 0:
+            if self._loading is not None:
+                budget -= self._load_more(budget)
+            elif not self._find(until):
+                break
+        if self._loading is None and not self.heap:
+            self.heap.clear()
+        return self._loading is not None or self._is_scanning
+
+    def _find(self, until: int) -> bool:
+        """Begin with the next slot that has units; False if there is no such slot yet."""
+        taken = len(self._waiting) - len(self._aside)
+        if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
+            return False
+        wanted = until
+        if self._files.slots > SCANNED_PER_STEP:  # a whole round costs more than one step may
+            until = min(until, self._scanned + SCANNED_PER_STEP)
+        while self._scanned < until:
+            tick = self._files.next_tick(self._scanned, until)
+            self._scanned = min(tick + 1, until)
+            if tick < until and tick not in self._waiting:
+                self._begin(tick)
+                return True
+        self._is_scanning = self._scanned < wanted
+        return False
+
+    def _begin(self, tick: int) -> None:
+        floor = self._parts.pop(tick, None)
+        is_first = floor is None
+        walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
+        self._waiting.setdefault(tick, 0)
+        self._loading = _Loading(tick, walk)
+        for position in walk.recalls if is_first else ():
+            self._recall(tick, position)
+        if is_first and walk.recall_count > RECALLS_MAX:
+            logger.error(
+                "%d recalls are due at once: some are ignored, and their timers delivered",
+                walk.recall_count,
+            )
+        if not self._loading.is_last:
+            last_position, *_ = walk.entry(len(walk) - 1)
+            self._parts[tick] = last_position + 1
+
+    def _floor(self, tick: int) -> int:
+        for until, position in reversed(self._floors):
+            if tick < until:
+                return position
+        return 0
+
+    def _load_more(self, budget: int) -> int:
+        loading = self._loading
+        assert loading is not None
+        walk, tick, cost = loading.walk, loading.tick, 0
+        while cost < budget and not loading.is_done:
+            most = min(len(walk) - loading.done, (budget - cost) * NATIVE_SPEED)
+            many = self._order(walk, loading.done, most, self.heap)
+            if many:
+                self._waiting[tick] = self._waiting.get(tick, 0) + many
+                cost, loading.done = cost + -(-many // NATIVE_SPEED), loading.done + many
+                continue
+            position, log_offset, magic, write_ms = walk.entry(loading.done)
+            due_ms = tick * self._precision_ms
+            if not magic & kernel.ROLL:
+                found = self._due_of(LogOffset(log_offset))
+                due_ms = due_ms if found is None else found
+            self._push(DueUnit(due_ms, position, LogOffset(log_offset), write_ms, tick, magic))
+            cost, loading.done = cost + 1, loading.done + 1
+        if loading.is_done:
+            self._loading = None
+        return max(1, cost)
+
+    # Delivering
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The time of the first unit in the heap, None if it is empty."""
+        return self.heap.due_ms
+
+    def loaded_ms(self, until_ms: int) -> int:
+        """Return `until_ms`, limited to the begin of the slot being taken out: its units may have
+        to be delivered before later slots, as the first part of a recall."""
+        loading = self._loading
+        return until_ms if loading is None else min(until_ms, loading.tick * self._precision_ms)
+
+    def delivered_ms(self, now_ms: int) -> int:
+        """Return the time up to which each unit of the wheel was delivered."""
+        due_ms = self.next_due_ms
+        until_ms = now_ms if due_ms is None else min(now_ms, due_ms - 1)
+        loading = self._loading.tick if self._loading is not None else self._scanned
+        return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
+
+    def pop(self) -> DueUnit:
+        """Take the first unit. `done` or `put_back` must follow."""
+        return DueUnit(*self.heap.pop())  # type: ignore[arg-type]
+
+    def put_back(self, due: DueUnit) -> None:
+        """Return a unit that could not be delivered now."""
+        self.heap.push(*due)
+
+    def done(self, due: DueUnit) -> None:
+        """Mark a unit as delivered or dropped."""
+        self._waiting[due.tick] -= 1
+        self._begun.add(due.tick)
+
+    def topic_hash_of(self, due: DueUnit) -> int | None:
+        """Return the topic hash stored in a unit; None if the unit is gone."""
+        found = self._files.message_at(due.position)
+        return None if found is None else found[1]
+
+    def is_recalled(self, due: DueUnit, keys: tuple[str, ...]) -> bool:
+        """Whether the unit's slot has a recall with any of these keys."""
+        recalls = self._recalls.get(due.tick)
+        return recalls is not None and not recalls.isdisjoint(keys)
+
+    def advance(self, now_tick: int) -> None:
+        """Move the cursor to the first slot that is not past, or that has waiting units."""
+        loading = self._loading.tick if self._loading is not None else self._scanned
+        busy = [tick for tick, count in self._waiting.items() if count]
+        cursor = min(now_tick, self._scanned, loading, *busy, *self._parts)
+        if cursor <= self.cursor:
+            return
+        self.cursor = cursor
+        for tick in [tick for tick in self._waiting if tick < cursor]:
+            del self._waiting[tick]
+            self._recalls.pop(tick, None)
+            self._begun.discard(tick)
+            self._aside.discard(tick)
+        while self._floors and self._floors[-1][0] <= cursor:
+            self._floors.pop()
+        self.high = max(self.high, cursor)

@@ -1,0 +1,173 @@
+"""Held pulls: long polling without threads and without repeated reads.
+
+Owns the held pulls, by queue, by deadline and by connection. It must never read the store or build
+an answer: the pull handler's `attempt` does.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from turbopump.engine.types import QueueOffset
+
+MAX_HOLDS = 200_000
+"""Maximum held pulls; a further pull is answered at once."""
+MAX_SIZE = 192 << 20
+"""Maximum bytes of all held pulls; a further pull is answered at once."""
+HOLD_SIZE = 900
+"""Bytes of a held pull besides its texts: the pull, its request and header, and its table
+entries."""
+SWEEP_MAX = 1_000
+"""Attempts of a sweep, some 20 ms; the rest follow after other requests. Pulls whose filters refuse
+everything are attempted at every arrival, and a peer may hold thousands."""
+_SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
+
+_ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
+
+_Key = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """A held pull; `deadline_ms` is of the clock that `HeldPulls.tick` is called with.
+
+    `attempt(hold, final)` reads again and answers, or returns False to stay held (it may then have
+    moved `queue_offset` past messages that its filter refused); with `final` it must answer.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    deadline_ms: int
+    owner: Hashable
+    attempt: Callable[["Hold", bool], bool]
+    size: int = 0
+    """Bytes of the texts that the pull keeps."""
+    weight: int = 1
+    """Cost of an attempt of this pull, in ordinary attempts."""
+    waiting: bool = field(default=False, init=False)
+
+
+class HeldPulls:
+    """The held pulls of a broker. Loop thread only.
+
+    `wake` asks the shell for a `sweep` soon; it is called once for any number of arrivals.
+    """
+
+    def __init__(
+        self,
+        wake: Callable[[], None] = lambda: None,
+        max_holds: int = MAX_HOLDS,
+        sweep_max: int = SWEEP_MAX,
+    ) -> None:
+        self._wake = wake
+        self._woken = False
+        self._max_holds = max_holds
+        self._sweep_max = sweep_max
+        self._by_queue: dict[_Key, dict[HeldPull, None]] = {}
+        self._by_owner: dict[Hashable, set[HeldPull]] = {}
+        self._deadlines: list[tuple[int, int, HeldPull]] = []
+        self._sequence = 0
+        self._arrived: dict[_Key, QueueOffset] = {}
+        self._behind: deque[tuple[HeldPull, QueueOffset]] = deque()
+        self.count = 0
+        self.size = 0
+        """Bytes of all held pulls."""
+        self.watch: Callable[[bool], None] = lambda watched: None
+        """Called with True when the first pull is held, with False when none is left."""
+
+    def add(self, hold: HeldPull) -> bool:
+        """Hold a pull; False if too many are held already."""
+        if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
+            return False
+        hold.waiting = True
+        self.count += 1
+        self.size += HOLD_SIZE + hold.size
+        if self.count == 1:
+            self.watch(True)
+        self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
+        self._by_owner.setdefault(hold.owner, set()).add(hold)
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (hold.deadline_ms, self._sequence, hold))
+        if len(self._deadlines) > 2 * self.count + _SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapq.heapify(self._deadlines)
+        return True
+
+    def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+        """Note that a queue has grown. No pull is answered here: this runs inside an append."""
+        key = (topic, queue_id)
+        if key in self._by_queue:
+            self._arrived[key] = max_queue_offset
+            self._ask_for_sweep()
+
+    def touch(self, topic: str, queue_id: int) -> None:
+        """Attempt the queue's pulls soon, whatever their offsets (an offset was reset)."""
+        self.arrived(topic, queue_id, _ANY_OFFSET)
+
+    def sweep(self) -> None:
+        """Attempt the pulls whose queue has grown beyond their offset; `wake` is called if some are
+        left.
+
+        Later arrivals wait until all of these pulls have been attempted.
+        """
+        self._woken = False
+        if not self._behind:
+            arrived, self._arrived = self._arrived, {}
+            for key, max_queue_offset in arrived.items():
+                holds = self._by_queue.get(key, ())
+                self._behind.extend((hold, max_queue_offset) for hold in holds)
+        weight = 0
+        while self._behind and weight < self._sweep_max:
+            hold, max_queue_offset = self._behind.popleft()
+            weight += hold.weight
+            grown = hold.waiting and hold.queue_offset < max_queue_offset
+            if grown and hold.attempt(hold, False):
+                self._remove(hold)
+        if self._behind or self._arrived:
+            self._ask_for_sweep()
+
+    def tick(self, now_ms: int) -> None:
+        """Answer the pulls whose deadline has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            hold = heapq.heappop(self._deadlines)[2]
+            if hold.waiting:
+                self._finish(hold)
+
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pulls of a closed connection."""
+        for hold in list(self._by_owner.get(owner, ())):
+            self._remove(hold)
+
+    def release_all(self) -> None:
+        """Answer every held pull now, because the broker stops."""
+        for holds in list(self._by_owner.values()):
+            for hold in list(holds):
+                self._finish(hold)
+
+    def _ask_for_sweep(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    def _finish(self, hold: HeldPull) -> None:
+        answered = hold.attempt(hold, True)
+        assert answered, "a final attempt must answer"
+        self._remove(hold)
+
+    def _remove(self, hold: HeldPull) -> None:
+        if not hold.waiting:
+            return  # the attempt closed its own connection, which dropped the pull
+        hold.waiting = False
+        self.count -= 1
+        self.size -= HOLD_SIZE + hold.size
+        if self.count == 0:
+            self.watch(False)
+        key = (hold.topic, hold.queue_id)
+        del self._by_queue[key][hold]
+        if not self._by_queue[key]:
+            del self._by_queue[key]
+        self._by_owner[hold.owner].discard(hold)
+        if not self._by_owner[hold.owner]:
+            del self._by_owner[hold.owner]

@@ -1,0 +1,189 @@
+"""Adoption of a master's offsets by its replica, in steps.
+
+Owns one round of adoption: the master's earlier offsets, and the offsets committed here since the
+round began. It must never change a version, and must never leave a queue half adopted: after each
+step a queue, and its mark in the table of offsets that only this broker has, is either as before
+the round or as after it. A round may end after any step.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from turbopump.broker.tables.offset_lines import Entries, Pair
+from turbopump.engine.types import QueueOffset
+
+if TYPE_CHECKING:
+    from turbopump.broker.tables.offsets import Offsets
+
+AT_ONCE: Final = 5_000
+"""Maximum work of a step, 1 to 2 ms. The unit is the check of a pair that has not changed."""
+QUEUE: Final = 10
+"""Work for a queue that may have changed, in units of AT_ONCE."""
+EQUAL: Final = 16
+"""Unchanged queues that are compared in one unit of AT_ONCE."""
+
+_NONE: Final = QueueOffset(-1)
+
+
+class OffsetSyncTables(NamedTuple):
+    """The offset tables of the adopting broker."""
+
+    committed: Entries
+    pulled: Entries
+    resets: Entries
+    lowered: Entries
+    own: Entries
+
+
+class OffsetSync:
+    """A round of adoption.
+
+    `before`: the same master's earlier offsets, None if that answer is missing. `told`: without
+    `before`, every offset here that is not marked as this broker's own came from the master.
+    """
+
+    def __init__(
+        self,
+        tables: OffsetSyncTables,
+        theirs: "Offsets",
+        before: "Offsets | None",
+        all_adopted: bool,
+    ) -> None:
+        assert before is None or not all_adopted, (
+            "either `before` or `told` shows the master's earlier offsets"
+        )
+        self._tables = tables
+        self._theirs = theirs
+        self._before = before
+        self._all_adopted = all_adopted
+        self._fresh: dict[Pair, set[int]] = {}
+
+    def note(self, pair: Pair, queue_id: int) -> None:
+        """An offset was committed here; it is newer than the master's answer."""
+        self._fresh.setdefault(pair, set()).add(queue_id)
+
+    def steps(self, at_once: int) -> Iterator[None]:
+        """Adopt all offsets; a step does `at_once` units of work, or a single queue that exceeds
+        it."""
+        work = 0
+        for done in chain(
+            self._take_theirs(), self._take_pulled(), self._look_at_mine(), self._clear_own()
+        ):
+            work += done
+            if work >= at_once:
+                work = 0
+                yield
+
+    def _take_theirs(self) -> Iterator[int]:
+        """Adopt the committed offsets. This and the next methods yield the work done since their
+        last yield."""
+        theirs, own = self._theirs, self._tables.own
+        for pair, queues in theirs.committed.items():
+            earlier, known = self._earlier(pair), self._earlier_numbers(pair)
+            numbers: Mapping[int, int] = theirs.lowered.get(pair, {})
+            is_news = earlier is None or earlier != queues or numbers != known
+            yield 1 + len(queues) // EQUAL
+            if not is_news and pair not in own:
+                continue
+            for queue_id, at in queues.items():
+                if is_news:
+                    before = earlier.get(queue_id, _NONE) if earlier else _NONE
+                    self._take(pair, queue_id, at, before, numbers.get(queue_id, 0))
+                self._mark(pair, queue_id, at)
+                yield QUEUE
+            yield from self._mark_others(pair, queues)
+
+    def _look_at_mine(self) -> Iterator[int]:
+        """Forget pairs that the master had and no longer has; mark other pairs that it lacks as
+        this broker's own."""
+        theirs, committed = self._theirs.committed, self._tables.committed
+        for pair in list(committed):
+            yield 1
+            if pair in theirs:
+                continue
+            if self._earlier(pair) is not None:
+                self._forget(pair)
+                yield QUEUE
+            else:
+                yield from self._mark_others(pair, {})
+
+    def _take_pulled(self) -> Iterator[int]:
+        """Adopt the ends of pulls, which serve admin tools only: the master's value is taken even
+        if it is older."""
+        pulled = self._tables.pulled
+        for pair, queues in self._theirs.pulled.items():
+            for queue_id, at in queues.items():
+                if pulled.get(pair, {}).get(queue_id) != at:
+                    pulled.put(pair, queue_id, at)
+                yield QUEUE
+
+    def _clear_own(self) -> Iterator[int]:
+        """Remove the marks of deleted topics and groups."""
+        own = self._tables.own
+        for pair in list(own):
+            if pair not in self._tables.committed and pair in own:
+                own.remove([pair])
+            yield 1
+
+    def _mark_others(self, pair: Pair, queues: Mapping[int, int]) -> Iterator[int]:
+        """Update the marks of queues that are here or marked, but missing at the master."""
+        for entries in (self._tables.committed, self._tables.own):
+            for queue_id in [one for one in entries.get(pair, ()) if one not in queues]:
+                self._mark(pair, queue_id, None)
+                yield QUEUE
+
+    def _earlier(self, pair: Pair) -> Mapping[int, int] | None:
+        """The master's earlier offsets of a pair that this round has not adopted yet."""
+        if self._before is not None:
+            return self._before.committed.get(pair)
+        queues = self._tables.committed.get(pair) if self._all_adopted else None
+        own = self._tables.own.get(pair)
+        if not queues or not own:
+            return queues
+        return {queue_id: at for queue_id, at in queues.items() if queue_id not in own} or None
+
+    def _earlier_numbers(self, pair: Pair) -> Mapping[int, int]:
+        if self._before is not None:
+            return self._before.lowered.get(pair, {})
+        return self._tables.lowered.get(pair, {})
+
+    def _take(self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int) -> None:
+        """Adopt an offset. It goes back only if the master counted a set-back, or itself had a
+        higher offset before (a RocketMQ master does not count)."""
+        committed, lowered = self._tables.committed, self._tables.lowered
+        newer = number > lowered.get(pair, {}).get(queue_id, 0)
+        taken = queue_id in self._fresh.get(pair, ())
+        if not taken:
+            mine = committed.get(pair, {}).get(queue_id, _NONE)
+            if not (newer or at < before or at > mine):
+                return
+            taken = committed.put(pair, queue_id, at)
+        if taken and newer:
+            lowered.restore(pair, queue_id, QueueOffset(number))
+
+    def _mark(self, pair: Pair, queue_id: int, theirs: int | None) -> None:
+        """Mark the queue as this broker's own if its offset differs from the master's, else remove
+        the mark."""
+        own = self._tables.own
+        mine = self._tables.committed.get(pair, {}).get(queue_id)
+        marked = own.get(pair, {}).get(queue_id)
+        if mine is None or mine == theirs:
+            if marked is not None:
+                own.take(pair, queue_id)
+        elif marked != mine:
+            own.restore(pair, queue_id, mine)
+
+    def _forget(self, pair: Pair) -> None:
+        """Forget a pair that the master has deleted; offsets committed here since the round began
+        stay."""
+        tables, fresh = self._tables, self._fresh.get(pair, ())
+        for entries in tables:
+            queues = entries.get(pair)
+            if queues is None:
+                continue
+            entries.remove([pair])
+            if entries is not tables.lowered and entries is not tables.pulled:
+                for queue_id in fresh:
+                    if queue_id in queues:
+                        entries.restore(pair, queue_id, queues[queue_id])

@@ -21,13 +21,13 @@ from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.escape.topic_masters import Neighbour
 from turbopump.broker.handlers import (
     assignment,
+    client_relay,
     clients,
     ha,
     locks,
     offsets,
     pull,
     query,
-    relays,
     request_reply,
     send,
     send_back,
@@ -91,7 +91,7 @@ _FAMILIES = (
     assignment,
     locks,
     query,
-    relays,
+    client_relay,
     admin_topics,
     admin_groups,
     admin_offsets,
@@ -99,7 +99,7 @@ _FAMILIES = (
     ha,
     pops,
     acks,
-    polls,
+    notification,
 )
 
 

@@ -1,7 +1,7 @@
 """The object that request handlers get: it ties the broker's parts together.
 
-Owns no state itself. It must never grow logic: that belongs to the parts. Made by parts.py, given
-to every handler family's `register(table, broker)`.
+Owns no state itself. It must never grow logic: that belongs to the parts. Made by assembly.py,
+given to every handler family's `register(table, broker)`.
 """
 
 import random
@@ -52,7 +52,7 @@ class BrokerContext:
     `steady_ms` is the monotonic clock, for leases, waits and heartbeats: setting the wall clock
     forward an hour must not close every client, nor setting it back hold a lock for an hour. `ha`
     is None without replication, `membership` without controllers, `acting` if no replica acts for
-    its master; `ha_address` is the address for replicas. `assignments` is set by parts.py, which
+    its master; `ha_address` is the address for replicas. `assignments` is set by assembly.py, which
     has its dependencies.
     """
 

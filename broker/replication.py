@@ -155,7 +155,7 @@ class GroupMembership(Protocol):
     def holds(self) -> bool:
         """Whether the broker may lead until its lease ends."""
 
-    def on_notice(self, group_state: "Word") -> None:
+    def on_notice(self, group_state: "GroupState") -> None:
         """Handle a role change pushed by a controller (1008)."""
 
 

@@ -3,7 +3,7 @@
 
 Owns the readers (the results of the checks of a group and a topic), the mappings that their queues
 are read from, and the counts of messages delivered. It must never decide which pulls are plain: the
-broker does (fast_lane.py).
+broker does (fast_path.py).
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc

@@ -6,7 +6,7 @@ connection and reads no clock: it is given functions for both.
 
     one view     the coordinator is the broker with the smallest name and id on the topic's route;
                  other brokers forward queries, with their copy of the last assignment
-    one owner    settling.py: a queue goes to another member when its former one was notified
+    one owner    handover.py: a queue goes to another member when its former one was notified
     two modes    BROKER: as above. CLIENT: the result that each member would compute itself, from
                  the members known here; a coordinator's mode is that of all brokers
 """

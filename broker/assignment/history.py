@@ -22,7 +22,7 @@ too slow. They use at most as much memory as the assignments themselves."""
 class AssignmentChange:
     """An assignment that replaced another. Times are the wall clock's, in ms: of the cause, of the
     decision, and when all members held their shares; `end_ms` is 0 if that did not happen before
-    the next change. For `overlap_ms` and `unowned_ms` see settling.py."""
+    the next change. For `overlap_ms` and `unowned_ms` see handover.py."""
 
     group: str
     topic: str

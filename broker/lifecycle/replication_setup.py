@@ -135,7 +135,8 @@ class ReplicationSetup:
             self.acting.tick()
 
     def hand_over(self) -> Deferred[None]:
-        """Before a stop: have another broker lead while this broker still serves (heir.py)."""
+        """Before a stop: have another broker lead while this broker still serves; see
+        leadership_handover.py."""
         if self._handover is not None:
             return self._handover.hand_over()
         done: Deferred[None] = Deferred()

@@ -1,8 +1,8 @@
 """Copies the notes of acting replicas into the log of the returned master.
 
-Notes go from popNotes.json (notes.py) to the revive topic. A note must never be forgotten before
-its records are as safe as a send. This runs on the master, which revives nothing until all notes
-are written and read.
+Notes go from popNotes.json (acting_journal.py) to the revive topic. A note must never be forgotten
+before its records are as safe as a send. This runs on the master, which revives nothing until all
+notes are written and read.
 
     idle --notes--> writing --all answered--> all safe: notes forgotten, idle
                        ^                      some failed: pause of AGAIN_MS --'

@@ -23,7 +23,7 @@ from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
 REFRESH_MS: Final = 20_000
-"""Age in ms after which a record is renewed: a third of the window of recovered.py."""
+"""Age in ms after which a record is renewed: a third of the window of offset_recovery.py."""
 REFRESHED_MAX: Final = 64
 """Batches whose records are renewed in a step."""
 

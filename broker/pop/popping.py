@@ -361,9 +361,9 @@ class Popping:
         offsets: list[QueueOffset],
     ) -> QueueOffset:
         """Return where the check point begins: it covers messages that the filter skipped since the
-        last one, so that a recovery finds no gap between the two (recovered.py). If the span is too
-        wide, an acknowledged check point of its own covers the skipped messages: the bit sets of
-        acknowledgements begin where the check point does."""
+        last one, so that a recovery finds no gap between the two (offset_recovery.py). If the span
+        is too wide, an acknowledged check point of its own covers the skipped messages: the bit
+        sets of acknowledgements begin where the check point does."""
         deps, now_ms = self._deps, popped.pop_time_ms
         origin = deps.outstanding.take_origin(queue, start)
         if offsets[-1] - origin < SPAN_MAX:

@@ -7,7 +7,7 @@ a check point as done before each of its messages is acknowledged or has arrived
     revive queues of the log ------.
     check points and acks, due -----+-> open check points
     among the timers                |
-    notes of this replica (notes.py)'
+    notes of this replica (acting_journal.py)'
 
     open --due--> copies on their way --all acknowledged or arrived--> done
       ^                  | some failed: tried again after a pause

@@ -1,8 +1,8 @@
 """Delay levels: messages wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
 
 Owns the progress of each level (delayOffset.json). It must never deliver before the time in the
-queue's tags code. progress.py decides which progress may be published; level_escape.py sends due
-messages to other masters while a replica acts.
+queue's tags code. durable_progress.py decides which progress may be published; level_escape.py
+sends due messages to other masters while a replica acts.
 
     replica --acts--> escaping (level_escape.py)
        ^  '--master--> delivering into this log

@@ -1,6 +1,6 @@
 """Progress of timer deliveries, as a broker keeps it and as a checkpoint contains it.
 
-The pair is described in timers.py; progress.py decides which progress is safe.
+The pair is described in timers.py; durable_progress.py decides which progress is safe.
 """
 
 from collections.abc import Generator, Iterator

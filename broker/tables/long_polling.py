@@ -41,7 +41,7 @@ class HeldPull:
     queue_offset: QueueOffset
     deadline_ms: int
     owner: Hashable
-    attempt: Callable[["Hold", bool], bool]
+    attempt: Callable[["HeldPull", bool], bool]
     size: int = 0
     """Bytes of the texts that the pull keeps."""
     weight: int = 1

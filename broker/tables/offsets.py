@@ -179,7 +179,8 @@ class OffsetTable:
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Same as `commit`, for an offset beyond the log's end: the lower offset is no set-back by
-        a user, so messages delivered from this log still count as delivered (recovered.py)."""
+        a user, so messages delivered from this log still count as delivered; see
+        offset_recovery.py."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
     def commit_popped(

@@ -4,7 +4,7 @@ the handlers.
 Owns the policy for the tables of Lane, Pulls, Pops and Acks, and keeps them up to date. It must
 never serve a request or know a connection. After handlers/send.py, pull.py and pop have served a
 request, they register it here: its checks are not repeated until something they depend on changes.
-parts.py (topics, groups, consumers, resets), node.py (configuration) and the role report such
+assembly.py (topics, groups, consumers, resets), node.py (configuration) and the role report such
 changes.
 """
 

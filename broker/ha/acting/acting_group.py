@@ -1,12 +1,12 @@
 """A broker of a group whose replicas act for their master (RIP-32): its events and checks.
 
 Owns the parts of this folder and when a master asks its replicas. The roles themselves are changed
-by `replicating.py`.
+by `replication_setup.py`.
 
     a starting master       pre_online.py; only then clients are served
     a master unreachable    for as long as name servers wait: a replica may have acted, and is
                             asked once more for its offsets, while this broker serves
-    a replica               seat.py
+    a replica               acting_state.py
     an elected broker       asks its replicas, too, but waits for no unreachable one: the
                             controllers have decided
     a new replica           appears at a broker that keeps progress: it was away, or unknown to

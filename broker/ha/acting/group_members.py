@@ -1,7 +1,7 @@
 """Members of this broker's group, as reported by its name servers.
 
 Owns the last answer of each name server (GET_BROKER_MEMBER_GROUP, 901) and when the next request is
-due. Which replica acts is decided in seat.py.
+due. Which replica acts is decided in acting_state.py.
 
 A name server of RocketMQ 4 does not know request 901: it is asked for the route of a topic that all
 brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv). It sends no answer to 901; nor

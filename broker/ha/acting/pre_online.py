@@ -1,7 +1,7 @@
 """Return of a master: it takes over newer progress of its replicas before it serves (RIP-32).
 
-Owns the order of these requests, and their end. replicating.py makes this broker the master, once
-`done` is called.
+Owns the order of these requests, and their end. replication_setup.py makes this broker the master,
+once `done` is called.
 
     for each replica that name servers know, the lowest id, which may be acting, last:
       906  address of the master         the replica follows, and stops acting
@@ -84,8 +84,8 @@ class _Seen:
 
 
 class PreOnline:
-    """The return of a master, or a later check of its replicas (see `replicating.py`). Loop thread
-    only; times are of the monotonic clock."""
+    """The return of a master, or a later check of its replicas (see `replication_setup.py`). Loop
+    thread only; times are of the monotonic clock."""
 
     timeout_ms = TIMEOUT_MS
     """Time-out of a request in ms."""

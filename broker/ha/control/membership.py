@@ -4,9 +4,9 @@ Owns the reaction to the controllers' reports: the broker has no role before the
 another only of a greater epoch, and serves as the master only while its lease holds. It touches no
 socket, file of the store or clock. Times are of the monotonic clock.
 
-    JOINING: find the leader (controllers.py) -> id, registration (enrolment.py) -> a heartbeat, to
-             count as alive -> the named role, or an election
-    MEMBER:  heartbeats, looks (1004), notices (1008), proposals of sets (alterations.py)
+    JOINING: find the leader (controllers.py) -> id, registration (controller_registration.py)
+             -> a heartbeat, to count as alive -> the named role, or an election
+    MEMBER:  heartbeats, looks (1004), notices (1008), proposals of sets (sync_set_proposals.py)
     MEMBER --controllers do not know the broker--> JOINING
 
 After any failure it starts again after a while, from the last saved step: the id is in a file.
@@ -21,9 +21,9 @@ Differences to RocketMQ, which all keep the wire format:
   whose log is damaged, declines (`_decline`): its heartbeats report that it cannot lead until the
   controllers have a later epoch. RocketMQ writes two reigns into one epoch.
 * RocketMQ's controllers ignore that report. With them a broker that declines, or is master with a
-  failed store, sends no heartbeats for a while (abstention.py), so that it counts as dead.
+  failed store, sends no heartbeats for a while (candidacy_veto.py), so that it counts as dead.
 * Without a lease no message is acknowledged (heartbeats.py).
-* An id that the controllers do not know is given up (enrolment.py).
+* An id that the controllers do not know is given up (controller_registration.py).
 """
 
 import logging

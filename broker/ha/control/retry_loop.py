@@ -7,8 +7,8 @@ the monotonic clock.
        ^                |
        '---- failure, pause of AGAIN_MS
 
-A script (`Steps`, enrolment.py) yields each answer it waits for. After any error the next attempt
-starts from the beginning.
+A script (`Steps`, controller_registration.py) yields each answer it waits for. After any error the
+next attempt starts from the beginning.
 """
 
 import logging

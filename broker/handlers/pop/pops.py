@@ -133,7 +133,7 @@ def _query(
 class _Pop:
     """A pop, from its request to its answer, through any number of attempts."""
 
-    __slots__ = ("_answer", "_broker", "_peer", "_request", "_rests", "_wish")
+    __slots__ = ("_answer", "_broker", "_peer", "_query", "_request", "_rests")
 
     def __init__(
         self, broker: BrokerContext, request: Command, query: PopQuery, peer: Peer

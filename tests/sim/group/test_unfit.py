@@ -23,7 +23,8 @@ def is_full(broker: GroupBroker, full: bool) -> None:
 
 
 def opened_anew(story: Story, broker: GroupBroker) -> None:
-    """Open the broker's store again as broker/lifecycle/store_reopen.py does: a new life in the same boot."""
+    """Open the broker's store again, as broker/lifecycle/store_reopen.py does: a new life in the
+    same boot."""
     broker.crash(power=False)
     story.start(broker)
 

@@ -161,7 +161,7 @@ class CarriedParts:
     # Its own
 
     def tick(self) -> None:
-        """Run the periodic work as broker/lifecycle/periodic.py and broker/lifecycle/replication_setup.py do."""
+        """Run the periodic work as broker/lifecycle/periodic.py and replication_setup.py do."""
         broker, context = self._broker, self.context
         wall_ms, now_ms = broker.wall_ms, self._group.now_ms
         self._pass_on()

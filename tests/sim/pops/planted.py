@@ -140,7 +140,7 @@ def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
 
 def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
     """Records in revive queues beyond a lowered number are never read (as in RocketMQ)."""
-    patch.setattr(making, "_revive_queues", lambda ground, topic: ground.config.revive_queue_num)
+    patch.setattr(assembly, "_revive_queues", lambda deps, topic: deps.config.revive_queue_num)
 
 
 def the_clock_never_goes_back(patch: Patch) -> None:

@@ -164,7 +164,7 @@ class World:
             steady_ms=lambda: self.steady_ms,
             native_clock=lambda: self.now_ms,
             timer_slots=40_000,  # 11 hours: RocketMQ's wheel has 38 MB
-            soon=lambda work: self.soon(work),
+            call_soon=lambda work: self.soon(work),
             register_topics=lambda names: Deferred(),
             save_config=self.save_config,
             call=lambda address, request, timeout_ms: self.call(address, request, timeout_ms),

@@ -116,7 +116,7 @@ def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
     assert table.query("counted", "T", 0) == 70, "that it was set back is known since"
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("all_adopted", [False, True])
 def test_a_commit_between_two_steps_is_not_forgotten(table: OffsetTable, all_adopted: bool) -> None:
     """The master has deleted the group, or never had it."""
     before = said(OLD, first=5, gone=50)

@@ -134,7 +134,7 @@ class Heard:
     def __init__(self, admin: Any) -> None:
         self.words: list[GroupState] = []
         self.told: list[tuple[str, str, bool]] = []
-        self.finder = SimpleNamespace(told=lambda *what: self.told.append(what))
+        self.finder = SimpleNamespace(master_reported=lambda *what: self.told.append(what))
         admin.broker.membership = self
 
     def on_notice(self, word: GroupState) -> None:

@@ -32,8 +32,8 @@ def test_rows_survive_a_restart_and_the_newer_counts(world: World) -> None:
 
 
 def test_the_oldest_go_where_it_is_full(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_shares, "MAX_SIZE", 5 * len(share("G0").row()))
-    monkeypatch.setattr(kept_shares, "MAX_ROW", 1_000)
+    monkeypatch.setattr(assignment_store, "MAX_SIZE", 5 * len(share("G0").row()))
+    monkeypatch.setattr(assignment_store, "MAX_ROW", 1_000)
     kept = world.broker.assignments.kept
     for number in range(9):
         kept.put(share(f"G{number}"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turbopump.broker.escape import masters as module
+from turbopump.broker.escape import topic_masters as module
 from turbopump.broker.escape.topic_masters import TopicMasters
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, response

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import RETRY, Popper
 
-from turbopump.broker.pop import notes as notes_module
+from turbopump.broker.pop import acting_journal as notes_module
 from turbopump.broker.pop.acting_journal import (
     FILE_NAME,
     PAGE,

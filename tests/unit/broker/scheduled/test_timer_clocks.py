@@ -61,7 +61,7 @@ def test_more_overdue_timers_than_the_heap_holds_are_delivered(
 ) -> None:
     """Timers are delivered only after the queue has been read, so a full heap must not end the
     reading."""
-    monkeypatch.setattr(due_slots, "ROOM", 100)
+    monkeypatch.setattr(wheel_reader, "ROOM", 100)
     monkeypatch.setattr(timers, "ROOM", 100)
     world = make_world("timerStopEnqueue=true\n")
     for number in range(OTHERS):

@@ -206,7 +206,7 @@ def test_a_table_that_cannot_fit_is_not_gathered(
         admin.broker.offsets.commit("g", name, 0, 1, admin.now_ms)
     admin.broker.groups.put(SubscriptionGroupConfig("g"), admin.now_ms)
     work = Work(monkeypatch, admin_offsets, "waiting_since")
-    monkeypatch.setattr(shapes, "MAX_BODY", 20_000)
+    monkeypatch.setattr(json_responses, "MAX_BODY", 20_000)
     for code in (208, 317):
         work.count = 0
         answer = admin.ask(code, consumerGroup="g", isOrder=False)

@@ -111,7 +111,7 @@ def test_held_pulls_keep_little_and_are_counted(
     expression = "||".join(f"tag{number}" for number in range(2_000))
     assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Deferred)
     assert holds.size < long_polling.HOLD_SIZE + 500
-    monkeypatch.setattr(pull_holds, "MAX_SIZE", 1 << 18)
+    monkeypatch.setattr(long_polling, "MAX_SIZE", 1 << 18)
     answers: list[Any] = []
 
     def attack() -> None:

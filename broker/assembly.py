@@ -2,9 +2,9 @@
 
 Owns the order in which tables are loaded and the calls between the parts. It must never own a loop,
 a socket or a timer, nor know its user: a process (node.py), the simulator's machines or a test's
-world describe themselves in `Surroundings` and pass an open store.
+world describe themselves in `BrokerRuntime` and pass an open store.
 
-    config, store, topics, Surroundings -> make_broker -> BrokerContext -> request_table
+    config, store, topics, BrokerRuntime -> make_broker -> BrokerContext -> request_table
 """
 
 import logging
@@ -108,7 +108,7 @@ class BrokerRuntime:
     """Facilities that the process provides to the parts of a broker.
 
     `wall_ms` is the wall clock and `steady_ms` the monotonic clock; `native_clock` is the wall
-    clock of native code, None: the system's. `soon` runs work on the loop's thread after the
+    clock of native code, None: the system's. `call_soon` runs work on the loop's thread after the
     current turn of the loop; it drops the work if another thread uses the store by then. `call`
     asks another node, `neighbours` are the masters of the same process, `disk` makes and syncs the
     files besides the log. For the others see BrokerContext.

@@ -99,8 +99,8 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentDeps:
     """The dependencies of assignments. `call` sends requests to other nodes, `me` returns this
-    broker as a coordinator, `elsewhere` runs work on a disk thread, `soon` on the loop after its
-    turn."""
+    broker as a coordinator, `run_on_disk_thread` runs work on a disk thread, `call_soon` on the
+    loop after its turn."""
 
     config: BrokerConfig
     consumers: ConsumerTable

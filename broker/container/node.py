@@ -108,7 +108,7 @@ class PartOfProcess(RealFiles):
 
 
 class ContainerNode:
-    """A container on the running loop. `make` makes its brokers, `told` is called with their
+    """A container on the running loop. `make` makes its brokers, `on_event` is called with their
     events."""
 
     def __init__(

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsExporter:
-    """Serves the metrics of a broker. `elsewhere` runs work on a thread beside the loop, and raises
-    OSError for its failure; `pause` lets others have the loop for a turn."""
+    """Serves the metrics of a broker. `run_on_thread` runs work on a thread beside the loop, and
+    raises OSError for its failure; `pause` lets others have the loop for a turn."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _HISTORIES: Final = "the histories of assignments"
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PeriodicDeps:
-    """The surroundings of the duties: `disk` writes `files`, tables, and `histories`."""
+    """The dependencies of the periodic tasks: `disk` writes `files`, tables, and `histories`."""
 
     context: BrokerContext
     loop: asyncio.AbstractEventLoop

@@ -16,7 +16,7 @@ LOG_INTERVAL_MS = 5_000
 
 
 class StartupProgress:
-    """An opening in progress. `post` runs work on the loop; `tell` is called there with the
+    """An opening in progress. `post` runs work on the loop; `notify` is called there with the
     progress."""
 
     def __init__(

@@ -25,7 +25,8 @@ class _Joined:
 
 
 class AckBatcher:
-    """Joins acknowledgements. Loop thread only. `soon` schedules `flush` after the present turn."""
+    """Joins acknowledgements. Loop thread only. `call_soon` schedules `flush` after the present
+    turn."""
 
     def __init__(
         self,

@@ -75,9 +75,9 @@ class Half:
 
 
 class Transactions:
-    """The transactions of a broker. Loop thread only. `soon` runs work at the end of the loop's
-    turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of their
-    bodies (transactionOpMsgMaxSize)."""
+    """The transactions of a broker. Loop thread only. `call_soon` runs work at the end of the
+    loop's turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of
+    their bodies (transactionOpMsgMaxSize)."""
 
     def __init__(
         self,

@@ -286,9 +286,9 @@ class GroupTable:
         changed_members: Mapping[str, Any] = _NOTHING,
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Put groups, forget others, set bans (None: lift all of the group's); `said` holds the
-        other changed members of the file. `deleted`: times of deletions to remember, in epoch
-        ms."""
+        """Put groups, forget others, set bans (None: lift all of the group's); `changed_members`
+        holds the other changed members of the file. `deleted`: times of deletions to remember, in
+        epoch ms."""
         self._changes += 1
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]

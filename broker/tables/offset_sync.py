@@ -39,8 +39,9 @@ class OffsetSyncTables(NamedTuple):
 class OffsetSync:
     """A round of adoption.
 
-    `before`: the same master's earlier offsets, None if that answer is missing. `told`: without
-    `before`, every offset here that is not marked as this broker's own came from the master.
+    `before`: the same master's earlier offsets, None if that answer is missing. `all_adopted`:
+    without `before`, every offset here that is not marked as this broker's own came from the
+    master.
     """
 
     def __init__(

@@ -223,9 +223,9 @@ class OffsetTable:
     ) -> Iterator[None]:
         """Adopt a master's table, in steps. The rest is skipped if the iterator is dropped.
 
-        `before` and `told`: see Adoption. An offset goes back only if it was set back there;
-        offsets that the master had before and has no longer are forgotten. Offsets committed here
-        between two steps stay.
+        `before` and `all_adopted`: see OffsetSync. An offset goes back only if it was set back
+        there; offsets that the master had before and has no longer are forgotten. Offsets committed
+        here between two steps stay.
 
         All offsets here that are not marked as own belong to the version's reign, and are no newer
         than the version. So within a reign the version is adopted before the offsets, and a new

@@ -253,8 +253,8 @@ class TopicTable:
         version: DataVersion,
         changed_members: dict[str, Any],
     ) -> int:
-        """Put topics and forget others; `said` holds the other changed members of the file. Returns
-        the number of the change."""
+        """Put topics and forget others; `changed_members` holds the other members of the file.
+        Returns the number of the change."""
         topics = self._topics
         made = [name for name in put if name not in topics]
         replaced = [name for name in put if name in topics] + gone

@@ -1,6 +1,6 @@
 """Requests of a broker to its controllers, and the state of the group in their answers.
 
-Owns the making of the requests and the reading of answers into `Word`; membership.py decides
+Owns the making of the requests and the reading of answers into `GroupState`; membership.py decides
 whether a word counts.
 """
 

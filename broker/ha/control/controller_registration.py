@@ -1,4 +1,4 @@
-"""Enrolment of a broker at its controllers: an id of its own, and a place in its group.
+"""Registration of a broker at its controllers: an id of its own, and a place in its group.
 
     no id --1012--> next id written, applied for (1013) --granted--> id written, registered (1003)
       ^                      |                                          |

@@ -293,7 +293,7 @@ class GroupBroker(Stands, Broker):
         return found
 
     def tick(self) -> None:
-        """Advance the time. A failed store is opened again, as in broker/lifecycle/store_reopen.py."""
+        """Advance the time. A failed store is opened again: broker/lifecycle/store_reopen.py."""
         super().tick()
         if self.up and self._opens_anew:
             self._confirmed_before = self.store.confirm_log_offset

@@ -83,7 +83,7 @@ class Asked:
         broker: Any = SimpleNamespace(
             saver=saver, topics={"T": topic}, config=config, assignments=assignments
         )
-        self.table = Dispatcher(saver.review)
+        self.table = Dispatcher(saver.hold_until_saved)
         assignment.register(self.table, broker)
         self.peers = [self.join(f"10.0.0.1@{number:04}") for number in range(MEMBERS)]
         for number in range(MEMBERS):

@@ -4,8 +4,7 @@ Owns the timer work of a broker in each role, and the progress that it may publi
 deliver before a message's time, nor have a progress ahead of the deliveries that the disk, or the
 replicas, have (durable_progress.py).
 
-    queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer)
-        -> WheelReader -> _deliver -> log
+    queue of TIMER_TOPIC -> _enqueue -> wheel, log (engine/timer) -> WheelReader -> _deliver -> log
 
     following --master--> leading (_leads)           both: _held while slots are read again
        ^ '--replica acts--> escaping (_escaping)     and _rolls while passed slots are searched

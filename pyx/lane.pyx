@@ -41,7 +41,7 @@ cdef enum:
     BATCH_ELEMENT_MIN = 22        # bytes of the smallest element of a batch body
     READ_SENDS = 32               # of a read, in a benchmark
     COMMIT = 8                    # outcomes that an end of a transaction requests
-    COMMITTED = 1                 # marks of half messages (HalfOutcome)
+    COMMITTED = 1                 # marks of half messages (TransactionOutcome)
     ROLLED_BACK = 2
 
 

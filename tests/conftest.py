@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import parallel
 from tests.failures import logged
-from tests.long import left_out
+from tests.selection import parallel
+from tests.selection.long import left_out
 
 # A sanitized kernel on a machine with other work may take any time.
 settings.register_profile("unhurried", deadline=None)
@@ -37,8 +37,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that take long (tests/long.py), and sort the others, so that all workers
-    of a parallel run have the same order."""
+    """Leave out the tests that take long, and sort the others, so that all workers of a parallel
+    run have the same order (tests/selection)."""
     left = left_out(items, config.option, config.args)
     config.hook.pytest_deselected(items=left)
     kept = set(items).difference(left)
@@ -61,7 +61,7 @@ def no_tracebacks(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hands out the units of tests.parallel one by one, unless another way is asked for."""
+    """Hand out the units of tests.selection one by one, unless another way is asked for."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

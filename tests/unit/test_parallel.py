@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests import parallel
-from tests.long import left_out
+from tests.selection import parallel
+from tests.selection.long import left_out
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = "tests/integration/spark/"

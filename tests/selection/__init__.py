@@ -1,0 +1,1 @@
+"""Which tests a run plays, and in which order and on which worker."""

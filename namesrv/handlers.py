@@ -191,7 +191,8 @@ def _register_broker(
     if refused is not None:
         return response(request, ResponseCode.SYSTEM_ERROR, refused)
     yield from registration_limits.leave_out_long_ones(broker)
-    delete_missing = server.config.delete_topic_with_broker_registration
+    deletes = server.config.delete_topic_with_broker_registration
+    delete_missing = deletes and not header.changes_only
     request.body = data = b""
     _watch(server, peer)
     done = yield from server.routes.register_in_steps(

@@ -287,11 +287,14 @@ class Registration:
         """
         found = {name: self._topics.peek(name) for name in work.topics}
         table = {name: one for name, one in found.items() if one is not None}
-        if work.full or len(table) < len(found):
+        full = work.full or len(table) < len(found)
+        if full:
             table = self._topics.all()
-        return len(table), partial(self._request, self._topics.data_version, table)
+        return len(table), partial(self._request, self._topics.data_version, table, full=full)
 
-    def _request(self, version: DataVersion, table: dict[str, TopicConfig]) -> Command:
+    def _request(
+        self, version: DataVersion, table: dict[str, TopicConfig], *, full: bool
+    ) -> Command:
         mask = self._config.broker_permission
         if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
             table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}
@@ -307,6 +310,7 @@ class Registration:
             heartbeat_timeout_millis=replication.broker_not_active_timeout_ms if acts else None,
             enable_acting_master=acts,
             body_crc32=body_crc32(body),
+            changes_only=None if full else True,
         )
         return new_request(RequestCode.REGISTER_BROKER, header, body)
 

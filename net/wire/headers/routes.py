@@ -25,7 +25,8 @@ class RegisterBrokerRequest:
     """Request 103, registration of a broker. `body_crc32` is the masked CRC of the body as sent, 0
     for unchecked.
 
-    `enable_acting_master` None marks a broker older than 5.0.
+    `enable_acting_master` None marks a broker older than 5.0. `changes_only`, which RocketMQ does
+    not know: the body has changed topics, and does not say that the broker has no others.
     """
 
     broker_name: str
@@ -37,6 +38,7 @@ class RegisterBrokerRequest:
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 = 0
+    changes_only: bool | None = None
 
 
 @dataclass(slots=True)

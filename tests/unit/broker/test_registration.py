@@ -244,6 +244,15 @@ def test_single_request_has_the_changed_topic(tmp_path: Path) -> None:
     assert list(body.topics.topic_config_table) == ["T"]
 
 
+def test_only_a_request_without_the_other_topics_says_so(tmp_path: Path) -> None:
+    """A name server may remove the topics that a registration does not name."""
+    registration, topics = make(tmp_path)
+    assert parse(registration.request(Work(False, ["T"]))[1]())[0].changes_only
+    assert not parse(registration.request(Work(True, []))[1]())[0].changes_only
+    topics.delete("T", 3)
+    assert not parse(registration.request(Work(False, ["T"]))[1]())[0].changes_only
+
+
 def test_a_request_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
     """The request is encoded on a different thread while the broker changes its topics."""
     registration, topics = make(tmp_path)

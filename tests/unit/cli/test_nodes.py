@@ -142,17 +142,17 @@ def test_a_container(started: Any, configured: list[Made], capsys: Any) -> None:
     config = configured[-1].config
     assert (config.broker_config_paths, config.namesrv_addr) == (["c.conf"], ["b:2"])
     assert config.path.endswith("node.conf"), "changes go into it"
-    told = configured[-1].more["told"]
-    told(container_node.BrokerEvent("ready", "C_a_0", "h:1"))
-    told(container_node.BrokerEvent("failed", "b.conf", "no such file"))
+    on_event = configured[-1].more["on_event"]
+    on_event(container_node.BrokerEvent("ready", "C_a_0", "h:1"))
+    on_event(container_node.BrokerEvent("failed", "b.conf", "no such file"))
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"event": "ready", "node": "broker C_a_0", "address": "h:1"},
         {"event": "failed", "node": "broker b.conf", "reason": "no such file"},
     ]
     started("container", text)
-    told = configured[-1].more["told"]
-    told(container_node.BrokerEvent("failed", "b.conf", "no such file"))
-    told(container_node.BrokerEvent("removed", "C_a_0", ""))
+    on_event = configured[-1].more["on_event"]
+    on_event(container_node.BrokerEvent("failed", "b.conf", "no such file"))
+    on_event(container_node.BrokerEvent("removed", "C_a_0", ""))
     assert capsys.readouterr().out.splitlines() == [
         "The broker of b.conf does not run: no such file",
         "Turbopump broker C_a_0 has stopped.",

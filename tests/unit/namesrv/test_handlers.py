@@ -173,6 +173,16 @@ def test_every_code_of_a_name_server_has_a_handler(bench: Bench) -> None:
     assert said(bench.ask(10)) == (3, " request type 10 not supported")
 
 
+def test_a_registration_of_changes_removes_no_other_topic(bench: Bench) -> None:
+    """Even if missing topics are removed: a broker registers one new topic without its others."""
+    bench.server.config.delete_topic_with_broker_registration = True
+    bench.register()
+    assert bench.register(topics=("V",), state=1, changesOnly="true").code == 0
+    assert bench.server.routes.topics() == ["T", "U", "V"]
+    assert bench.register(topics=("U", "V"), state=2).code == 0
+    assert bench.server.routes.topics() == ["U", "V"]
+
+
 def test_a_registered_broker_is_found(bench: Bench) -> None:
     answer = bench.register()
     assert (said(answer), answer.fields, answer.body) == ((0, None), {}, b"")

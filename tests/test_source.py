@@ -1,6 +1,6 @@
 """The source itself under test: lint, types, layers, sizes, stub truth, dead files.
 
-They run with the tests, so none is forgotten; each check names the file and what to do about it.
+They run with the tests, so none is forgotten; each check names the file and the remedy.
 """
 
 import ast

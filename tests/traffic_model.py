@@ -97,7 +97,7 @@ def check(frame: bytes) -> int:
     try:
         wanted = reference(frame)
     except WireError:
-        assert verdict != traffic.PLAIN, f"{members} of what is no command"
+        assert verdict != traffic.PLAIN, f"{members} of a text that is no command"
         return verdict
     assert verdict != traffic.BAD, f"{wanted} is no frame"
     if verdict == traffic.PLAIN:

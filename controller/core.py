@@ -168,16 +168,15 @@ class ControllerCore:
         The result is its index, or the reason of a refusal.
         """
         self._clock(now_ms)
-        result: Deferred[int | str] = Deferred()
-
-        def done(decision: Decision) -> None:
-            result.resolve(job.index if job.index >= 0 else decision.remark or decision.code.name)
-
+        decided: Deferred[Decision] = Deferred()
         job = ProposalJob(
-            lambda: dledger_append_rules.judge(self.tables, body), done, now_ms + WAIT_MS, body=body
+            lambda: dledger_append_rules.judge(self.tables, body),
+            decided.resolve,
+            now_ms + WAIT_MS,
+            body=body,
         )
         self.proposals.enqueue(job)
-        return result
+        return decided.map(lambda one: job.index if job.index >= 0 else one.remark or one.code.name)
 
     # Groups, and the lead
 

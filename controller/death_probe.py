@@ -45,9 +45,7 @@ class Probed(Enum):
 
 def refused(address: str) -> Deferred[Probed]:
     """A probe that takes each closed connection for the end of the process."""
-    later: Deferred[Probed] = Deferred()
-    later.resolve(Probed.REFUSED)
-    return later
+    return Deferred.resolved(Probed.REFUSED)
 
 
 @dataclass(slots=True)

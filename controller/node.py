@@ -287,12 +287,11 @@ class ControllerNode:
             del self._notices[address]
 
     def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
-        later: Deferred[OSError | None] = Deferred()
         if self._disk is None:
-            later.resolve(None)
-        else:
-            self._disk.submit(lambda: self._write_config(changed), later.resolve)
-        return later
+            return Deferred.resolved(None)
+        saved: Deferred[OSError | None] = Deferred()
+        self._disk.submit(lambda: self._write_config(changed), saved.resolve)
+        return saved
 
     def _write_config(self, changed: list[Property]) -> None:
         """Write changed properties; runs on a disk thread."""

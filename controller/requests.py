@@ -7,6 +7,7 @@ all times are of the monotonic clock.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from turbopump.controller import elections, registration, replicas_info
@@ -97,12 +98,14 @@ class ControllerRequests:
         answer = self._answers.get(request.code)
         if answer is None:
             text = f" request type {request.code} not supported"
-            return _now(response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+            return Deferred.resolved(
+                response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+            )
         try:
             return answer(connection, request)
         except (BadHeader, BadBody) as error:
             remark = f"{type(error).__name__}: {error}"
-            return _now(response(request, ResponseCode.SYSTEM_ERROR, remark))
+            return Deferred.resolved(response(request, ResponseCode.SYSTEM_ERROR, remark))
 
     # Requests that any controller answers
 
@@ -111,17 +114,20 @@ class ControllerRequests:
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
-            return _now(response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark))
+            return Deferred.resolved(
+                response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+            )
         name, group = header.broker_name, self._core.tables.groups.get(header.broker_name)
         key = header.cluster_name, name, header.broker_id
         if header.leased and not self._core.tables.has(*key, header.broker_addr):
             self._core.heartbeats.on_unregistered(header, self._core.now_ms)
             if self._core.tables.has(*key):
-                return _now(self._alive(request, header))  # its old id is another broker's now
+                # its old id is another broker's now
+                return Deferred.resolved(self._alive(request, header))
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
-            return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
+            return Deferred.resolved(response(request, ResponseCode.SYSTEM_BUSY, remark))
         is_behind = group is not None and elections.is_behind(group, self._core.liveness())
         if (is_news or is_behind) and self._core.leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
@@ -133,7 +139,7 @@ class ControllerRequests:
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)
         if group is None or not group.eligible or not group.reigns(header.broker_id, header.epoch):
-            return _now(self._alive(request, header))
+            return Deferred.resolved(self._alive(request, header))
         epoch = group.master_epoch
         begun = self._propose(request, lambda: elections.begin(self._core.tables, name, epoch))
         return begun.map(lambda _: self._alive(request, header))
@@ -172,7 +178,7 @@ class ControllerRequests:
             None if leader is None else peers.get(leader),
             self._core.quorum.term,
         )
-        return _now(response(request, ResponseCode.SUCCESS, header=reply))
+        return Deferred.resolved(response(request, ResponseCode.SUCCESS, header=reply))
 
     # Requests that the leader answers
 
@@ -259,31 +265,20 @@ class ControllerRequests:
         if self._core.leading and self._core.config.is_process_read_event:
             return self._propose(request, decide, must_commit=True)
         if not self._core.sure:
-            return _now(_answer(request, not_leader()))
-        return _now(_answer(request, decide()))
+            return Deferred.resolved(_answer(request, not_leader()))
+        return Deferred.resolved(_answer(request, decide()))
 
     def _propose(
         self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
     ) -> Deferred[Command]:
-        result: Deferred[Command] = Deferred()
-
-        def done(decision: Decision) -> None:
-            result.resolve(_answer(request, decision))
-
-        self._core.proposals.enqueue(
-            ProposalJob(decide, done, self._core.now_ms + WAIT_MS, must_commit)
-        )
-        return result
+        decided: Deferred[Decision] = Deferred()
+        expires_ms = self._core.now_ms + WAIT_MS
+        self._core.proposals.enqueue(ProposalJob(decide, decided.resolve, expires_ms, must_commit))
+        return decided.map(partial(_answer, request))
 
 
 def _answer(request: Command, decision: Decision) -> Command:
     return response(request, decision.code, decision.remark, decision.header, decision.body)
-
-
-def _now(answer: Command) -> Deferred[Command]:
-    result: Deferred[Command] = Deferred()
-    result.resolve(answer)
-    return result
 
 
 def _body(request: Command) -> bytes:

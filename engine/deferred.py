@@ -6,7 +6,7 @@ never import asyncio or start anything.
     waiting --resolve--> done
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,13 @@ class Deferred(Generic[T]):
         self._callbacks: list[Callable[[T], None]] = []
         self._done = False
         self._value: T
+
+    @classmethod
+    def resolved(cls, value: T) -> "Deferred[T]":
+        """A Deferred whose value is there already."""
+        made: Deferred[T] = cls()
+        made.resolve(value)
+        return made
 
     @property
     def done(self) -> bool:
@@ -54,5 +61,24 @@ class Deferred(Generic[T]):
     def map(self, function: Callable[[T], U]) -> "Deferred[U]":
         """A Deferred whose value is computed from this one's."""
         mapped: Deferred[U] = Deferred()
-        self.then(lambda value: mapped.resolve(function(value)))
+        resolve = mapped.resolve
+        self.then(lambda value: resolve(function(value)))
         return mapped
+
+
+def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
+    """The values of all parts in their order, once the last one is there; at once without parts."""
+    gathered: Deferred[list[T]] = Deferred()
+    missing = len(parts)
+
+    def arrived(_value: T) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            gathered.resolve([part.value for part in parts])
+
+    if not parts:
+        return Deferred.resolved([])
+    for part in parts:
+        part.then(arrived)
+    return gathered

@@ -278,9 +278,7 @@ class Replicated(ReplicaLog):
             return self._truncation.after(self.get_ready)
         whole = self._received.sure
         if self._marks.whole is whole and not self._steps.busy:
-            result: Deferred[Ended] = Deferred()
-            result.resolve(None)
-            return result
+            return Deferred.resolved(None)
         return self._in_turn(lambda: partial(self._marks.mark_writes, whole=whole), lambda: None)
 
     def _in_turn(
@@ -368,11 +366,11 @@ class Replicated(ReplicaLog):
     def taking_counts(self, counts: Counts) -> Deferred[Ended]:
         """Keep a master's offsets of idle queues, on a disk thread; they count once they are
         durable. Offsets of queues with messages in this log are ignored."""
-        result: Deferred[Ended] = Deferred()
         if self._truncation.busy:
-            result.resolve(StoreError("queue counts cannot be taken while the log is being cut"))
-        else:
-            self._steps.run(self._counts.taking(counts, self._log.end), result.resolve)
+            error = StoreError("queue counts cannot be taken while the log is being cut")
+            return Deferred.resolved(error)
+        result: Deferred[Ended] = Deferred()
+        self._steps.run(self._counts.taking(counts, self._log.end), result.resolve)
         return result
 
     # For the store

@@ -238,9 +238,7 @@ class Store(StoreReader):
         SYNC_FLUSH. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
         if appended.status is PutStatus.PUT_OK:
             return self._commit.wait(appended.end, copies)
-        later: Deferred[PutStatus] = Deferred()
-        later.resolve(appended.status)
-        return later
+        return Deferred.resolved(appended.status)
 
     def commit(self) -> None:
         """Begin to make the appended bytes durable, unless a sync is under way."""

@@ -96,9 +96,7 @@ class KeyValues:
         """
         names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
         if self.get(namespace, key) is None and (namespace, key) not in names:
-            nothing: Deferred[OSError | None] = Deferred()
-            nothing.resolve(None)
-            return nothing
+            return Deferred.resolved(None)
         return self._change(namespace, key, None)
 
     @property

@@ -196,7 +196,7 @@ class Assignments:
     ) -> Deferred[AssignmentAnswer]:
         mode = self._modes.get(query.topic, query.group)
         if route is None:
-            return _now(_nothing(f"topic {query.topic} has no route"))
+            return Deferred.resolved(_nothing(f"topic {query.topic} has no route"))
         kind = self._kind_of(query.topic, mode)
         if query.is_broadcast or not self._config.server_load_balancer_enable:
             return self._encoded(lambda: route.queues, kind, route.size)
@@ -204,14 +204,14 @@ class Assignments:
         if who is not None and who.address != me.address:
             self._topics.drop(query.group, query.topic)
             if query.forwarded_by:
-                return _now(_refusal(query, who, me))
+                return Deferred.resolved(_refusal(query, who, me))
             return self._forward(query, route, who)
         group = self._consumers.group(query.group)
         if group is None:
-            return _now(_nothing(f"no consumer of {query.group} is connected"))
+            return Deferred.resolved(_nothing(f"no consumer of {query.group} is connected"))
         if query.generation > self._generation(query) and query.generation <= TRUSTED_GENERATION:
             if query.kept is None:
-                return _now(AssignmentAnswer(b"{}", {WANTS_KEPT: "true"}))
+                return Deferred.resolved(AssignmentAnswer(b"{}", {WANTS_KEPT: "true"}))
             self._topics.drop(query.group, query.topic)
             self.kept.adopt({query.kept.name: query.kept})
         if self._is_by_client(mode):
@@ -266,7 +266,7 @@ class Assignments:
             if self._is_by_client(mode) and group is not None:
                 kind = self._kind_of(query.topic, mode)
                 return self._alone(query, route, group, kind)
-            return _now(_nothing(f"coordinator {who.broker_name}: {reason}", who))
+            return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {reason}", who))
         if answer.fields.get(WANTS_KEPT) and may_repeat:
             kept = self.kept.get(query.group, query.topic)
             if kept is not None:
@@ -281,9 +281,9 @@ class Assignments:
                 if row.generation <= TRUSTED_GENERATION:
                     self.kept.adopt({row.name: row})
             except BadBody as error:
-                return _now(_nothing(f"coordinator {who.broker_name}: {error}", who))
+                return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {error}", who))
             body = dump(members)
-        return _now(AssignmentAnswer(body))
+        return Deferred.resolved(AssignmentAnswer(body))
 
     # This broker decides
 
@@ -294,7 +294,7 @@ class Assignments:
         chosen = mode.strategy or self._config.rebalance_strategy
         named = query.strategy or AVG
         if not chosen and (not is_strategy(named) or (named == CONFIG and not mode.fixed)):
-            return _now(_nothing(f"unknown strategy {named}"))
+            return Deferred.resolved(_nothing(f"unknown strategy {named}"))
         entry = self._topics.get(group, query.topic, held)
         self._generations[query.group] = group.generation
         entry.strategy = chosen or _named_by_members(entry, query.client_id, named)
@@ -306,7 +306,7 @@ class Assignments:
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
     ) -> Deferred[AssignmentAnswer]:
         if entry.error or not self._topics.is_ready(entry):
-            return _now(_nothing(entry.error or "the assignment is being computed"))
+            return Deferred.resolved(_nothing(entry.error or "the assignment is being computed"))
         if pops:
             number = mode.pop_share_queue_num
             number = self._config.default_pop_share_queue_num if number is None else number
@@ -342,7 +342,7 @@ class Assignments:
         self._generations[query.group] = group.generation
         strategy = query.strategy or AVG
         if strategy == STICKY:
-            return _now(
+            return Deferred.resolved(
                 _nothing(
                     "STICKY needs rebalanceMode=BROKER: it starts from the members' former shares"
                 )
@@ -359,7 +359,7 @@ class Assignments:
 
         def take(result: Computed) -> Deferred[AssignmentAnswer]:
             if isinstance(result, AllocationError):
-                return _now(_nothing(str(result)))
+                return Deferred.resolved(_nothing(str(result)))
             while len(self._alike) >= ALIKE_MAX:
                 del self._alike[next(iter(self._alike))]
             self._alike[key] = basis, result[0]
@@ -408,12 +408,6 @@ def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]
     result: Deferred[B] = Deferred()
     later.then(lambda value: go_on(value).then(result.resolve))
     return result
-
-
-def _now(value: A) -> Deferred[A]:
-    later: Deferred[A] = Deferred()
-    later.resolve(value)
-    return later
 
 
 def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentAnswer:

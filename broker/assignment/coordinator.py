@@ -131,10 +131,9 @@ class CoordinatedTopics:
 
     def run(self, work: Callable[[], T], weight: int) -> Deferred[T]:
         """Run small work now, other work on another thread. It must not fail."""
-        done: Deferred[T] = Deferred()
         if weight <= INLINE:
-            done.resolve(work())
-            return done
+            return Deferred.resolved(work())
+        done: Deferred[T] = Deferred()
 
         def take(result: T | OSError) -> None:
             assert not isinstance(result, OSError), "an allocation reads and writes no file"
@@ -209,9 +208,7 @@ class CoordinatedTopics:
         `encode`."""
         body = entry.bodies.get(member)
         if body is not None:
-            known: Deferred[bytes] = Deferred()
-            known.resolve(body)
-            return known
+            return Deferred.resolved(body)
         now_ms, settling = self._steady_ms(), entry.settling
 
         def work() -> tuple[bytes, Collection[str]]:

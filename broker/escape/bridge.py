@@ -165,10 +165,9 @@ class Escape:
     def ask(self, address: str, request: Command) -> Deferred[Command | str]:
         """Send another request about a sent message; resolves to the answer, or the reason why it
         is missing."""
-        asked: Deferred[Command | str] = Deferred()
         if self._questions >= MESSAGES_MAX:
-            asked.resolve("too many requests to other masters are pending")
-            return asked
+            return Deferred.resolved("too many requests to other masters are pending")
+        asked: Deferred[Command | str] = Deferred()
         self._questions += 1
 
         def answered(answer: Command | str) -> None:

@@ -39,10 +39,9 @@ class LeadershipHandover:
     def hand_over(self) -> Deferred[None]:
         """Have another broker lead. Resolves when another broker is the master, no other can be, or
         after HAND_OVER_MS."""
-        done: Deferred[None] = Deferred()
         if not self._membership.has_successor:
-            done.resolve(None)
-            return done
+            return Deferred.resolved(None)
+        done: Deferred[None] = Deferred()
         self._waiting, self._until_ms = done, self._steady_ms() + HAND_OVER_MS
         self._membership.retire()
         return done

@@ -120,8 +120,6 @@ class StaticSet:
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
         """Refuse the proposal: the set is fixed."""
-        later: Deferred[Answer] = Deferred()
-        later.resolve(
+        return Deferred.resolved(
             ProposalRefused(f"the set is fixed and cannot become {sorted(proposal.members)}")
         )
-        return later

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.json_responses import MAX_BODY
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import gather
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -172,29 +172,17 @@ def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_
     if old:
         remark = f"the client does not support this feature. version={old[0]}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    collected: Deferred[Command | None] = Deferred()
-    table: dict[str, Any] = {}
-    missing = len(asked)
 
-    def arrived(client_id: str, answer: Command | None) -> None:
-        nonlocal missing
-        missing -= 1
-        status = _read_status(answer)
-        if status is not None:
-            table[client_id] = status
-        if missing == 0:
-            body = bodies.dump({"consumerTable": table})
-            collected.resolve(response(request, ResponseCode.SUCCESS, body=body))
-
-    if not asked:
-        body = bodies.dump({"consumerTable": {}})
+    def answer(statuses: list[RawKeys | None]) -> Command:
+        members = zip(asked.values(), statuses, strict=True)
+        table = {member.client_id: one for member, one in members if one is not None}
+        body = bodies.dump({"consumerTable": table})
         return response(request, ResponseCode.SUCCESS, body=body)
+
+    code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     question = GetConsumerStatusRequest(header.topic, header.group)
-    for peer, member in asked.items():
-        code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-        asking = peer.call(new_request(code, question), STATUS_TIMEOUT_MS)
-        asking.then(partial(arrived, member.client_id))
-    return collected
+    answers = [peer.call(new_request(code, question), STATUS_TIMEOUT_MS) for peer in asked]
+    return gather([one.map(_read_status) for one in answers]).map(answer)
 
 
 def _read_status(answer: Command | None) -> RawKeys | None:

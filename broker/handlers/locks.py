@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.lock_quorum import YOUNG, gathered
+from turbopump.broker.ha.acting.lock_quorum import YOUNG
 from turbopump.broker.handlers.json_responses import MAX_BODY
 from turbopump.broker.handlers.offsets import NOT_HERE
 from turbopump.broker.replication import LockRequest
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
@@ -88,11 +88,12 @@ def _lock_with_others(
         if len(wanted.queues) > bodies.READ:
             yield
 
-    def answer(given: list[MessageQueue]) -> Command:
-        body = bodies.dump({"lockOKMQSet": [queue.to_json() for queue in given]})
+    def answer(given: list[list[MessageQueue]]) -> Command:
+        queues = [queue.to_json() for part in given for queue in part]
+        body = bodies.dump({"lockOKMQSet": queues})
         return response(request, ResponseCode.SUCCESS, body=body)
 
-    return gathered(parts).map(answer)
+    return gather(parts).map(answer)
 
 
 def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:

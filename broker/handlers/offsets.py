@@ -4,6 +4,7 @@ Owns the answers of RocketMQ's ConsumerManageProcessor and of the offset part of
 AdminBrokerProcessor. It must never read records.
 """
 
+from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
@@ -86,7 +87,7 @@ class _Handlers:
         if peer.language != GO_LANGUAGE or request.is_oneway:
             return answer
         later: Deferred[Command | None] = Deferred()
-        peer.call_later(GO_ANSWER_DELAY_MS, lambda: later.resolve(answer))
+        peer.call_later(GO_ANSWER_DELAY_MS, partial(later.resolve, answer))
         return later
 
     def _commit(self, request: Command, now_ms: int) -> Command:

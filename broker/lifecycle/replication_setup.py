@@ -139,9 +139,7 @@ class ReplicationSetup:
         leadership_handover.py."""
         if self._handover is not None:
             return self._handover.hand_over()
-        done: Deferred[None] = Deferred()
-        done.resolve(None)
-        return done
+        return Deferred.resolved(None)
 
     async def stop(self) -> None:
         """Leave the group; pending sends are answered."""

@@ -215,7 +215,8 @@ class ActingJournal:
         )
         acked = tuple(dict.fromkeys((*known.acked, *ack.queue_offsets)))
         if len(acked) > MESSAGES_MAX:
-            return _resolved(PutStatus.MESSAGE_ILLEGAL)  # no check point has as many messages
+            # no check point has as many messages
+            return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
         return self._put_one(replace(known, acked=acked), now_ms)
 
     def handled(
@@ -225,7 +226,7 @@ class ActingJournal:
         acknowledged in records that the returned master will not read again. Resolved once that is
         on disk, or cannot be noted: they may be delivered again then."""
         if not self.master_takes:
-            return _resolved(None)
+            return Deferred.resolved(None)
         known = self.get(check_point.key)
         ack = Acknowledgement(check_point.key, tuple(queue_offsets), is_batch=True)
         if known is not None and set(queue_offsets) <= set(known.acked):
@@ -298,7 +299,7 @@ class ActingJournal:
         if self._size + _size_of(note) > SIZE_MAX // 2:
             self._make_room(now_ms)
         if self._size + _size_of(note) > SIZE_MAX:
-            return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
+            return Deferred.resolved(PutStatus.OS_PAGE_CACHE_BUSY)
         self._put([note])
         return self._saver.saved().map(
             lambda error: PutStatus.PUT_OK if error is None else PutStatus.UNKNOWN_ERROR
@@ -373,9 +374,3 @@ def _size_of(note: JournaledPop) -> int:
     names = len(key.topic) + len(key.group) + len(key.broker_name)
     distances = len(point.distances) if point is not None else 0
     return _ROW_SIZE + (3 if point is not None else 2) * names + 11 * (len(note.acked) + distances)
-
-
-def _resolved(value: T) -> Deferred[T]:
-    done: Deferred[T] = Deferred()
-    done.resolve(value)
-    return done

@@ -53,9 +53,7 @@ class OrderJournal:
         """Write the present batch of the queue to the log; resolved once it is safe."""
         batch = self._batches.get(*queue)
         if batch is None:
-            done: Deferred[PutStatus] = Deferred()
-            done.resolve(PutStatus.PUT_OK)
-            return done
+            return Deferred.resolved(PutStatus.PUT_OK)
         self._logged_ms[queue] = now_ms
         self._logged_ms.move_to_end(queue)
         body = body_of(queue, batch, self._broker_name)

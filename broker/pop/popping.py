@@ -22,7 +22,7 @@ from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
@@ -108,20 +108,7 @@ class Popped:
     def when_safe(self) -> Deferred["Popped"]:
         """Return this result once each check point is written, without the queues whose check
         points failed."""
-        safe: Deferred[Popped] = Deferred()
-        left = len(self.pending)
-
-        def one_more(_none: None) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                safe.resolve(self)
-
-        if not left:
-            safe.resolve(self)
-        for each in self.pending:
-            each.then(one_more)
-        return safe
+        return gather(self.pending).map(lambda _written: self)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class ReviveLog:
             return notes.add_check_point(check_point, revive_queue_id, now_ms)
         is_new = not check_point.acked and not check_point.retries
         if is_new and self.put_natively(check_point, revive_queue_id, now_ms):
-            return _done(PutStatus.PUT_OK)
+            return Deferred.resolved(PutStatus.PUT_OK)
         due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
         key = unique_key(check_point.key, CHECK_POINT_TAG)
         return self._write(
@@ -88,7 +88,7 @@ class ReviveLog:
         """Write the outstanding batch of a queue that is popped in order; the record is stored at
         once, not as a timer."""
         if self.notes() is not None:
-            return _done(PutStatus.SERVICE_NOT_AVAILABLE)
+            return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"
         return self._write(body, ORDERED_TAG, key, revive_queue_id, now_ms, now_ms)
 
@@ -103,7 +103,8 @@ class ReviveLog:
         delivered_ms: int | None = None,
     ) -> Deferred[PutStatus]:
         if names.PROPERTY_SEPARATOR in key:
-            return _done(PutStatus.MESSAGE_ILLEGAL)  # a group whose name came from a file
+            # a group whose name came from a file
+            return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
         # A record that is due is stored at once in its revive queue.
         from_ms = now_ms
@@ -111,9 +112,3 @@ class ReviveLog:
             properties[names.TIMER_DELIVER_MS] = str(due_ms)
             from_ms = min(now_ms, due_ms - 1)
         return self._put(self.topic, queue_id, body, properties, now_ms, from_ms)
-
-
-def _done(status: PutStatus) -> Deferred[PutStatus]:
-    done: Deferred[PutStatus] = Deferred()
-    done.resolve(status)
-    return done

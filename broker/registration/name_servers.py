@@ -88,9 +88,7 @@ class NameServers:
     def changed(self, topics: Sequence[str]) -> Deferred[None]:
         """Register changed topics (an empty list: all, or the broker's role)."""
         if not self._may():
-            unheard: Deferred[None] = Deferred()
-            unheard.resolve(None)
-            return unheard
+            return Deferred.resolved(None)
         registered = self._registration.changed(topics, self._steady_ms())
         self._tick_soon()
         return registered

@@ -14,7 +14,7 @@ from itertools import islice
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import MASTER_ID
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -264,20 +264,8 @@ class Registration:
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Register changed topics (none named: all of them, by brokerPermission); resolves when
         every reachable name server has them."""
-        done: Deferred[None] = Deferred()
-        missing = len(self.servers)
-        if not missing:
-            done.resolve(None)
-
-        def one_done(_: None) -> None:
-            nonlocal missing
-            missing -= 1
-            if not missing:
-                done.resolve(None)
-
-        for server in self.servers:
-            server.changed(topics, now_ms).then(one_done)
-        return done
+        asked = [server.changed(topics, now_ms) for server in self.servers]
+        return gather(asked).map(lambda _all: None)
 
     def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
         """A REGISTER_BROKER request for some work; a deleted topic makes it full.

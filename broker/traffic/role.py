@@ -147,9 +147,7 @@ class Role:
         reign = permit.reign
         if appended.status is PutStatus.PUT_OK and reign is not None and reign.over:
             # The reign ended within the append: the outcome of the message is unknown.
-            result: Deferred[PutStatus] = Deferred()
-            result.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
-            return result
+            return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         return self._store.when_safe(appended, permit.copies)
 
     def safe_end(self) -> LogOffset:

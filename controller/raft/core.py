@@ -173,15 +173,15 @@ class Raft:
     def append(self, body: bytes, now_ms: int | None = None) -> Deferred[Outcome]:
         """Propose an entry; resolved by a Settle when it is applied here, or at once if refused."""
         self.now_ms = now_ms = self.now_ms if now_ms is None else now_ms
-        later = Deferred[Outcome]()
         if self.leading is None:
-            later.resolve(Failed(RaftResponseCode.NOT_LEADER, f"{self.leader_id} leads"))
-        elif len(body) > BODY_MAX:
-            later.resolve(Failed(RaftResponseCode.UNEXPECTED_ARGUMENT, f"over {BODY_MAX} bytes"))
-        else:
-            later = self.leading.append(body, now_ms)
-            self._announce()
-        return later
+            refused = Failed(RaftResponseCode.NOT_LEADER, f"{self.leader_id} leads")
+            return Deferred.resolved(refused)
+        if len(body) > BODY_MAX:
+            refused = Failed(RaftResponseCode.UNEXPECTED_ARGUMENT, f"over {BODY_MAX} bytes")
+            return Deferred.resolved(refused)
+        appended = self.leading.append(body, now_ms)
+        self._announce()
+        return appended
 
     def on_tick(self, now_ms: int) -> None:
         """Advance the time."""

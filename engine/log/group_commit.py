@@ -85,12 +85,11 @@ class GroupCommit:
         """PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
         brokers have them, see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last
         tick, or after a failed sync (RocketMQ: GroupCommitService)."""
-        later: Deferred[PutStatus] = Deferred()
         if self.failed is not None:
-            later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
-        else:
-            self.pending.wait(end, copies, later.resolve)
-        return later
+            return Deferred.resolved(PutStatus.FLUSH_DISK_TIMEOUT)
+        safe: Deferred[PutStatus] = Deferred()
+        self.pending.wait(end, copies, safe.resolve)
+        return safe
 
     def tick(self, steady_ms: int) -> None:
         """Answer sends that waited too long, and flush at the intervals of ASYNC_FLUSH."""

@@ -89,10 +89,9 @@ class Peer:
 
     def call(self, command: Command, timeout_ms: int) -> Deferred[Command | None]:
         """Send a request; the answer comes later, None if it timed out or the peer closed."""
-        answer: Deferred[Command | None] = Deferred()
         if self.closed:
-            answer.resolve(None)
-            return answer
+            return Deferred.resolved(None)
+        answer: Deferred[Command | None] = Deferred()
         command.opaque = self._opaque()
         opaque = command.opaque
         self._link.send(command)

@@ -62,11 +62,10 @@ class LockQuorum:
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
         """Ask the others; resolves to the queues that the client gets if this broker gives them,
         too."""
-        asked: Deferred[list[MessageQueue]] = Deferred()
         others = self._others() if wanted.queues else []
         if self._total == 1 and not others:
-            asked.resolve(list(wanted.queues))  # a single broker needs no votes
-            return asked
+            return Deferred.resolved(list(wanted.queues))  # a single broker needs no votes
+        asked: Deferred[list[MessageQueue]] = Deferred()
         total = max(self._total, 1 + len(others))
         votes = _Votes(wanted.queues, total, own_is_old=not self.is_young)
         waiting = len(others)
@@ -138,21 +137,3 @@ class _Votes:
             for queue in self._queues
             if self._all[queue] >= self._needed and self._old[queue] >= self._old_needed
         ]
-
-
-def gathered(parts: Sequence[Deferred[list[MessageQueue]]]) -> Deferred[list[MessageQueue]]:
-    """Join the results of all parts, in their order."""
-    whole: Deferred[list[MessageQueue]] = Deferred()
-    left = len(parts)
-
-    def came(_part: list[MessageQueue]) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            whole.resolve([queue for part in parts for queue in part.value])
-
-    for part in parts:
-        part.then(came)
-    if not parts:
-        whole.resolve([])
-    return whole

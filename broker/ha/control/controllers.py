@@ -80,9 +80,7 @@ class Controllers:
         """Send a request to the leader."""
         leader = self.leader
         if not leader:
-            nobody: Deferred[Command | str] = Deferred()
-            nobody.resolve(NOBODY_LEADS)
-            return nobody
+            return Deferred.resolved(NOBODY_LEADS)
         answer = self._call(leader, request, timeout_ms)
         answer.then(partial(self._answered, leader))
         return answer

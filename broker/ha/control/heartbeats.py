@@ -99,15 +99,11 @@ class ControllerHeartbeats:
 
     def beat(self) -> Deferred[bool]:
         """Send a heartbeat to the leader now; resolves to whether it succeeded."""
-        reported: Deferred[bool] = Deferred()
         leader = self._controllers.leader
         if not leader:
-            reported.resolve(False)
-            return reported
+            return Deferred.resolved(False)
         link = self._links.setdefault(leader, _Link())
-        answer = self._send(leader, link)
-        answer.then(lambda a: reported.resolve(not isinstance(a, str) and a.code == 0))
-        return reported
+        return self._send(leader, link).map(lambda a: not isinstance(a, str) and a.code == 0)
 
     def begin(self) -> None:
         """Begin a reign: earlier leases, and pending requests for one, do not count."""

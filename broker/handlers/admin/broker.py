@@ -77,10 +77,8 @@ class ConfigRequests:
         self._version = self._version.next(now_ms)
         if not config.path:
             notes.append("in force until this broker stops: it has no configuration file")
-        registered = Deferred[None]()
-        if config.broker_permission == permission:
-            registered.resolve(None)
-        else:
+        registered = Deferred.resolved(None)
+        if config.broker_permission != permission:
             # The broker registers this permission for each of its topics with the name servers.
             broker.topics.bump_version(now_ms)
             registered = broker.register_topics([])

@@ -20,7 +20,7 @@ from turbopump.broker.handlers.pop.checks import (
 from turbopump.broker.pop.changes import TimeChange
 from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.broker.pop.outstanding import PoppedQueue
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
@@ -349,9 +349,9 @@ def _ack_entry(
     if broker.pop.lives.is_former(topic, group, given.pop_time_ms):
         return None  # the former life's messages are deleted
     if given.is_ordered and broker.pop.acts:
-        return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
+        return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
     if _is_late(given, now_ms):
-        return _refused(PutStatus.MESSAGE_ILLEGAL)
+        return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
     offsets = _bits(entry, given.start)
     _count(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, given.broker_name)
@@ -366,13 +366,7 @@ def _ack_entry(
     if left:
         ack = Acknowledgement(key, left, is_batch=True)
         written = broker.pop.log.add_ack(ack, given.invisible_ms, given.revive_queue_id, now_ms)
-    return _refused(PutStatus.MESSAGE_ILLEGAL) if replaced else written
-
-
-def _refused(status: PutStatus) -> Deferred[PutStatus]:
-    refused: Deferred[PutStatus] = Deferred()
-    refused.resolve(status)
-    return refused
+    return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL) if replaced else written
 
 
 def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
@@ -386,23 +380,11 @@ def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
 
 
 def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Answer:
-    answer: Deferred[Command | None] = Deferred()
-    left = len(pending)
-    worst = PutStatus.PUT_OK
+    def answer(statuses: list[PutStatus]) -> Command:
+        failed = [one for one in statuses if one is not PutStatus.PUT_OK]
+        return _stored(request, failed[-1] if failed else PutStatus.PUT_OK)
 
-    def one_more(status: PutStatus) -> None:
-        nonlocal left, worst
-        left -= 1
-        if status is not PutStatus.PUT_OK:
-            worst = status
-        if left == 0:
-            answer.resolve(_stored(request, worst))
-
-    if not pending:
-        return response(request, ResponseCode.SUCCESS)
-    for each in pending:
-        each.then(one_more)
-    return answer
+    return gather(pending).map(answer)
 
 
 def _stored(request: Command, status: PutStatus) -> Command:

@@ -38,7 +38,7 @@ def put_record(
     )
     outcome = put(broker, draft, now_ms, must_wait=True, from_ms=from_ms)
     # A full slot of the timer wheel refuses the record: the consumer tries again.
-    return _when_safe(broker, outcome) if isinstance(outcome, Put) else _resolved(_REFUSED)
+    return _when_safe(broker, outcome) if isinstance(outcome, Put) else Deferred.resolved(_REFUSED)
 
 
 def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Deferred[PutStatus]:
@@ -48,11 +48,5 @@ def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Defe
 
 def _when_safe(broker: BrokerContext, outcome: Put) -> Deferred[PutStatus]:
     if outcome.appended.status is not PutStatus.PUT_OK:
-        return _resolved(outcome.appended.status)
+        return Deferred.resolved(outcome.appended.status)
     return broker.role.when_safe(*outcome)
-
-
-def _resolved(status: PutStatus) -> Deferred[PutStatus]:
-    later: Deferred[PutStatus] = Deferred()
-    later.resolve(status)
-    return later

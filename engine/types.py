@@ -20,6 +20,7 @@ Epoch = NewType("Epoch", int)
 Buffer = bytes | bytearray | memoryview
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+RETRY_PREFIX = "%RETRY%"
 """The topic of delayed messages; its queue units hold the delivery time: store time plus the
 level's delay."""
 

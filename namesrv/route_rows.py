@@ -6,10 +6,14 @@ Owns the forms of single rows and notices. It must never keep a table.
 from dataclasses import dataclass
 
 from turbopump.net.wire.bodies import dump
-from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    BrokerData,
+    QueueData,
+    TopicRouteData,
+)
 from turbopump.net.wire.topics import PERM_WRITE, TopicConfig
 
-MASTER_ID = 0
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from turbopump.namesrv import topic_queues
 from turbopump.namesrv.registrations import BrokerKey, BrokerRegistration, Expired, Registered
 from turbopump.namesrv.route_rows import (
-    MASTER_ID,
     Notice,
     copy,
     copy_queue,
@@ -30,17 +29,20 @@ from turbopump.namesrv.route_rows import (
 )
 from turbopump.namesrv.topic_queues import TopicQueues
 from turbopump.net.wire.bodies import Steps, finish, sort_in_steps
-from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from turbopump.net.wire.names import SYNC_MEMBER_PREFIX
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicRouteData,
+)
 from turbopump.net.wire.topics import PERM_WRITE, DataVersion
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_MS = 120_000
 """Timeout after the last sign of life for a broker that sends no timeout."""
-
-SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Prefix of topics for the coordination inside a broker group; their routes always show the real
-ids."""
 
 
 MAX_BROKERS = 10_000  # number of addresses: a registration of 1,000 topics takes some 300 KB here
@@ -257,7 +259,7 @@ class RouteTable(TopicQueues):
         route.topic_queue_mapping_by_broker = {
             name: info for name, info in mappings.items() if name not in self._dropped
         } or None
-        if acting_master and not topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
+        if acting_master and not topic.startswith(SYNC_MEMBER_PREFIX):
             show_acting_masters(route)
         if zone is not None:
             keep_zone(route, zone)

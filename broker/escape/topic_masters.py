@@ -19,7 +19,10 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    TopicRouteData,
+)
 from turbopump.net.wire.topics import PERM_WRITE
 
 Call = Callable[[str, Command, int], Deferred[Command | str]]
@@ -39,7 +42,6 @@ ROUTE_MAX: Final = 1 << 20
 less."""
 MASTERS_MAX: Final = 1_024
 """Masters of a topic at most; the first by name."""
-_MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class TopicMasters:
 def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
     """Return the masters of other groups that take messages. A route shows an acting replica as a
     master, but without the permission to write."""
-    addresses = {one.broker_name: one.broker_addrs.get(_MASTER_ID) for one in route.broker_datas}
+    addresses = {one.broker_name: one.broker_addrs.get(MASTER_ID) for one in route.broker_datas}
     found = []
     for queues in route.queue_datas:
         name, count = queues.broker_name, queues.write_queue_nums

@@ -14,7 +14,6 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.broker.tables.long_polling import HeldPull
 from turbopump.broker.traffic.replies import SEE_FAQ, no_filters
-from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
@@ -32,6 +31,7 @@ from turbopump.net.wire.headers.pull import (
 )
 from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.sql.compiler import compile_filter
 from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription

@@ -10,7 +10,10 @@ from enum import Enum
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.room import leaves_room
-from turbopump.broker.scheduled.half_messages import HALF_TOPIC, QUEUE_ID, add_half_properties
+from turbopump.broker.scheduled.half_messages import (
+    QUEUE_ID,
+    add_half_properties,
+)
 from turbopump.broker.scheduled.timer_messages import (
     TIMER_PROPERTIES,
     TimerRefusal,
@@ -24,6 +27,7 @@ from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import (
     DLQ_PREFIX,
+    HALF_TOPIC,
     MAX_RETRY_TOPIC_LENGTH,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,

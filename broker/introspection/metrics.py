@@ -23,13 +23,13 @@ from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import StoreHealth
 from turbopump.net.ha.replica import State
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import original_topic
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-RETRY_PREFIX: Final = "%RETRY%"
 MAX_LAGS: Final = 10_000
 """Maximum of pairs of group and topic in a scrape: some 70,000 lines. Of more, the pairs with the
 most messages are shown."""

@@ -29,7 +29,6 @@ from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService, Shell
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.registration.registration import Registration
-from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
@@ -37,6 +36,7 @@ from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from itertools import islice
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire import bodies
@@ -29,6 +28,7 @@ from turbopump.net.wire.headers.routes import (
 )
 from turbopump.net.wire.hosts import join, split
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
+from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import (
     PERM_READ,
     PERM_WRITE,

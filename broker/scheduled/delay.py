@@ -28,7 +28,10 @@ from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import SCHEDULE_TOPIC
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+)
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx.record import Record
@@ -40,7 +43,6 @@ MAX_PER_STEP = 128
 """Messages of all levels delivered by one step, some 5 ms: sends and pulls are served after it."""
 BYTES_OF_STEP = 4 << 20
 """Bytes that one step delivers at most, plus one message."""
-_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 MAX_LEVELS = 1_000
 """Maximum of levels in an answer; messageDelayLevel has 18, and queue ids of its topic end at
 65,535."""
@@ -365,7 +367,7 @@ def _delivered(record: Record) -> NewMessage | None:
     """
     properties = decode_properties(record.properties)
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
-    if not topic or topic == _HALF_TOPIC or not _INT.fullmatch(queue):
+    if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
         return None
     properties.pop(names.CRC32, None)
     return NewMessage(

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.broker.scheduled.half_messages import (
-    HALF_TOPIC,
     QUEUE_ID,
     TRANSACTION_GROUP,
     moved,
@@ -40,7 +39,10 @@ from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    kept_size,
+)
 
 logger = logging.getLogger(__name__)
 

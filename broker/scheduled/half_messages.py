@@ -12,13 +12,15 @@ from typing import Final
 
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import MAX_TOPIC_LENGTH
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    MAX_TOPIC_LENGTH,
+    OP_TOPIC,
+)
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import V1, V2, Record, append, record_size
 from turbopump.pyx.region import Region
 
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Group whose offsets in the first two topics mark how far transactions are finished."""

@@ -12,6 +12,7 @@ from turbopump.engine.log.record_parts import CRC_RESERVED
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import MAX_PROPERTIES, Record
 from turbopump.pyx.timer import read_due, read_facts
@@ -24,7 +25,6 @@ TIMER_PROPERTIES: Final = (
 """Timer properties in their order of precedence."""
 FAR_MS: Final = 1 << 53
 """Upper bound of all message times: some 285,000 years."""
-_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _INT64 = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _QUEUE_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -139,7 +139,7 @@ def delivered(
     """Return the message for its consumers; None if it has no target. REAL_TOPIC, REAL_QID and the
     timer's properties stay, as consumers of RocketMQ see them."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
-    if not topic or topic in (_HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
+    if not topic or topic in (HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
         return None
     return _again(record, properties, topic, int(queue), write_ms, now_ms)
 

@@ -22,8 +22,6 @@ from typing import Final
 
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
     QUEUE_ID,
     TRANSACTION_GROUP,
     is_committed,
@@ -40,7 +38,11 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import SCHEDULE_TOPIC
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+)
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode
 from turbopump.pyx.region import Region

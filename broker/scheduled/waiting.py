@@ -17,8 +17,6 @@ from typing import Final
 
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_messages import (
-    HALF_TOPIC,
-    OP_TOPIC,
     QUEUE_ID,
     TRANSACTION_GROUP,
 )
@@ -27,6 +25,10 @@ from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    OP_TOPIC,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.store import Store
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.names import RETRY_PREFIX
 
 STEP: Final = 500
 """Queues processed in one turn of the loop: each takes some 4 us."""
@@ -28,7 +29,6 @@ STEP: Final = 500
 INLINE: Final = 2 * STEP
 """A broker whose groups have fewer queues in total is walked at once."""
 
-RETRY_PREFIX: Final = "%RETRY%"
 Since = tuple[int, bool]
 """Epoch ms and whether that is known, see `waiting_since`."""
 NOTHING: Final[Since] = (0, True)

@@ -29,7 +29,9 @@ from turbopump.net.wire.names import (
     AUTO_CREATE_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
+    REVIVE_PREFIX,
     SCHEDULE_TOPIC,
+    SYNC_MEMBER_PREFIX,
     SYSTEM_TOPICS,
     is_system_topic,
 )
@@ -100,7 +102,7 @@ class TopicTable:
         self.on_made: Callable[[list[str]], None] = lambda names: None
         self._config = config
         self._saver = saver
-        self._revive_topic = f"rmq_sys_REVIVE_LOG_{config.broker_cluster_name}"
+        self._revive_topic = f"{REVIVE_PREFIX}{config.broker_cluster_name}"
         self._topics: JsonTable[TopicConfig] = JsonTable()
         self._unsaved: OrderedDict[str, int] = OrderedDict()
         """Topics created or marked by changes that may not be durable, with the saver's numbers of
@@ -424,6 +426,6 @@ class TopicTable:
             add(config.msg_trace_topic_name, 1)
         add(f"{cluster}_REPLY_TOPIC", 1)
         add(self._revive_topic, config.revive_queue_num)
-        add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
+        add(f"{SYNC_MEMBER_PREFIX}{name}", 1, PERM_INHERIT)
         add(HALF_TOPIC, 1)
         add(OP_TOPIC, 1)

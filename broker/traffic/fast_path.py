@@ -18,7 +18,9 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.replies import why_not
-from turbopump.broker.traffic.role import MASTER_ID, Role
+from turbopump.broker.traffic.role import (
+    Role,
+)
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
@@ -26,6 +28,7 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
 from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, REVIVE_PREFIX
 from turbopump.net.wire.properties import encode_properties
+from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.filter import Filter
 from turbopump.pyx.lane import Lane

@@ -18,9 +18,8 @@ from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, LogOffset, PutStatus
+from turbopump.net.wire.route import MASTER_ID
 
-MASTER_ID: Final = 0
-"""The broker id of a master (MixAll.MASTER_ID)."""
 ALONE: Final = 1
 """Copies of a message if no send waits for a replica: the master's own."""
 

@@ -4,7 +4,13 @@ Owns the checks of bytes that senders sent. It must never write anything.
 """
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
+from turbopump.engine.types import (
+    RETRY_PREFIX,
+    Appended,
+    Buffer,
+    NewMessage,
+    PutStatus,
+)
 from turbopump.pyx.record import MAX_PROPERTIES, count_batch
 
 CRC_PROPERTY = b"__CRC32#"
@@ -18,7 +24,6 @@ V1_TOPIC_MAX = 127
 """Longest topic of a V1 record, with a one-byte length, which every client reads (store.md 3)."""
 RETRY_TOPIC_MAX = 255
 """HookUtils: longest name of a retry topic, in bytes; other topics must be shorter."""
-RETRY_PREFIX = "%RETRY%"
 
 
 def refusal(

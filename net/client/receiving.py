@@ -12,6 +12,7 @@ from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.message import MessageView, Unreadable, decode_each, decode_messages
+from turbopump.net.wire.names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[R
     first sent to (DefaultMQPushConsumerImpl.resetRetryAndNamespace). Raises BadBody and
     CompressionMissing.
     """
-    retry_topic = f"%RETRY%{group}"
+    retry_topic = f"{RETRY_PREFIX}{group}"
     return [_received(view, broker_name, retry_topic) for view in decode_messages(body)]
 
 
@@ -43,7 +44,7 @@ class Received:
 def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     """Decode like `received_messages`, record by record; raises BadBody only if the first record is
     not readable."""
-    retry_topic = f"%RETRY%{group}"
+    retry_topic = f"{RETRY_PREFIX}{group}"
     received = Received()
     end: QueueOffset | None = None
     try:

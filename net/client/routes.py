@@ -7,14 +7,14 @@ server.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from turbopump.net.allocation.shares import queues_of, readable_counts
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    TopicRouteData,
+)
 from turbopump.net.wire.topics import PERM_WRITE
-
-MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)

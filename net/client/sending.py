@@ -25,6 +25,7 @@ from turbopump.net.wire.headers.send import (
 )
 from turbopump.net.wire.message import TRANSACTION_PREPARED, encode_batch
 from turbopump.net.wire.message_id import decode_handle
+from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
 DEFAULT_TOPIC: Final = "TBW102"
@@ -76,7 +77,7 @@ _STATUS: Final = {
 def check_topic(topic: str) -> None:
     """Raises InvalidArgument for a topic name that no broker accepts (TopicValidator)."""
     expect(topic, str, "a topic's name", "a text")
-    limit = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else TOPIC_SIZE_MAX
+    limit = 255 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_SIZE_MAX
     if not _NAME.fullmatch(topic) or len(topic) > limit:
         raise InvalidArgument(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
 
@@ -191,7 +192,7 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise InvalidArgument("the messages of a batch have one topic")
         if message.delay_level or message.delay_ms or message.deliver_at_ms:
             raise InvalidArgument("a batch cannot be delayed")
-        if message.topic.startswith("%RETRY%"):
+        if message.topic.startswith(RETRY_PREFIX):
             raise InvalidArgument("a batch cannot go to a retry topic")
 
 

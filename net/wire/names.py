@@ -9,6 +9,7 @@ engine/disk/store_paths.py: the store does not rely on its callers.
 import re
 from typing import Any, Final
 
+from turbopump.engine import types
 from turbopump.net.wire.bodies import BadBody, text
 
 MAX_TOPIC_LENGTH: Final = 127  # fits the length byte of a V1 record
@@ -21,20 +22,24 @@ send no longer ones."""
 
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 """Prefix of a cluster's topic with the check points of pops (PopAckConstants.REVIVE_TOPIC)."""
-RETRY_PREFIX: Final = "%RETRY%"
+SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Prefix of topics for the coordination inside a broker group; their routes at a name server of
+RocketMQ 4 list the members with their real ids."""
+RETRY_PREFIX: Final = types.RETRY_PREFIX
 DLQ_PREFIX: Final = "%DLQ%"
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC: Final = types.SCHEDULE_TOPIC
 AUTO_CREATE_TOPIC: Final = "TBW102"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         OP_TOPIC,
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",

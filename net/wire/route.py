@@ -6,7 +6,7 @@ can read nothing else.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.engine.types import Buffer
@@ -23,6 +23,9 @@ from turbopump.net.wire.bodies import (
     table,
     text,
 )
+
+MASTER_ID: Final = 0
+"""The broker id of a master (MixAll.MASTER_ID)."""
 
 
 @dataclass(slots=True)

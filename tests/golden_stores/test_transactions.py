@@ -10,8 +10,6 @@ from tests.unit.broker.conftest import World
 
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
     TRANSACTION_GROUP,
     op_message,
     read_op,
@@ -23,6 +21,10 @@ from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.transactions import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
+)
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    OP_TOPIC,
 )
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.halves import HalfMarks

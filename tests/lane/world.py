@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer
@@ -22,6 +21,7 @@ from turbopump.net.wire.headers.send import SendMessageRequest, write_send
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.heartbeat import ConsumerData
 from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.names import HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.subscription import parse_subscription
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig

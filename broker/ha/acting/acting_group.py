@@ -19,7 +19,10 @@ from typing import Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_state import ActingState
-from turbopump.broker.ha.acting.group_members import MASTER_ID, Call, GroupMembers
+from turbopump.broker.ha.acting.group_members import (
+    Call,
+    GroupMembers,
+)
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.pre_online import (
     AGAIN_MS,
@@ -31,6 +34,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 

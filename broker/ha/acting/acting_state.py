@@ -22,8 +22,11 @@ from collections.abc import Callable
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.group_members import MASTER_ID, GroupMembers
+from turbopump.broker.ha.acting.group_members import (
+    GroupMembers,
+)
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 

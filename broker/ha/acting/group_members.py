@@ -33,8 +33,14 @@ from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import GetBrokerMemberGroupRequest, GetRouteInfoRequest
-from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.names import (
+    SYNC_MEMBER_PREFIX,
+    check_lengths,
+)
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    TopicRouteData,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +54,6 @@ SETTLED_MS: Final = 3_000
 """Age in ms at which reported replicas count. A name server that has just started knows no broker
 before it has registered there again, which takes a second or two."""
 MEMBERS_MAX: Final = 64
-MASTER_ID: Final = 0
-SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Prefix of the topic whose route at an old name server lists the group's members."""
 AGAIN_MS: Final = 1_000
 """Time-out in ms of request 901 after an answered route. A server that answers the route answers
 901 as fast; on an old one a starting master waits no longer than this."""

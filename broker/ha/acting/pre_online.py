@@ -27,7 +27,11 @@ from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_state import COMING_MS
-from turbopump.broker.ha.acting.group_members import FRESH_MS, MASTER_ID, Call, GroupMembers
+from turbopump.broker.ha.acting.group_members import (
+    FRESH_MS,
+    Call,
+    GroupMembers,
+)
 from turbopump.broker.ha.metadata import answers
 from turbopump.broker.ha.metadata.former import LIVES, FormerLives
 from turbopump.broker.pop.acting_journal import POP_NOTES, RETURN_NUMBER, read_page
@@ -40,6 +44,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
 from turbopump.net.wire.hosts import split
+from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_messages
-from turbopump.net.client.routes import MASTER_ID
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.bodies import BadBody, as_object, as_text, items, load_object, table
@@ -39,10 +38,14 @@ from turbopump.net.wire.headers.routes import (
     PutKVConfigRequest,
 )
 from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
-
-RETRY: Final = "%RETRY%"
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    TopicRouteData,
+)
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
@@ -134,7 +137,7 @@ class AdminCalls:
         `group_topic`, which may also be another group's name (KeyBuilder.buildPopRetryTopic). If a
         name is ambiguous, the brokers are asked for their groups.
         """
-        names = {one.removeprefix(RETRY) for one in topics if one.startswith(RETRY)}
+        names = {one.removeprefix(RETRY_PREFIX) for one in topics if one.startswith(RETRY_PREFIX)}
         groups = {name.partition("+")[0] for name in names}
 
         def is_doubtful(name: str) -> bool:

@@ -38,7 +38,10 @@ from turbopump.net.client.admin.results import (
     UpdatedTopic,
     time_behind,
 )
-from turbopump.net.client.admin.trace import TRACE_TOPIC, MessageTrace, trace_of
+from turbopump.net.client.admin.trace import (
+    MessageTrace,
+    trace_of,
+)
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.lifetime import ClientLifetime
@@ -57,6 +60,11 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.headers.clients import ResetOffsetRequest
 from turbopump.net.wire.headers.routes import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
+from turbopump.net.wire.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+)
 from turbopump.net.wire.properties import UNIQ_KEY
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, TopicRouteData
@@ -68,8 +76,6 @@ ADMIN_TIMEOUT_MS: Final = 5000
 CONTAINER_TIMEOUT_MS: Final = 60_000
 """Timeout of the start or stop of a container's broker; mqadmin waits 5 s."""
 
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
 
 END_OF_TIME_MS: Final = (1 << 63) - 1
 
@@ -154,7 +160,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             clusters = sorted({broker.cluster for broker in route.broker_datas})
             return TopicLine(name, ",".join(clusters), groups)
 
-        shown = [name for name in names if not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
+        shown = [name for name in names if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         return TopicList(await gather(line(name) for name in shown))
 
     async def topic_route(self, topic: str) -> TopicRouteResult:

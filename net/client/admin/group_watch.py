@@ -27,9 +27,12 @@ from turbopump.net.client.admin.group_view import (
 )
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
 from turbopump.net.client.client_instance import ClientInstance
-from turbopump.net.client.routes import MASTER_ID
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.route import BrokerData, ClusterInfo
+from turbopump.net.wire.route import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+)
 
 CONTROLLER_ADDR: Final = "controllerAddr"
 

@@ -22,10 +22,9 @@ from turbopump.net.wire.headers.clients import (
     GetConsumerRunningInfoRequest,
     GetProducerConnectionListRequest,
 )
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
-
-RETRY_PREFIX = "%RETRY%"
 
 
 class GroupCommands:

@@ -27,6 +27,7 @@ from turbopump.net.wire.headers.routes import (
     WipeWritePermOfBrokerResponse,
 )
 from turbopump.net.wire.java_properties import format_properties
+from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.route import TopicRouteData
 
 
@@ -113,7 +114,7 @@ class NodeCommands:
     async def stats_all(self, topic: str | None = None) -> list[TopicTraffic]:
         """statsAll: the traffic of each topic, or of `topic` alone, with each of its groups."""
         names = [topic] if topic is not None else await self._calls.topic_names()
-        wanted = [name for name in names if not name.startswith(("%RETRY%", "%DLQ%"))]
+        wanted = [name for name in names if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         lines = await gather(self._traffic(name, must_answer=topic is not None) for name in wanted)
         return [line for of_topic in lines for line in of_topic]
 

@@ -36,6 +36,7 @@ from turbopump.net.wire.headers.pull import (
     PullMessageResponse,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
+from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
@@ -124,7 +125,7 @@ class MessageCommands:
         never lost. `max_count` 0 is for all. ClientError for a group without dead letters.
         """
         check_group(group)
-        dead_topic = f"%DLQ%{group}"
+        dead_topic = f"{DLQ_PREFIX}{group}"
         try:
             route = await self._calls.route(dead_topic)
         except BrokerError as error:
@@ -156,7 +157,7 @@ class MessageCommands:
         origin = dead.properties.get(names.RETRY_TOPIC) or dead.properties.get(
             names.DLQ_ORIGIN_TOPIC, ""
         )
-        retry = f"%RETRY%{group}"
+        retry = f"{RETRY_PREFIX}{group}"
         popped = (f"{retry}+{origin}", f"{retry}_{origin}")
         target = next((name for name in popped if origin and name in known), retry)
         properties = {k: v for k, v in dead.properties.items() if k not in _DROPPED}

@@ -11,7 +11,6 @@ from typing import Final
 from turbopump.net.client.admin.results import Result
 from turbopump.net.client.messages import ReceivedMessage
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 RECORDS_MAX: Final = 10_000
 """Maximum number of records read from a trace message; a client writes a few hundred."""
 

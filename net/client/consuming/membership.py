@@ -19,6 +19,7 @@ from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
 
@@ -64,7 +65,7 @@ class ConsumerMembership:
     @property
     def retry_topic(self) -> str:
         """The topic from which the group's failed messages are delivered again."""
-        return f"%RETRY%{self.group}"
+        return f"{RETRY_PREFIX}{self.group}"
 
     @property
     def locks_queues(self) -> bool:

@@ -33,6 +33,7 @@ from turbopump.net.wire.headers.offsets import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class QueueOffsets:
 
         A retry queue begins at 0: all messages in it were sent back by this group.
         """
-        if queue.topic.startswith("%RETRY%") or where is ConsumeFrom.FIRST:
+        if queue.topic.startswith(RETRY_PREFIX) or where is ConsumeFrom.FIRST:
             return await self.earliest(queue)
         if where is ConsumeFrom.TIMESTAMP:
             return await self.at_time(queue, timestamp_ms)

@@ -13,7 +13,6 @@ from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import Received, received_each
-from turbopump.net.client.routes import MASTER_ID
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
@@ -27,6 +26,7 @@ from turbopump.net.wire.headers.pull import (
     PullMessageResponse,
 )
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.subscription import SubscriptionData
 
 GRACE_MS: Final = 15_000

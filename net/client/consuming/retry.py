@@ -26,6 +26,7 @@ from turbopump.net.wire.headers.send import (
     write_send,
 )
 from turbopump.net.wire.message import after_attempts
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Retries:
         await self._instance.ask(master, code, header, timeout_ms=SEND_BACK_TIMEOUT_MS)
 
     async def _send_as_new(self, message: ReceivedMessage) -> bool:
-        topic = f"%RETRY%{self._group}"
+        topic = f"{RETRY_PREFIX}{self._group}"
         try:
             route = await self._instance.route(topic)
             for queue in route.publish if route is not None else ():

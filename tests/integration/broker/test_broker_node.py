@@ -19,7 +19,6 @@ from turbopump.broker import node as node_module
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.scheduled import transactions
-from turbopump.broker.scheduled.half_messages import OP_TOPIC
 from turbopump.broker.tables.long_polling import HeldPulls
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import FileLock
@@ -36,6 +35,7 @@ from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import decode_messages
 from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.names import OP_TOPIC
 from turbopump.net.wire.route import TopicRouteData
 
 pytestmark = pytest.mark.integration

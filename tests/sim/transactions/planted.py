@@ -5,7 +5,6 @@ from turbopump.broker.handlers import transactions as handlers
 from turbopump.broker.scheduled import transaction_checks, transaction_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
 from turbopump.broker.scheduled.half_messages import (
-    HALF_TOPIC,
     QUEUE_ID,
     committed_flag,
     renewed,
@@ -17,6 +16,7 @@ from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, PutStatus, QueueOffset
+from turbopump.net.wire.names import HALF_TOPIC
 
 
 def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:

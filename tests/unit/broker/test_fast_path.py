@@ -9,7 +9,6 @@ import pytest
 from tests.lane.requests import HALF
 from tests.lane.world import Driven, end_of, frame_of, make
 
-from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.broker.traffic.fast_path import MAX_WAITING
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import FlushMode, QueueOffset
@@ -18,6 +17,7 @@ from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.names import HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 
 SEND: dict[str, Any] = {

@@ -17,7 +17,7 @@ from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.run_command import failing_clearly, run
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.routes import MASTER_ID
+from turbopump.net.wire.route import MASTER_ID
 from turbopump.pyx.load import Load
 
 LOOK_S: Final = 0.02

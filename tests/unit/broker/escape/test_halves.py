@@ -9,8 +9,6 @@ from tests.unit.broker.escape.cluster import NOT_SAFE, Replica, bodies, records
 from turbopump.broker.scheduled import half_escape
 from turbopump.broker.scheduled.half_escape import WINDOW
 from turbopump.broker.scheduled.half_messages import (
-    HALF_TOPIC,
-    OP_TOPIC,
     TRANSACTION_GROUP,
     committed_flag,
 )
@@ -20,6 +18,10 @@ from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
+from turbopump.net.wire.names import (
+    HALF_TOPIC,
+    OP_TOPIC,
+)
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 COMMIT, ROLL_BACK = 8, 12

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from turbopump.engine.types import LONG_AGO_MS, Buffer
 from turbopump.net.client.errors import (
@@ -21,6 +21,7 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     expect,
 )
+from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
@@ -40,7 +41,7 @@ from turbopump.net.wire.headers.clients import (
     UnregisterClientRequest,
 )
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
-from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from turbopump.net.wire.heartbeat import HeartbeatData, ProducerData
 from turbopump.net.wire.message import MessageView, decode_messages
 from turbopump.net.wire.route import TopicRouteData
 
@@ -89,24 +90,6 @@ brokers. The first request of each kind is a probe: it changes nothing, every se
 answers it, and no earlier kind does."""
 
 _serial = itertools.count()
-
-
-class GroupMember(Protocol):
-    """A consumer of a group, as the instance sees it."""
-
-    group: str
-
-    def heartbeat_data(self) -> ConsumerData:
-        """The group's part of a heartbeat."""
-
-    def topics(self) -> Collection[str]:
-        """The topics whose routes the member needs."""
-
-    def wake(self) -> None:
-        """The members of the group, or a route, changed: divide the queues again."""
-
-    def answer(self, request: Command, now_ms: int) -> Answer:
-        """Answer 220, 221, 307 or 309 from a broker."""
 
 
 Checker = Callable[[Command, MessageView, Peer], None]

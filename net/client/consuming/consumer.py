@@ -6,7 +6,7 @@ the pull loops and the delivery (handlers, acknowledgements). It must never touc
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,7 @@ from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
 from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, expect
+from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
@@ -42,7 +43,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import GetConsumerStatusRequest, ResetOffsetRequest
-from turbopump.net.wire.heartbeat import ConsumerData
+from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL, TAG, parse_subscription
 
@@ -115,6 +116,15 @@ class Consumer(ClientLifetime):
         self._background, self._pulls, self._handlers = TaskSet(), TaskSet(), TaskSet()
         self._delivery = Delivery(self._membership, self._handlers)
         self._balancer = Balancer(self._membership, self._pulls, self._delivery.arrived)
+        self._member = GroupMember(
+            group,
+            self._membership.subscriptions,
+            CONSUME_PASSIVELY,
+            self._answer,
+            self._balancer.wake,
+            self._options.model,
+            self._options.consume_from,
+        )
         self._handler: RunningHandler | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._started_ms = 0
@@ -190,7 +200,7 @@ class Consumer(ClientLifetime):
             )
         await self._instance.acquire()
         try:
-            self._instance.add_member(self)
+            self._instance.add_member(self._member)
             for topic in list(self._membership.subscriptions):
                 await self._instance.refresh(topic)
             await self._check_expressions()
@@ -260,21 +270,7 @@ class Consumer(ClientLifetime):
         """
         return await self._delivery.settle(message, Outcome.RETRY, delay_level)
 
-    def heartbeat_data(self) -> ConsumerData:
-        """This consumer's part of a heartbeat; for the instance."""
-        return self._membership.heartbeat_data()
-
-    def topics(self) -> Collection[str]:
-        """The subscribed topics, the group's retry topic included."""
-        return self._membership.subscriptions.keys()
-
-    def wake(self) -> None:
-        """Compute the shares again, immediately; for the instance."""
-        self._balancer.wake()
-
-    def answer(self, request: Command, now_ms: int) -> Answer:
-        """Answer a broker's request about this consumer; for the instance."""
-        del now_ms
+    def _answer(self, request: Command, _now_ms: int) -> Answer:
         if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
             return self._reset(request)
         if request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
@@ -309,7 +305,7 @@ class Consumer(ClientLifetime):
         await self._membership.persist(confirmed=False)
 
     async def _leave(self) -> None:
-        await self._instance.remove_member(self)
+        await self._instance.remove_member(self._member)
         await self._instance.release()
 
     async def _check_expressions(self) -> None:

@@ -18,7 +18,6 @@ from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
-from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
@@ -71,16 +70,6 @@ class ConsumerMembership:
     def locks_queues(self) -> bool:
         """Whether queues are consumed under a broker's lock: ordered, and divided among members."""
         return self.options.ordered and not self.options.broadcast
-
-    def heartbeat_data(self) -> ConsumerData:
-        """This consumer's part of a heartbeat."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_PASSIVELY,
-            message_model=self.options.model.value,
-            consume_from_where=self.options.consume_from.value,
-            subscription_data_set=list(self.subscriptions.values()),
-        )
 
     def holder(self, message: ReceivedMessage) -> Running | None:
         """The running queue in which the message is in flight."""

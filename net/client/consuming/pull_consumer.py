@@ -25,15 +25,13 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
+from turbopump.net.client.group_member import GroupMember, refusal
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.options import ClientOptions, ConsumeFrom, MessageModel
+from turbopump.net.client.options import ClientOptions, ConsumeFrom
 from turbopump.net.client.sending import check_group
 from turbopump.net.client.tasks import TaskSet
-from turbopump.net.transport.dispatcher import Answer
-from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY, ConsumerData
+from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL, SubscriptionData
 
@@ -117,6 +115,13 @@ class PullConsumer(ClientLifetime):
         self._tasks = TaskSet()
         self._assigned: dict[MessageQueue, _ReadAhead] = {}
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._member = GroupMember(
+            group,
+            self._subscriptions,
+            CONSUME_ACTIVELY,
+            refusal("pull"),
+            consume_from=self._options.consume_from,
+        )
         self._arrived = asyncio.Event()
         self._running = False
 
@@ -126,7 +131,7 @@ class PullConsumer(ClientLifetime):
             raise ClientError("the consumer is started already")
         await self._instance.acquire()
         try:
-            self._instance.add_member(self)
+            self._instance.add_member(self._member)
         except BaseException:
             await self._instance.release()
             raise
@@ -139,7 +144,7 @@ class PullConsumer(ClientLifetime):
             self._arrived.set()
             await self._tasks.cancel()
             self._assigned.clear()
-            await self._instance.remove_member(self)
+            await self._instance.remove_member(self._member)
             await self._instance.release()
 
     @property
@@ -246,28 +251,6 @@ class PullConsumer(ClientLifetime):
             }
         for queue, queue_offset in offsets.items():
             await self._offsets.commit_one(queue, QueueOffset(queue_offset))
-
-    def heartbeat_data(self) -> ConsumerData:
-        """This consumer's part of a heartbeat; for the instance."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_ACTIVELY,
-            message_model=MessageModel.CLUSTERING.value,
-            consume_from_where=self._options.consume_from.value,
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
-    def topics(self) -> Collection[str]:
-        """The topics of the assigned queues; for the instance."""
-        return self._subscriptions.keys()
-
-    def wake(self) -> None:
-        """No-op: a change of members does not move assigned queues."""
-
-    def answer(self, request: Command, now_ms: int) -> Answer:
-        """Refuse brokers' requests about push consumers; for the instance."""
-        del now_ms
-        return response(request, ResponseCode.SYSTEM_ERROR, "this is a pull consumer")
 
     def _all(self) -> Collection[_ReadAhead]:
         return self._assigned.values()

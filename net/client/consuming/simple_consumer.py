@@ -7,7 +7,7 @@ while.
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,15 +25,15 @@ from turbopump.net.client.errors import (
     RouteNotFound,
     expect,
 )
+from turbopump.net.client.group_member import GroupMember, refusal
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.options import ClientOptions, MessageModel
+from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.receiving import received_each
 from turbopump.net.client.sending import check_group, check_topic
-from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import (
     AckMessageRequest,
@@ -42,7 +42,7 @@ from turbopump.net.wire.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
-from turbopump.net.wire.heartbeat import CONSUME_POP, ConsumerData
+from turbopump.net.wire.heartbeat import CONSUME_POP
 from turbopump.net.wire.pop_handles import (
     BadHandle,
     PopHandle,
@@ -120,6 +120,7 @@ class SimpleConsumer(ClientLifetime):
         self._ordered = ordered
         self._instance = instance or ClientInstance(namesrv or endpoints, client_options)
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._member = GroupMember(group, self._subscriptions, CONSUME_POP, refusal("simple"))
         self._grpc = self._make_grpc(endpoints, client_options) if endpoints else None
         self._turn = 0
         self._running = False
@@ -143,7 +144,7 @@ class SimpleConsumer(ClientLifetime):
             return
         await self._instance.acquire()
         try:
-            self._instance.add_member(self)
+            self._instance.add_member(self._member)
         except BaseException:
             await self._instance.release()
             raise
@@ -158,7 +159,7 @@ class SimpleConsumer(ClientLifetime):
             if self._grpc is not None:
                 await self._grpc.close()
                 return
-            await self._instance.remove_member(self)
+            await self._instance.remove_member(self._member)
             await self._instance.release()
 
     async def receive(
@@ -268,27 +269,6 @@ class SimpleConsumer(ClientLifetime):
             handle.queue_id,
             handle.queue_offset,
         ).text()
-
-    def heartbeat_data(self) -> ConsumerData:
-        """This consumer's part of a heartbeat; for the instance."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_POP,
-            message_model=MessageModel.CLUSTERING.value,
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
-    def topics(self) -> Collection[str]:
-        """The subscribed topics; for the instance."""
-        return self._subscriptions.keys()
-
-    def wake(self) -> None:
-        """No-op: a change of members does not concern a consumer without queues of its own."""
-
-    def answer(self, request: Command, now_ms: int) -> Answer:
-        """Refuse brokers' requests about push consumers; for the instance."""
-        del now_ms
-        return response(request, ResponseCode.SYSTEM_ERROR, "this is a simple consumer")
 
     async def _introduce(self) -> None:
         """Send a heartbeat to the brokers of the subscribed topics, so that they list this member

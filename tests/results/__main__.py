@@ -1,4 +1,4 @@
-"""`python -m tests.results`: print results of single runs, of one page or of both.
+"""`python -m tests.results`: print results of single runs, of a page or of both.
 
     python -m tests.results testing --grep SUITE=store
     python -m tests.results performance --section pull

@@ -22,7 +22,7 @@ class BadResultError(ValueError):
 
 @dataclass(frozen=True)
 class Result:
-    """One run: its commit (may be empty), its command, its subject, its figures and findings, and
+    """A run: its commit (may be empty), its command, its subject, its figures and findings, and
     the heading of the page to which it belongs.
     """
 

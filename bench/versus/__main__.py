@@ -20,7 +20,7 @@ from bench.versus.workloads import LOADS
 from interop.support import groups, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "results" / "tables.md"
+PAGE = ROOT / "docs/results/tables.md"
 BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
 NAMES = [
     *(load.name for load in LOADS),

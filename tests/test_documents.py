@@ -166,13 +166,11 @@ def test_every_page_and_section_exists() -> None:
 
 
 def test_every_source_file_that_is_named_exists() -> None:
-    """Every source file that a text names exists, except in tests, which have made-up names, and in
-    the changelog, which names removed files.
-    """
+    """Every source file that a text names exists, except in tests, which have made-up names."""
     wrong = [
         f"{name}: {word}"
         for name, text in files()
-        if not name.startswith(("tests/", "CHANGELOG"))
+        if not name.startswith("tests/")
         for word in no_files(text)
     ]
     assert not wrong, f"named, and not there: {wrong}"
@@ -320,8 +318,7 @@ def test_make_alone_prints_every_target() -> None:
 
 def test_nothing_is_installed_from_the_index_by_our_name() -> None:
     """The name is not registered there: a stranger could register it, and our advice install it."""
-    history = (OWN, "CHANGELOG.md")
     wrong = re.compile(r"pip install [^\n`]*?(?<![\w./-])turbopump(?:\[|['\"`) \n])")
     assert wrong.search("pip install 'turbopump" + "[spark]'")
-    found = [name for name, text in files() if name not in history and wrong.search(text)]
+    found = [name for name, text in files() if name != OWN and wrong.search(text)]
     assert not found, found

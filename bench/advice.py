@@ -1,7 +1,7 @@
 """Measures the effect of advice to the kernel and of reservations: `python bench/advice.py FOLDER`.
 
-Each line is a way to treat a file before the work; the best of some rounds counts. The figures of
-one machine, and the decisions based on them, are in docs/PERFORMANCE.md.
+Each line is a way to treat a file before the work; the best of some rounds counts. The decisions
+based on them are in docs/internals/store.md, the figures of one machine in docs/results.
 """
 
 import mmap

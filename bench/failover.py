@@ -9,7 +9,7 @@ began after it. Then the broker is started again, and the time, including the st
 until all are in the SyncStateSet. The same follows in a new group with a master that is suspended
 (SIGSTOP) and continues. At the end every acknowledged message is searched at the last master, and
 all stores are audited (spark/audit). Last come three controllers alone, of which the leader is
-killed. `--write` puts the table into docs/PERFORMANCE.md; other rows
+killed. `--write` puts the table into docs/results/tables.md; other rows
 come from the last run (bench/.out/failover.json).
 """
 
@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.versus.__main__ import write
 from interop.support import toolchain
 from interop.support.audit import audited
 from interop.support.controlled import METADATA_INFO, Controlled, Member, NotReadyError
@@ -44,7 +45,6 @@ from interop.support.kills import (
 from interop.support.senders import BODY_SIZE, Found, Ledger, Senders, body_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "PERFORMANCE.md"
 KEPT = ROOT / "bench" / ".out" / "failover.json"
 FOLDER = ROOT / "bench" / ".out" / f"failover-{os.getpid()}"
 BEGIN, END = "<!-- failover: begin -->", "<!-- failover: end -->"
@@ -236,13 +236,6 @@ def table(results: list[Result], senders: int) -> str:
     return "\n".join(lines)
 
 
-def write(text: str) -> None:
-    """Replace the text between the markers of the page; the hand-written rest stays."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-
-
 def main() -> int:
     """Measure, print, write; return 1 if ours lost a message or did not recover."""
     parser = argparse.ArgumentParser(
@@ -255,7 +248,7 @@ def main() -> int:
     parser.add_argument("--pauses", type=int, default=5)
     parser.add_argument("--leaders", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], default=[])
-    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/tables.md")
     given = parser.parse_args()
     missing = toolchain.missing_tools()
     if missing:
@@ -278,7 +271,7 @@ def main() -> int:
     text = table(with_kept(results), given.senders)
     print(f"\n{text}")
     if given.write:
-        write(text)
+        write(text, BEGIN, END)
     ours = [one for one in results if one.title.startswith("Turbopump")]
     is_good = not any(
         one.ended or one.broken or found.lost or found.twice

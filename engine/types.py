@@ -1,7 +1,7 @@
 """The store's terms as types: one name for each kind of number.
 
 Owns the NewTypes and enums that every room above uses. It must never hold behaviour.
-docs/internals/rooms.md explains the terms.
+docs/ARCHITECTURE.md, "Words", explains the terms.
 """
 
 from dataclasses import dataclass, field

@@ -18,7 +18,7 @@ from turbopump.namesrv.config import IDLE_KEYS as NAMESRV_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "docs" / "INVARIANTS.md"
-PLACES = (ROOT, ROOT / "docs", ROOT / "docs" / "reference", ROOT / "docs" / "internals")
+PLACES = (ROOT, *(ROOT / "docs" / name for name in ("", "reference", "internals", "results")))
 """Folders of pages that are named without their folder."""
 TEXTS = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md", ".txt", ".toml", ".in", ""}
 NO_PAGE = "nowhere" + ".md"
@@ -41,6 +41,9 @@ NAMED = re.compile(r"([\w./-]*\w\.md)\)?,\s+\"([^\"]{1,80})\"")
 """A section by its name: store.md, "Damage". The name may go on in the next line."""
 SOURCE = re.compile(r"(?<![\w/.-])((?:[a-z_]\w*/)+\w+\.(?:py|pyx|c))\b")
 """A source file with its folder."""
+WORDS_MAX = {"docs/TESTING.md": 2_500, "docs/PERFORMANCE.md": 2_500}
+"""Pages that are read once, and reports of today: results of single runs are in docs/results."""
+CHANGELOG_LINES_MAX = 60
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 """A line of a snippet that begins with # is no heading."""
 
@@ -163,13 +166,11 @@ def test_every_page_and_section_exists() -> None:
 
 
 def test_every_source_file_that_is_named_exists() -> None:
-    """Every source file that a text names exists, except in tests, which have made-up names, and in
-    the changelog, which names removed files.
-    """
+    """Every source file that a text names exists, except in tests, which have made-up names."""
     wrong = [
         f"{name}: {word}"
         for name, text in files()
-        if not name.startswith(("tests/", "CHANGELOG"))
+        if not name.startswith("tests/")
         for word in no_files(text)
     ]
     assert not wrong, f"named, and not there: {wrong}"
@@ -206,6 +207,17 @@ def test_the_reference_is_named_by_its_page() -> None:
         if not name.startswith("docs/"):
             found = re.search(r"\bof the reference\b|\bthe reference's\b", text)
             assert not found, f"{name}: which page of {found and found[0]!r}?"
+
+
+@pytest.mark.parametrize("page", WORDS_MAX)
+def test_a_report_of_today_is_short(page: str) -> None:
+    words = len((ROOT / page).read_text().split())
+    assert words <= WORDS_MAX[page], f"{page}: move results of single runs to docs/results"
+
+
+def test_the_changelog_is_short() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert len(lines) <= CHANGELOG_LINES_MAX, "a mend of code that no release had gets no line"
 
 
 @pytest.mark.parametrize(
@@ -306,8 +318,7 @@ def test_make_alone_prints_every_target() -> None:
 
 def test_nothing_is_installed_from_the_index_by_our_name() -> None:
     """The name is not registered there: a stranger could register it, and our advice install it."""
-    history = (OWN, "CHANGELOG.md")
     wrong = re.compile(r"pip install [^\n`]*?(?<![\w./-])turbopump(?:\[|['\"`) \n])")
     assert wrong.search("pip install 'turbopump" + "[spark]'")
-    found = [name for name, text in files() if name not in history and wrong.search(text)]
+    found = [name for name, text in files() if name != OWN and wrong.search(text)]
     assert not found, found

@@ -1,7 +1,7 @@
-"""`python -m bench.replication`: compare, print, and write the tables into docs/PERFORMANCE.md.
+"""`python -m bench.replication`: compare, print, and write the tables into docs/results/tables.md.
 
 A run has a bare `sendfile` loop, Apache RocketMQ's master with its replicas, and ours. With --write
-the tables go between two marker lines of the page; the hand-written rest stays.
+the tables go between two marker lines of the page; the rest stays.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--only", nargs="+", choices=(BOUND, THEIRS, OURS), default=[])
-    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/tables.md")
     return parser.parse_args()
 
 

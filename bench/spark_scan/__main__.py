@@ -2,7 +2,7 @@
 
 Makes a store with the load generator (stored in --folder, with the Parquet files and all counts, so
 that an interrupted run continues there), compares Spark's results with the broker's counts, and
-measures. With --write the tables go into docs/PERFORMANCE.md.
+measures. With --write the tables go into docs/results/tables.md.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3, help="runs; the best counts")
     parser.add_argument("--folder", type=Path, help="keep store and Parquet files here")
-    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/tables.md")
     return parser.parse_args()
 
 

@@ -1,11 +1,12 @@
-"""`python -m bench.versus`: compare, print, and write the tables into docs/PERFORMANCE.md.
+"""`python -m bench.versus`: compare, print, and write the tables into docs/results/tables.md.
 
-The tables go between two marker lines; the hand-written rest stays.
+The tables go between two marker lines; the rest of the page stays.
 """
 
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import time
 import xml.etree.ElementTree as xml
@@ -19,7 +20,7 @@ from bench.versus.workloads import LOADS
 from interop.support import groups, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "PERFORMANCE.md"
+PAGE = ROOT / "docs/results/tables.md"
 BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
 NAMES = [
     *(load.name for load in LOADS),
@@ -60,7 +61,7 @@ def arguments(line: list[str] | None = None) -> argparse.Namespace:
         help="another tree, with its own environment: measured in turn with the others,"
         " and compared with this one",
     )
-    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/tables.md")
     parser.add_argument("--values", type=Path, help="all values as JSON")
     found = parser.parse_args(line)
     if found.beside is not None:
@@ -79,12 +80,19 @@ def rocketmq_version() -> str:
     return found.text
 
 
+def commit() -> str:
+    """Return the abbreviated commit of this tree; its suffix names uncommitted changes."""
+    command = ["git", "describe", "--always", "--abbrev=8", "--dirty=-changed"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def write(tables: str, begin: str, end: str) -> None:
     """Replace the text between two markers of the page."""
     before, _, rest = PAGE.read_text().partition(begin)
     _, found, after = rest.partition(end)
     assert found, f"{PAGE} lacks {begin} or {end}"
-    PAGE.write_text(f"{before}{begin}\n{tables}\n{end}{after}")
+    recorded = f"Recorded at commit {commit()}."
+    PAGE.write_text(f"{before}{begin}\n{recorded}\n\n{tables}\n{end}{after}")
 
 
 def say(begin: float, line: str) -> None:

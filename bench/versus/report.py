@@ -89,7 +89,7 @@ def number(value: float | None) -> str:
 
 
 def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
-    """Return docs/PERFORMANCE.md without its hand-written part."""
+    """Return the tables of docs/results/tables.md."""
     table = Table(results)
     parts = [
         _machine(plan, rocketmq, command),

@@ -65,7 +65,8 @@ class Role:
         self.broker_id = broker_id
         """Broker id that name servers show: 0 while this is the master."""
         self.on_change: list[Callable[[], None]] = []
-        """Called after the role has changed: registration, native path, delayed messages."""
+        """Called after the role has changed: registration, fast path, transactions, waiting
+        pulls and pops, the health that gRPC reports."""
         self.holds: Callable[[], bool] = lambda: True
         """Whether the master's lease is valid; without controllers there are no leases, and it is
         always True."""

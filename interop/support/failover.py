@@ -6,7 +6,8 @@
 Each client is its own program that sends without pause to its own topic and writes a line for each
 acknowledgement. The run prints the times from each kill to a client's first success, which depend
 mostly on how often the client asks for the route (30 s by default; the Go client has no setting),
-and the lost and repeated messages. docs/TESTING.md has the last recorded result.
+and the lost and repeated messages. docs/TESTING.md has the last recorded result, and
+`python -m tests.results testing --grep support.failover` prints the earlier ones.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python -m tests.integration.failover.table [--rows NAME ..] [--who turbopump rocketmq] [--write]
 
 A row is one trouble in a new group of processes (troubles.py), some 40 s each, at most a few
-minutes; `--list` names them. `--write` puts the table into docs/TESTING.md, with the last results
-(bench/.out/disks.json) of rows that were not measured now. Exit code 1 if our group lost a message
-or missed an aim.
+minutes; `--list` names them. `--write` puts the table into docs/results/disks.md, with the last
+results (bench/.out/disks.json) of rows that were not measured now. Exit code 1 if our group
+lost a message or missed an aim.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from interop.support.groups import Kind, RocketMQ, Turbopump
 from tests.integration.failover.troubles import NEVER, SEND_S, TROUBLES, Seen, Trouble, measured
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "TESTING.md"
+PAGE = ROOT / "docs" / "results" / "disks.md"
 KEPT = ROOT / "bench" / ".out" / "disks.json"
 BEGIN, END = "<!-- disks: begin -->", "<!-- disks: end -->"
 OURS, JAVA = "turbopump", "rocketmq"
@@ -109,9 +109,9 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
         "`python -m tests.integration.failover.table`: SYNC_FLUSH, all limits as they are by"
         " default, four senders with one message at a",
         f"time, which wait up to {SEND_S:.0f} s for an answer; {os.cpu_count()} cores, load"
-        f" {min(loads):.0f} to {max(loads):.0f}. The row says what each sync of a process"
-        " (fsync,",
-        "fdatasync, msync) does. Times are in seconds.",
+        f" {min(loads):.0f} to {max(loads):.0f}. A row names the duration or the failure of each"
+        " sync of a process",
+        "(fsync, fdatasync, msync). Times are in seconds.",
         "",
         "| disk | of | longest gap in acknowledgements | master killed meanwhile: first success"
         " | leading controller killed meanwhile: the next | elections without a cause"
@@ -155,7 +155,7 @@ def main() -> int:
     )
     parser.add_argument("--rows", nargs="+", choices=list(TROUBLES), metavar="NAME")
     parser.add_argument("--who", nargs="+", choices=list(CASES), default=[OURS])
-    parser.add_argument("--write", action="store_true", help="into docs/TESTING.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/disks.md")
     parser.add_argument("--list", action="store_true", help="the names of the rows")
     given = parser.parse_args()
     if given.list:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 SECONDS = {1_000: 12.0}
 """Duration of a sync in ms, and the longest permitted time without an acknowledgement in s: one
 sync for the new epoch, one of each replica; the rest is a margin for a busy machine. Syncs of 3 s
-are measured, not asserted: see docs/TESTING.md.
+are measured, not asserted: see docs/results/disks.md.
 """
 QUIET_S = 6.0
 """Afterwards there is no election."""

@@ -221,12 +221,14 @@ def test_record_without_target_is_dropped(world: Any) -> None:
     assert [record.body for record in delivered(world)] == [b"good"]
 
 
-def test_data_version_counts_deliveries(world: Any) -> None:
-    world.broker.delay._version_step = 3
+def test_data_version_counts_deliveries(make_world: Callable[..., Any]) -> None:
+    world = make_world("delayOffsetUpdateVersionStep=3\n")
+    counters = []
     for _ in range(7):
         send(world, 1)
-    world.pass_time(1_100)
-    assert world.broker.delay.data_version.counter >= 1
+        world.pass_time(1_100)
+        counters.append(world.broker.delay.data_version.counter)
+    assert counters == [0, 0, 1, 1, 1, 2, 2]
 
 
 def send_back(world: Any, log_offset: LogOffset, **changed: Any) -> Any:

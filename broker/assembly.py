@@ -198,7 +198,7 @@ def make_broker(
     UnheardDeletions(context)
     _connect_callbacks(context, runtime.wall_ms)
     if not config.replication.replicates:
-        store.tell_unheard(now_ms)  # a replica waits for its role
+        store.notify_new_lives(now_ms)  # a replica waits for its role
     return context
 
 
@@ -339,7 +339,7 @@ def _fast_lane(
         )
 
     lane = store.lane(
-        lambda: runtime.call_soon(store.tell_arrivals), runtime.native_clock, commit_soon
+        lambda: runtime.call_soon(store.notify_arrivals), runtime.native_clock, commit_soon
     )
     pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
     return FastPath(lane, pulls, popped, config, topics, role, committed, statistics)

@@ -115,7 +115,7 @@ class SuspectedLeader:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class DriverParts:
+class DriverDeps:
     """Collaborators of a member of the quorum."""
 
     raft: Raft
@@ -132,7 +132,7 @@ class DriverParts:
 class Driver:
     """A member of the quorum, for the machine and the node. Loop thread only."""
 
-    def __init__(self, parts: DriverParts) -> None:
+    def __init__(self, parts: DriverDeps) -> None:
         self._raft = parts.raft
         self._storage = parts.storage
         self._disk = parts.disk

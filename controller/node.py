@@ -17,7 +17,7 @@ from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.death_probe import Probed
-from turbopump.controller.driver import Driver, DriverParts
+from turbopump.controller.driver import Driver, DriverDeps
 from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
@@ -188,7 +188,7 @@ class ControllerNode:
             raise StoreError(f"{self._folder} cannot be used: {error}") from None
         raft = Raft(raft_options(self._config, self._members()), restored, self._random, now_ms)
         driver = Driver(
-            DriverParts(
+            DriverDeps(
                 raft=raft,
                 storage=storage,
                 disk=self._disk,

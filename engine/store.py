@@ -314,9 +314,9 @@ class Store(StoreReader):
         """The native writer, used as long as the store is open; its appends have the same
         results as `append`.
 
-        `arrived` is called when queues have grown while the lane is `watched`: call `tell_arrivals`
-        soon. `appended` is called under SYNC_FLUSH: call `commit` then. `clock` returns epoch
-        milliseconds; None: the system's clock.
+        `arrived` is called when queues have grown while the lane is `watched`: call
+        `notify_arrivals` soon. `appended` is called under SYNC_FLUSH: call `commit` then. `clock`
+        returns epoch milliseconds; None: the system's clock.
         """
 
         def dispatch(now_ms: int) -> None:
@@ -372,8 +372,8 @@ class Store(StoreReader):
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
         self._log.warm(steady_ms)
-        self.tell_unheard(now_ms)
-        self.tell_arrivals()
+        self.notify_new_lives(now_ms)
+        self.notify_arrivals()
         for pulls in self.statistics.pulls:
             pulls.tidy()
         if self._replicated is not None:
@@ -514,10 +514,10 @@ class Store(StoreReader):
             until = self._replicated.whole(until)
         self._dispatcher.run(until, now_ms)
         if self._dispatcher.new_lives.is_news:
-            self.tell_unheard(now_ms)
-        self.tell_arrivals()
+            self.notify_new_lives(now_ms)
+        self.notify_arrivals()
 
-    def tell_unheard(self, now_ms: int) -> None:
+    def notify_new_lives(self, now_ms: int) -> None:
         """Have deletions applied that the log alone proves."""
         new_lives = self._dispatcher.new_lives
         new_lives.is_news = False
@@ -525,6 +525,6 @@ class Store(StoreReader):
             for callback in self.on_unheard:
                 callback(now_ms)
 
-    def tell_arrivals(self) -> None:
+    def notify_arrivals(self) -> None:
         """Report to waiting readers which queues have grown since the last call."""
         self._listeners.notify()

@@ -193,7 +193,7 @@ class MetadataFollower:
         self._deletions.clear()
         broker, versions = self._broker, self._versions
         versions.following = False
-        broker.store.tell_unheard(now_ms)
+        broker.store.notify_new_lives(now_ms)
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
         broker.timers.lead()

@@ -15,7 +15,7 @@ from tests.sim.work import QueuedDisk, Stands
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
-from turbopump.controller.driver import Driver, DriverParts
+from turbopump.controller.driver import Driver, DriverDeps
 from turbopump.controller.node import AGAIN_MS, raft_options
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
@@ -166,7 +166,7 @@ class Controller(Stands, Process):
         keep = min(options.snapshot_keep, config.snapshot_threshold)
         self.raft = Raft(replace(options, snapshot_keep=keep), restored, rng, now_ms)
         self.driver = Driver(
-            DriverParts(
+            DriverDeps(
                 raft=self.raft,
                 storage=storage,
                 disk=self.work,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.controller.driver import PROBES, Driver, DriverParts
+from turbopump.controller.driver import PROBES, Driver, DriverDeps
 from turbopump.controller.raft.core import SYNC_HANGS_MS, Raft, RaftRole
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import RaftRequestCode
@@ -107,7 +107,7 @@ class Member:
         )
         self.raft = Raft(wanted, restored, random.Random(1), self.now_ms)
         self.driver = Driver(
-            DriverParts(
+            DriverDeps(
                 raft=self.raft,
                 storage=self.storage,
                 disk=self.disk,

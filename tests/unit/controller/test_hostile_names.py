@@ -23,7 +23,7 @@ from turbopump.controller.driver import (
     CLIENT_OPEN_MAX,
     LEDGER_CODES,
     Driver,
-    DriverParts,
+    DriverDeps,
 )
 from turbopump.controller.handlers import TEXTS_MAX, Controller
 from turbopump.controller.liveness import CONNECTION_MAX, NAMES_MAX
@@ -91,7 +91,7 @@ class World:
         raft = Raft(options, storage.open(), random.Random(1), self.now_ms)
         unused: Any = None
         self.driver = Driver(
-            DriverParts(
+            DriverDeps(
                 raft=raft,
                 storage=storage,
                 disk=self.disk,

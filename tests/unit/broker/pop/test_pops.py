@@ -352,7 +352,7 @@ def test_a_pop_waits_for_a_message(popper: Popper) -> None:
     second = popper.request(poll_time=1_000)
     assert isinstance(first, Deferred) and isinstance(second, Deferred) and not first.done
     popper.send("a")
-    world.broker.store.tell_arrivals()
+    world.broker.store.notify_arrivals()
     while work:
         work.pop()()
     assert first.done and not second.done

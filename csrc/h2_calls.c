@@ -42,7 +42,7 @@ static void note_header(struct h2_calls *calls, const struct h2_event_head *head
         memset(call, 0, sizeof *call);
         call->begin = here;
     }
-    grc_header(&calls->calls[calls->behind].said, name, value);
+    grc_header(&calls->calls[calls->behind].header, name, value);
 }
 
 static void note_block(struct h2_calls *calls, const struct h2_event_head *head, size_t behind)
@@ -50,7 +50,7 @@ static void note_block(struct h2_calls *calls, const struct h2_event_head *head,
     struct h2_call *call;
     if (calls->block_of != 0 && calls->block_of == head->stream_id) {
         call = &calls->calls[calls->behind];
-        if (head->flag == 0 && grc_is_plain(&call->said)) {
+        if (head->flag == 0 && grc_is_plain(&call->header)) {
             call->stream_id = head->stream_id;
             call->behind = behind;
             calls->behind++;

@@ -26,7 +26,7 @@ struct h2_call {
     size_t data[H2_PIECES_MAX];
     size_t sizes[H2_PIECES_MAX];
     int pieces;
-    struct grc_head said;
+    struct grc_head header;
 };
 
 /* The caller sets all but `calls` to zero first. */

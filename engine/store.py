@@ -27,7 +27,7 @@ from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.queues.dispatcher import with_inner_base
-from turbopump.engine.queues.native import Commit, TimerGround, make_lane, make_pulls
+from turbopump.engine.queues.native import Commit, TimerDeps, make_lane, make_pulls
 from turbopump.engine.queues.reading import StoreReader
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.statistics import StoreStatistics
@@ -337,14 +337,14 @@ class Store(StoreReader):
         """Clear cached results of `queue_of`, because topics have changed."""
         self._queues.table.close_slots()
 
-    def timer_ground(self) -> TimerGround:
+    def timer_deps(self) -> TimerDeps:
         """Access for engine/timer/timer_batches.py, whose appends have the results of `append`."""
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
             self._log.look_ahead()
 
-        return TimerGround(
+        return TimerDeps(
             self._log,
             self._queues,
             self._lookup,

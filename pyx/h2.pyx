@@ -85,7 +85,7 @@ cdef extern from "h2_calls.h" nogil:
         size_t data[H2_PIECES_MAX]
         size_t sizes[H2_PIECES_MAX]
         int pieces
-        grc_head said
+        grc_head header
     struct plain_calls "h2_calls":
         int first
         int behind
@@ -383,16 +383,16 @@ cdef class H2Session:
             whole = data_of(text, call)
             joined.append(whole)
             data, size = <uint8_t *>PyBytes_AS_STRING(whole), <size_t>len(whole)
-        if call.said.rpc != GRC_ACK:
-            answer = self.lane.send(data, size, &call.said, self.address, self.host)
+        if call.header.rpc != GRC_ACK:
+            answer = self.lane.send(data, size, &call.header, self.address, self.host)
             if answer is not None:
                 self.answer_with(text, call, end_at, answer)
             return 0
         found = GRL_FULL if noted.count == NOTED_MAX else self.lane.note_ack(
-            data, size, &call.said)
+            data, size, &call.header)
         if found == GRL_FULL:
             self.write_acks(text, noted)
-            found = self.lane.note_ack(data, size, &call.said)
+            found = self.lane.note_ack(data, size, &call.header)
         if found == GRL_NOTED:
             one = &noted.all[noted.count]
             noted.count += 1

@@ -11,7 +11,7 @@ cdef class HalfMarks:
     cdef size_t waits, wait_room, limit
     cdef int64_t from_log_offset
     cdef object due
-    cdef public bint told             # `due` was called, and its work has not been done yet
+    cdef public bint notified         # `due` was called, and its work has not been done yet
 
     cdef bint may_end(self, int64_t at, int64_t log_offset)
     cdef int put(self, int64_t at, int mark) except -1

@@ -7,10 +7,10 @@ class HalfMarks:
     open. The lane may end half messages by itself only if they lie at or after `from_log_offset`,
     where the log of this term as master begins. `limit` is the greatest number of ended half
     messages that wait for an op message. `due()` is called after one has ended, and not again
-    until `told` is set to False.
+    until `notified` is set to False.
     """
 
-    told: bool
+    notified: bool
     """Whether `due` was called; the writer of op messages sets this to False."""
 
     def __init__(

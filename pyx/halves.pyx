@@ -36,7 +36,7 @@ cdef class HalfMarks:
         if base < 0 or limit < 0:
             raise ValueError(f"from {base} on, {limit} at most")
         self.base, self.from_log_offset, self.limit = base, from_log_offset, <size_t>limit
-        self.due, self.told = due, False
+        self.due, self.notified = due, False
         self.count = self.waits = 0
 
     def __dealloc__(self):
@@ -185,7 +185,7 @@ cdef class HalfMarks:
         self.put(at, mark)
         self.queued[self.waits] = at
         self.waits += 1
-        if not self.told:
-            self.told = True
+        if not self.notified:
+            self.notified = True
             self.due()
         return 0

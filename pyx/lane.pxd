@@ -23,7 +23,7 @@ cdef class Lane:
     cdef object clock, dispatch, arrived
     cdef public bint open
     cdef public bint watched
-    cdef bint told                # `arrived` was called, and its work has not been done yet
+    cdef bint notified            # `arrived` was called, and its work has not been done yet
     cdef bint busy                # a read is handled, which owns `scratch` and `out`
     cdef int64_t now_ms           # time of the current read, 0: not taken yet
     cdef uint8_t *scratch         # texts of a header

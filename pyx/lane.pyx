@@ -200,7 +200,7 @@ cdef class Lane:
 
     def arrivals_taken(self) -> None:
         """Allow the next call of `arrived`."""
-        self.told = False
+        self.notified = False
 
     cdef int64_t now(self) except? -1:
         cdef timespec at
@@ -471,8 +471,8 @@ cdef class Lane:
         elif self.core.tail.dispatched < self.core.tail.end:
             if not self.queues.advance(self.core.tail):
                 self.dispatch(self.now())
-        if self.watched and not self.told and self.queues.table.first_arrived >= 0:
-            self.told = True
+        if self.watched and not self.notified and self.queues.table.first_arrived >= 0:
+            self.notified = True
             self.arrived()
         return 0
 

@@ -40,6 +40,37 @@ def test_a_planted_second_class_is_found() -> None:
     assert shared(planted) == ["Lane: a.py:1, b.pyi:1"]
 
 
+RIDDLES: Final = frozenset({"told", "said", "ground", "hasten", "elsewhere"})
+"""Identifiers that do not name a thing: reports, responses, dependencies and threads have names."""
+BAGS: Final = ("Ground", "Surroundings")
+"""Ends of names of classes that are called dependencies (`Deps`) or a runtime."""
+
+
+def riddles(tree: ast.Module) -> Iterator[str]:
+    """Names that a module binds and that name nothing."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                if name in RIDDLES:
+                    yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name in RIDDLES:
+                    yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                if name in RIDDLES:
+                    yield name
+            case ast.ClassDef(name=name):
+                if name.endswith(BAGS):
+                    yield name
+
+
+def test_identifiers_name_a_thing() -> None:
+    planted = ast.parse("class LaneGround: ...\ndef f(told):\n    self.said = told = 1")
+    assert list(riddles(planted)) == ["LaneGround", "told", "said", "told"]
+    found = [f"{path}: {name}" for path, tree in modules() for name in riddles(tree)]
+    assert not found, "\n".join(found)
+
+
 def loggers(tree: ast.Module) -> Iterator[str]:
     """Names at a module's top that are bound to a result of `logging.getLogger`."""
     for node in tree.body:

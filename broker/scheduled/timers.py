@@ -87,7 +87,7 @@ class Timers:
         self._roll_ms = min(files.roll_slots * self._precision_ms, _DELAY_MAX_MS)
         self._ring = files.slots
         self._kept = DurableProgress(store, role, TimerProgress())
-        self._batches = TimerBatches(store.timer_ground(), files, self._precision_ms)
+        self._batches = TimerBatches(store.timer_deps(), files, self._precision_ms)
         self._slots = WheelReader(
             files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
         )

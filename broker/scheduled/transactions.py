@@ -140,7 +140,7 @@ class Transactions:
         if not self.is_ready:
             return self._read_ops()
         self._wake()
-        self.known.told = False  # a call at the end of a turn may have been lost
+        self.known.notified = False  # a call at the end of a turn may have been lost
         self.write_ops(now_ms)
         self._publish(now_ms)
         return False
@@ -289,7 +289,7 @@ class Transactions:
         known = self.outcomes
         if known is None:
             return
-        known.told = False
+        known.notified = False
         now_ms = self._wall_ms()
         if known.waiting >= OPS_AT_ONCE or not 0 <= now_ms - self._written_ms < OPS_APART_MS:
             self.write_ops(now_ms)

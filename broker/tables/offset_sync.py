@@ -52,7 +52,7 @@ class OffsetSync:
         all_adopted: bool,
     ) -> None:
         assert before is None or not all_adopted, (
-            "either `before` or `told` shows the master's earlier offsets"
+            "either `before` or `all_adopted` shows the master's earlier offsets"
         )
         self._tables = tables
         self._theirs = theirs

@@ -20,7 +20,7 @@ Commit = Callable[[bytes, bytes, int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TimerGround:
+class TimerDeps:
     """The parts of a store for the native handling of timers. `written(now_ms)` must follow appends
     at the tail of the log; records before `readable()` may be read."""
 

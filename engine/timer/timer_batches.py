@@ -7,7 +7,7 @@ one by one.
 
 from typing import Final, NamedTuple
 
-from turbopump.engine.queues.native import TimerGround
+from turbopump.engine.queues.native import TimerDeps
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.pyx import timer as kernel
@@ -43,17 +43,17 @@ class SlotWindow(NamedTuple):
 class TimerBatches:
     """Native steps over the timers of a store. Loop thread only."""
 
-    def __init__(self, ground: TimerGround, files: TimerFiles, precision_ms: int) -> None:
-        self._ground, self._files, self._precision_ms = ground, files, precision_ms
-        log = ground.log
-        self._steps = TimerSteps(log.tail, ground.queues.table, log.config.max_message_size)
+    def __init__(self, deps: TimerDeps, files: TimerFiles, precision_ms: int) -> None:
+        self._deps, self._files, self._precision_ms = deps, files, precision_ms
+        log = deps.log
+        self._steps = TimerSteps(log.tail, deps.queues.table, log.config.max_message_size)
         self._has_crc = log.config.enabled_append_prop_crc
 
     def take_in(
         self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
     ) -> TimersDone:
         """Put messages of the timers' queue into the wheel, from queue offset `at`."""
-        found = self._ground.lookup.units_of(_TOPIC, 0, at)
+        found = self._deps.lookup.units_of(_TOPIC, 0, at)
         if found is None:
             return NOTHING
         region, first, _slot, _min = found
@@ -82,7 +82,7 @@ class TimerBatches:
 
     def opened(self, topic: str, queue_id: int) -> None:
         """Allow native delivery to this queue, after a timer's message was put into it."""
-        table = self._ground.queues.table
+        table = self._deps.queues.table
         slot = table.find(topic.encode(), queue_id)
         if slot >= 0:
             table.open_slot(slot)
@@ -100,14 +100,14 @@ class TimerBatches:
         )
         if taken.messages:
             for topic, messages, size in taken.topics:
-                self._ground.statistics.put(topic.decode(), messages, size)
-            self._ground.written(now_ms)
+                self._deps.statistics.put(topic.decode(), messages, size)
+            self._deps.written(now_ms)
         return taken
 
     def _part(self, log_offset: int) -> LogPart | None:
         """The file of the commit log that holds a message, up to the end of its readable part."""
-        log = self._ground.log
+        log = self._deps.log
         start = log.segments.start_of(LogOffset(max(log_offset, 0)))
-        end = min(self._ground.readable(), start + log.file_size)
+        end = min(self._deps.readable(), start + log.file_size)
         region = log.region_of(start) if log.min <= log_offset < end else None
         return None if region is None else LogPart(region, start, end - start)

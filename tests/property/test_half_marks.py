@@ -85,5 +85,5 @@ def test_due_is_asked_for_again_once_it_was_answered() -> None:
     marks = HalfMarks(0, 0, 10, lambda: told.append(marks.waiting))
     for at in range(4):
         marks.end(at, 1)
-        marks.told = at != 2
+        marks.notified = at != 2
     assert told == [1, 4]

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable
 
 from reporting import Report  # type: ignore[import-not-found]
 
-from turbopump import Message, Producer, ReceivedMessage, SimpleConsumer
+from turbopump import ClientOptions, Message, Producer, ReceivedMessage, SimpleConsumer
 
 COUNT = 40
 INVISIBLE_MS = 30_000
 DELAY_MS = 3_000
 RUN_S = 120.0
+OPTIONS = ClientOptions(timeout_ms=15_000)
+"""Clients of six languages start at once on two cores: the first answer may take seconds."""
 
 
 def message(topic: str, number: int, **more: object) -> Message:
@@ -119,8 +121,8 @@ async def run(endpoints: str, name: str) -> None:
     try:
         async with (
             asyncio.timeout(RUN_S),
-            Producer(endpoints=endpoints) as producer,
-            SimpleConsumer(topic, endpoints=endpoints) as consumer,
+            Producer(endpoints=endpoints, client_options=OPTIONS) as producer,
+            SimpleConsumer(topic, endpoints=endpoints, client_options=OPTIONS) as consumer,
         ):
             await SCENARIOS[name](report, topic, producer, consumer)
     except Exception:

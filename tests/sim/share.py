@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.failures import logged
 from tests.sim.planting import Patch, Plant
 from turbopump.engine.types import StoreError
 
@@ -171,6 +172,7 @@ def check_found(
             patch = Patch(planted, before=patch)
             bug(patch)
             found = finds(run_seed, seed)
+        logged.FAILURES.take()  # a checker may raise inside of a handler, which logs it
         patch.check_errors()
         if found and patch.was_used and not (beyond and finds(run_seed, seed)):
             if not beyond:

@@ -45,7 +45,7 @@ test: $(VENV)/.dev ## all tests but those of `make long`, on WORKERS=5 (ARGS='-k
 
 long: $(VENV)/.dev ## the tests that take long: real processes that are killed, cut off and restarted
 	@$(BYTECODE)
-	$(BIN)/python -m pytest tests/integration tests/fuzz tests/unit/sim -m long -n $(LONG_WORKERS) --max-worker-restart=0 $(ARGS)
+	$(BIN)/python -m pytest tests -m long -n $(LONG_WORKERS) --max-worker-restart=0 $(ARGS)
 
 sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group|timers|transactions|payments|reminders|assignment|pops|acting|escapes|halves|popped|elected|poppers|ordered SEEDS=1000 FIRST=0, or SEED=n to replay one
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))

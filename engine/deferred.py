@@ -68,6 +68,8 @@ class Deferred(Generic[T]):
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
     """The values of all parts in their order, once the last one is there; at once without parts."""
+    if not parts:
+        return Deferred.resolved([])
     gathered: Deferred[list[T]] = Deferred()
     missing = len(parts)
 
@@ -77,8 +79,6 @@ def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
         if not missing:
             gathered.resolve([part.value for part in parts])
 
-    if not parts:
-        return Deferred.resolved([])
     for part in parts:
         part.then(arrived)
     return gathered

@@ -7,14 +7,14 @@ import pytest
 
 from tests.failures import logged
 from tests.sim.planting import Patch, Plant
-from tests.sim.share import ALL_BUGS, is_bug_played
+from tests.sim.share import IS_REST, is_bug_played
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the planted bugs that `.ci/run` plays at the lowest priority (tests/sim/share.py).
     A run that names tests plays each of them, but for the run of `.ci/run`."""
     names_tests = config.option.keyword or any("::" in argument for argument in config.args)
-    if names_tests and not ALL_BUGS:
+    if names_tests and not IS_REST:
         return
     chosen = list(is_bug_played([item.nodeid for item in items]))
     config.hook.pytest_deselected(

@@ -97,7 +97,10 @@ def test_a_run_plays_a_part_of_the_slow_planted_bugs(monkeypatch: pytest.MonkeyP
     assert list(is_bug_played([*slow, *others])) == [True, False, False, True, True, True, True]
     long = [f"tests/sim/group/test_seeds.py::test_the_suite_finds[{bug}]" for bug in LONG_BUGS]
     assert not any(is_bug_played([*long, "tests/sim/pops/x.py::test_finds_batches_of_one_broker"]))
+    monkeypatch.setattr(share, "IS_REST", True)
+    assert list(is_bug_played([*slow, *others])) == [False, True, True, False, *[False] * 3]
     monkeypatch.setattr(share, "IS_WHOLE", True)
+    monkeypatch.setattr(share, "IS_REST", False)
     assert all(is_bug_played([*slow, *others]))
 
 

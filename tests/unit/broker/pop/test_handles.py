@@ -8,6 +8,7 @@ from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop import changes
+from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
@@ -91,6 +92,7 @@ def test_a_late_acknowledgement_is_an_error(popper: Popper) -> None:
 def test_a_forged_handle_of_an_ordered_pop_skips_no_message(popper: Popper) -> None:
     popper.send("a", "b")
     world = popper.world
+    world.broker.offsets.commit("g", "T", 0, QueueOffset(0), world.now_ms)
     forged = f"0 {world.now_ms} 60000 999 0 broker-a 0 0"
     assert popper.ack(forged).code == REFUSED
     assert change(popper, forged).code == REFUSED

@@ -1,5 +1,6 @@
 """Timers with late recalls, a different precision, and clocks that jump (I14, F29)."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -34,6 +35,24 @@ def test_recalls_hold_over_a_crash(make_world: Any) -> None:
     recalled_behind_a_backlog(world)
     restart(world, clean=False)
     world.now_ms += 30_000
+    world.pass_time(5_000)
+    assert bodies(world) == []
+    assert world.broker.timers.status(world.now_ms).offset_behind == 0
+
+
+def test_recalls_hold_while_no_wheel_can_be_made(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    world = make_world("recallMessageEnable=true\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.timers._files, "_make_wheel", full)
+        recalled_behind_a_backlog(world)
+        world.now_ms += 30_000
+        world.pass_time(5_000)
+        assert world.broker.timers.status(world.now_ms).offset_behind > 0
     world.pass_time(5_000)
     assert bodies(world) == []
     assert world.broker.timers.status(world.now_ms).offset_behind == 0
@@ -111,9 +130,12 @@ def test_another_precision_after_a_restart(
     assert all(0 <= ms <= after for ms in late.values()), late
 
 
-@pytest.mark.parametrize(("precision_ms", "steps", "step_ms"), [(5, 2, 3_050), (100, 18, 2_030)])
+@pytest.mark.parametrize(
+    ("precision_ms", "steps", "step_ms", "delay_ms", "wait_ms"),
+    [(5, 1, 3_000, 2_000, 1_900), (100, 18, 2_030, 10, 1_000)],
+)
 def test_steps_of_the_clock_backwards(
-    make_world: Any, precision_ms: int, steps: int, step_ms: int
+    make_world: Any, precision_ms: int, steps: int, step_ms: int, delay_ms: int, wait_ms: int
 ) -> None:
     """More than 64 slots are ahead of the cursor then, already read from the wheel."""
     world = make_world(f"timerPrecisionMs={precision_ms}\n")
@@ -122,12 +144,12 @@ def test_steps_of_the_clock_backwards(
     def some() -> None:
         nonlocal count
         for number in range(500):
-            send(world, b"%d" % count, TIMER_DELAY_MS=10 + number * 5)
+            send(world, b"%d" % count, TIMER_DELAY_MS=delay_ms + number * 5)
             count += 1
 
     for _ in range(steps):
         some()
-        world.pass_time(1_000, step_ms=20)
+        world.pass_time(wait_ms, step_ms=20)
         world.set_clock(-step_ms)
     some()
     world.pass_time(35_000, step_ms=20)

@@ -104,15 +104,15 @@ def test_timers_of_a_group_with_two_precisions(
     assert 0 < len(delivered) < 30
     elect(group)
     assert replica.now_ms < due[b"30"]
-    for _ in range(3_000):
-        replica.now_ms += 10
+    for _ in range(600):
+        replica.now_ms += 50
         replica.broker.store.tick(replica.now_ms)
         replica.run_timers()
         confirm(replica)
     late = [(one.body, one.store_timestamp_ms - due[one.body]) for one in stored(replica)]
     assert {body for body, _ in late} == due.keys()
     assert all(late_ms >= 0 for _, late_ms in late)
-    assert all(ms <= 10 for body, ms in late if due[body] > master.now_ms + 500)
+    assert all(ms <= 50 for body, ms in late if due[body] > master.now_ms + 500)
 
 
 def test_acknowledgements_behind_a_filter_hold(make_world: Callable[..., Any]) -> None:

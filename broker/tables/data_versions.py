@@ -20,7 +20,7 @@ without this replica's knowledge."""
 
 @dataclass(slots=True)
 class Versions:
-    """The reign that changes belong to; a single object for all tables of a broker.
+    """The term that changes belong to; a single object for all tables of a broker.
 
     `epoch`: the master's epoch (RocketMQ: the state machine version), 0 without epochs.
     `following`: the tables are a copy of the master's. Additions of a replica (a topic of its
@@ -39,7 +39,7 @@ class Versions:
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:
-    """Whether `version` is of an earlier reign, or of fewer changes in the same reign.
+    """Whether `version` is of an earlier term, or of fewer changes in the same term.
 
     RocketMQ's order (DataVersion.compare) without its last member: the times come from different
     clocks.

@@ -227,7 +227,7 @@ class GroupTable:
         return dict(self._forbidden)
 
     def bump_version(self, now_ms: int) -> None:
-        """Give the same groups a new version, of the reign that begins now."""
+        """Give the same groups a new version, of the term that begins now."""
         changed_members: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
             # as master, no group is the replica's own

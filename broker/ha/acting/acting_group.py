@@ -98,8 +98,8 @@ class ActingGroup:
         self.waits = replication.waits_to_lead
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
-        self._reign: object = None
-        """The reign of this elected broker for which its replicas were asked, or are being
+        self._term: object = None
+        """The term of this elected broker for which its replicas were asked, or are being
         asked."""
         self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
         broker.pop.others_first = self._holds_revival
@@ -141,13 +141,13 @@ class ActingGroup:
         if self._others is not None:
             self._others.tick()
 
-    def elected(self, reign: object) -> bool:
+    def elected(self, term: object) -> bool:
         """Handle the election of this broker. Acting brokers are notified before clients, and their
         commits are taken over. Return True if that has not finished: `on_online` is called at the
         end."""
-        if reign is self._reign:
+        if term is self._term:
             return self.waits
-        self._reign, self.waits = reign, True
+        self._term, self.waits = term, True
         self._asking = asking = ElectedPreOnline(
             self._broker,
             self.members,
@@ -161,9 +161,9 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """Handle the end of the reign, if there was one."""
-        if self._reign is not None:
-            self._reign, self.waits = None, False
+        """Handle the end of the term, if there was one."""
+        if self._term is not None:
+            self._term, self.waits = None, False
             if self._asking is not None:
                 self._asking.stop()
                 self._asking = None

@@ -103,7 +103,7 @@ class ActingState:
         return counts
 
     def lead(self) -> None:
-        """Stop acting, because this broker was elected and its reign begins."""
+        """Stop acting, because this broker was elected and its term begins."""
         self._led_ms = self._steady_ms()
         self._set(False)
 

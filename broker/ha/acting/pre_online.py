@@ -356,7 +356,7 @@ class PreOnline:
 
 
 class ElectedPreOnline(PreOnline):
-    """The return of a broker elected by controllers. Acting brokers are notified before the reign
+    """The return of a broker elected by controllers. Acting brokers are notified before the term
     begins for clients, and their commits are taken over. An unreachable replica delays nothing: it
     is asked again while this broker serves. Connections are not awaited, because the controllers
     name the master to the replicas."""

@@ -15,7 +15,7 @@ RESIGNED_PART, RESIGNED_MORE_MS = 1.2, 1_000
 """Factor of controllerHeartBeatTimeoutMills, plus the interval at which a controller checks
 brokers: after that time without heartbeats another broker is surely elected."""
 DECLINED_MS, DECLINED_MAX_MS = 2_000, 30_000
-"""Minimum and maximum time in ms before a reign is tried again after a decline; doubled each time
+"""Minimum and maximum time in ms before a term is tried again after a decline; doubled each time
 that it did not help."""
 
 
@@ -62,5 +62,5 @@ class CandidacyVeto:
             self._declined_epoch = None
 
     def has_led(self) -> None:
-        """Reset the time of the next decline, because a reign has begun."""
+        """Reset the time of the next decline, because a term has begun."""
         self._decline_ms = DECLINED_MS

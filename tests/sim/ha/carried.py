@@ -121,10 +121,10 @@ class CarriedParts:
 
     def role_changed(self, service: HaService) -> None:
         """Change the role as broker/lifecycle/replication_setup.py does."""
-        reign, role = service.reign, self.context.role
-        if reign is not None:
+        term, role = service.term, self.context.role
+        if term is not None:
             self.metadata.lead(service.epoch, self._broker.wall_ms)
-            role.begin(reign)
+            role.begin(term)
         else:
             role.end(max(self._broker.number, 1))
             self._follow(service)

@@ -15,7 +15,7 @@ from turbopump.net.wire.topics import DataVersion
 
 OLD = DataVersion(counter=5, state_version=2, timestamp=8)
 NEW = DataVersion(counter=6, state_version=2, timestamp=9)
-NEXT_REIGN = DataVersion(counter=1, state_version=3, timestamp=9)
+NEXT_TERM = DataVersion(counter=1, state_version=3, timestamp=9)
 PAIRS = 5_000
 MOST = offset_sync.AT_ONCE // offset_sync.QUEUE
 """Offsets that one step changes."""
@@ -88,7 +88,7 @@ def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
     assert len(list(table.adopt(theirs, None, all_adopted=True))) == 2 * PAIRS // 100
     table.adopted_at_once = offset_sync.AT_ONCE
     marked = 0
-    for _ in table.adopt(Offsets(NEXT_REIGN, {}), None):
+    for _ in table.adopt(Offsets(NEXT_TERM, {}), None):
         assert len(own(table)) - marked <= MOST
         marked = len(own(table))
     assert len(own(table)) == PAIRS
@@ -144,10 +144,10 @@ def test_a_round_that_ended_early_notes_no_commit(table: OffsetTable) -> None:
     assert table._adoption is None
 
 
-def test_half_a_reign_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) -> None:
+def test_half_a_term_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) -> None:
     """Offsets from before the term that are not marked yet would count as this master's."""
     adopt(table, said(OLD, b=5, only_here=9))
-    steps = begun(table, said(NEXT_REIGN, a=1, b=2), None)
+    steps = begun(table, said(NEXT_TERM, a=1, b=2), None)
     assert table.query("a", "T", 0) == 1 and ("T", "only_here") not in own(table)
     assert table.data_version == OLD
     table.save()
@@ -155,11 +155,11 @@ def test_half_a_reign_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) 
     assert DataVersion.from_json(saved["dataVersion"]) == OLD
     for _ in steps:
         assert table.data_version == OLD
-    assert table.data_version == NEXT_REIGN
+    assert table.data_version == NEXT_TERM
     assert own(table) == {("T", "only_here"), ("T", "b")}
 
 
-def test_within_a_reign_nothing_is_newer_than_the_version(table: OffsetTable) -> None:
+def test_within_a_term_nothing_is_newer_than_the_version(table: OffsetTable) -> None:
     """A master that was killed and restarted with an older table has not lowered offsets."""
     adopt(table, said(OLD, a=5, b=5))
     steps = begun(table, said(a=7, b=7), said(OLD, a=5, b=5))

@@ -87,7 +87,7 @@ def test_too_few_in_sync_and_nothing_is_written(make_world: Make, code: int, bod
     assert not send(world, body, code).done
 
 
-def test_end_of_a_reign_claims_nothing(make_world: Make) -> None:
+def test_end_of_a_term_claims_nothing(make_world: Make) -> None:
     world = make_world(SYNC_MASTER)
     replicas = Replicas(world)
     answer = send(world)
@@ -101,7 +101,7 @@ def test_end_of_a_reign_claims_nothing(make_world: Make) -> None:
     assert again.value.code == ResponseCode.SUCCESS
 
 
-def test_a_reign_that_ends_within_an_append_claims_nothing(make_world: Make) -> None:
+def test_a_term_that_ends_within_an_append_claims_nothing(make_world: Make) -> None:
     world = make_world(SYNC_MASTER)
     replicas = Replicas(world)
     replicas.log.on_appended.append(replicas.end)

@@ -144,7 +144,7 @@ class Heard:
 def test_a_master_says_where_its_log_is_copied_from(admin: Any) -> None:
     steer(admin, 77, leader=LeaderStatus())
     admin.broker.ha_address = "10.0.0.9:10912"
-    assert "masterHaAddress" not in admin.ask(906).fields, "it does not reign"
+    assert "masterHaAddress" not in admin.ask(906).fields, "it is not the master"
     admin.broker.role.begin(SimpleNamespace(over=False))
     fields = admin.ask(906).fields
     assert fields == {

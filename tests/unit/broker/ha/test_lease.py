@@ -82,7 +82,7 @@ def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
     assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
 
 
-def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
+def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     """Until the controllers have agreed to the term's start, they may elect a different broker."""
     member = make()
     member.start()

@@ -15,7 +15,7 @@ from tests.unit.broker.ha.elected import (
     agree,
     master,
     pair,
-    reign,
+    term,
     word,
 )
 from tests.unit.broker.ha.network import Group
@@ -47,7 +47,7 @@ def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
     assert not member.broker.service.is_master, "no controller has answered so"
     member.elected(word(1, 4))
     assert member.broker.service.is_master
-    assert reign(member).sync.options.own_id == 4
+    assert term(member).sync.options.own_id == 4
     assert member.broker.log.epochs.last_epoch == 1
     assert member.membership.reason == ""
 
@@ -127,7 +127,7 @@ def test_a_broker_that_was_cleaned_away_registers_anew(
     assert again.membership.epoch == 3
 
 
-def test_a_master_that_is_cleaned_away_while_it_reigns_registers_anew(make: Make) -> None:
+def test_a_master_that_is_cleaned_away_while_it_leads_registers_anew(make: Make) -> None:
     member = master(make)
     member.pass_time(5100)
     member.forgotten(
@@ -140,7 +140,7 @@ def test_a_master_that_is_cleaned_away_while_it_reigns_registers_anew(make: Make
     member.registered()
     member.elected(word(2, 5))
     assert member.broker.service.is_master
-    assert reign(member).sync.members == {5}
+    assert term(member).sync.members == {5}
 
 
 def test_a_broker_that_may_lack_bytes_reports_it(make: Make) -> None:
@@ -267,7 +267,7 @@ def test_heartbeats_tell_all_controllers_how_far_the_log_is(make: Make) -> None:
 
 def test_a_notice_switches_both_sides(make: Make) -> None:
     one, two = pair(make)
-    assert reign(one).sync.members == {1, 2}
+    assert term(one).sync.members == {1, 2}
     answers = one.broker.send(b"kept")
     one.pass_time()
     assert answers == [PutStatus.PUT_OK]
@@ -287,22 +287,22 @@ def test_a_notice_switches_both_sides(make: Make) -> None:
 def test_a_role_changes_only_with_a_greater_epoch(make: Make, epoch: int) -> None:
     """K7: late and repeated notices do nothing."""
     one, _two = pair(make)
-    before = reign(one)
+    before = term(one)
     one.membership.on_notice(word(epoch, 2, {2}, 9))
-    assert one.broker.service.reign is before
+    assert one.broker.service.term is before
     assert before.sync.members == {1, 2}
 
 
-def test_the_same_master_in_a_newer_epoch_reigns_anew(make: Make) -> None:
+def test_the_same_master_in_a_newer_epoch_leads_anew(make: Make) -> None:
     """R09: queue offsets continue, and the epoch is in the file."""
     member = master(make)
-    before = reign(member)
+    before = term(member)
     offsets = []
     for epoch in range(2, 6):
         offsets.append(member.broker.put(b"%d" % epoch).queue_offset)
         member.membership.on_notice(word(epoch, 1, set_epoch=epoch))
         assert member.broker.log.epochs.last_epoch == epoch
-    assert reign(member) is not before
+    assert term(member) is not before
     assert before.over
     assert offsets == [0, 1, 2, 3]
 
@@ -408,10 +408,10 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     one.group.network.unreachable.add(one.broker.address)
     one.group.network.run()
     assert one.broker.send(b"x") == []
-    assert reign(one).sync.required == {1, 2}
+    assert term(one).sync.required == {1, 2}
     one.pass_time(100)
     one.info(word(1, 1, {1, 2}, 2))
-    assert reign(one).sync.members == {1, 2}, "as the controller answered (R02)"
+    assert term(one).sync.members == {1, 2}, "as the controller answered (R02)"
 
 
 def test_a_lost_member_of_a_lost_set_does_not_delay_the_others_for_ever(make: Make) -> None:
@@ -454,15 +454,15 @@ def test_only_a_look_at_the_proposal_refuses_it(make: Make, code: int, lost: boo
     two.ha_info(one.broker.address)
     one.pass_time(300)
     one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET).answer(code=code)
-    assert reign(one).sync.proposed is None
-    assert (2 in reign(one).sync.required) == lost
+    assert term(one).sync.proposed is None
+    assert (2 in term(one).sync.required) == lost
 
 
 def test_a_newer_set_of_the_same_epoch_is_taken(make: Make) -> None:
     one, _two = pair(make)
     one.membership.on_notice(word(1, 1, {1}, 3))
-    assert reign(one).sync.members == {1}
-    assert reign(one).sync.set_epoch == 3
+    assert term(one).sync.members == {1}
+    assert term(one).sync.set_epoch == 3
 
 
 def test_a_stopped_membership_hears_nothing(make: Make) -> None:

@@ -126,8 +126,8 @@ def test_an_operators_change_counts_from_then_on(group: Group) -> None:
     master.service.reconfigure(replace(MASTER, **changes))  # type: ignore[arg-type]
     slave.service.reconfigure(replace(SLAVE, **changes))  # type: ignore[arg-type]
     assert master.need() == 3
-    assert isinstance(master.service.reign, DefaultHaLeader)
-    assert master.service.reign.group.gap_max == 1
+    assert isinstance(master.service.term, DefaultHaLeader)
+    assert master.service.term.group.gap_max == 1
     assert slave.service.follower is not None
     assert slave.service.follower.machine.options.housekeeping_interval_ms == 9
 
@@ -190,9 +190,9 @@ def test_the_oldest_connection_without_a_report_makes_room(
     """Silent connections would keep replicas out."""
     monkeypatch.setattr("turbopump.broker.ha.leader.CONNECTIONS_MAX", 3)
     master, _slave = pair(group)
-    reign = master.service.reign
-    assert reign is not None
-    (known,) = reign.links
+    term = master.service.term
+    assert term is not None
+    (known,) = term.links
     for connection in (1001, 1002, 1003):
-        reign.on_connected(connection, group.network.now_ms)
-    assert list(reign.links) == [known, 1002, 1003]
+        term.on_connected(connection, group.network.now_ms)
+    assert list(term.links) == [known, 1002, 1003]

@@ -227,17 +227,17 @@ def test_the_same_master_is_elected_again(group: Group) -> None:
 
 def test_an_acknowledgement_of_before_counts_for_nothing(group: Group) -> None:
     master, replica = pair(group)
-    reign = master.service.reign
-    assert reign is not None
-    old = list(reign.links)
+    term = master.service.term
+    assert term is not None
+    old = list(term.links)
     master.service.to_master(2, PAIR, 2)
     answers = master.send()
     confirm = master.log.confirm
     for connection in old:
         master.service.on_bytes(connection, Ack(master.log.end).encode())
-        reign.on_bytes(connection, Ack(master.log.end).encode(), group.network.now_ms)
-    reign.on_tick(group.network.now_ms)
-    assert not reign.links
+        term.on_bytes(connection, Ack(master.log.end).encode(), group.network.now_ms)
+    term.on_tick(group.network.now_ms)
+    assert not term.links
     assert answers == []
     assert master.log.confirm == confirm
     replica.service.to_replica(master.address, 2)
@@ -298,16 +298,16 @@ def test_a_connection_that_claims_to_be_the_master_is_closed(group: Group) -> No
     master.service.on_accepted(connection)
     master.service.on_bytes(connection, Handshake(1).encode())
     assert connection not in master.shell.ends
-    assert connection not in master.service.reign.links  # type: ignore[union-attr]
+    assert connection not in master.service.term.links  # type: ignore[union-attr]
 
 
 def test_a_newer_connection_of_a_replica_takes_the_older_ones_place(group: Group) -> None:
     master, _replica = pair(group)
-    (old,) = master.service.reign.links  # type: ignore[union-attr]
+    (old,) = master.service.term.links  # type: ignore[union-attr]
     connection = master.shell._new().number
     master.service.on_accepted(connection)
     master.service.on_bytes(connection, Handshake(2).encode())
-    assert list(master.service.reign.links) == [connection]  # type: ignore[union-attr]
+    assert list(master.service.term.links) == [connection]  # type: ignore[union-attr]
     assert old not in master.shell.ends
 
 
@@ -320,7 +320,7 @@ def test_a_slow_replica_delays_no_other(group: Group) -> None:
     for one in (fast, slow):
         one.service.to_replica(master.address, 1)
     group.settle(300)
-    links = master.service.reign.links  # type: ignore[union-attr]
+    links = master.service.term.links  # type: ignore[union-attr]
     (to_slow,) = [number for number, link in links.items() if link.broker_id == 3]
     master.shell.blocked.add(to_slow)
     answers = [master.send(b"the last one it takes")]
@@ -367,8 +367,8 @@ def test_an_operators_change_counts_from_then_on(group: Group) -> None:
         master.send(b"x" * 1000)
     group.network.run()
     assert replica.log.end - begin <= 5000
-    assert isinstance(master.service.reign, Leader)
-    assert master.service.reign.sync.options.max_time_not_caught_up_ms == 700
+    assert isinstance(master.service.term, Leader)
+    assert master.service.term.sync.options.max_time_not_caught_up_ms == 700
     assert replica.service.follower is not None
     assert replica.service.follower.machine.options.housekeeping_interval_ms == 900
 
@@ -483,7 +483,7 @@ def test_a_damaged_log_is_not_copied(group: Group) -> None:
     master.store.check_log()
     assert master.log.damage is not None
     group.settle(300)
-    assert not master.service.reign.links  # type: ignore[union-attr]
+    assert not master.service.term.links  # type: ignore[union-attr]
     connection = master.shell._new().number
     master.service.on_accepted(connection)
     assert connection not in master.shell.ends, "nor later"

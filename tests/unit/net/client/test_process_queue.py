@@ -76,7 +76,7 @@ def test_filtered_messages_are_committed_with_the_next_begin() -> None:
     assert queue.commit_queue_offset == 20
 
 
-def test_second_ack_and_foreign_message_change_nothing() -> None:
+def test_second_ack_and_foterm_message_change_nothing() -> None:
     queue = queue_with(0, 1)
     first = take(queue)
     assert queue.ack(first, 1)

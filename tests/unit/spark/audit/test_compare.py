@@ -32,7 +32,7 @@ def test_the_newest_epoch_leads_then_the_longest_log() -> None:
     assert leads(a, b, c) == "c"
     assert leads(a, replica("b", 300, NEW)) == "a", "an epoch after the end was never reached"
     assert leads(b, replica("d", 500, NEW), elected=[(2, "d"), (1, "b")]) == "d"
-    assert leads(b, replica("d", 500, NEW), elected=[(1, "d")]) == "b", "of an earlier reign"
+    assert leads(b, replica("d", 500, NEW), elected=[(1, "d")]) == "b", "of an earlier term"
     assert leads(a, b, c, name="a") == leads(a, b, c, name="/data/a") == "a"
     with pytest.raises(ValueError, match=r"^no store is named d$"):
         leads(a, b, name="d")

@@ -126,11 +126,11 @@ def test_an_elected_master_reads_acting_replicas_before_it_serves(
     elected.world.pass_time(1_500)
     assert replica.acts()
     replica.commit(8)
-    reign = Alone()
-    assert elected.group.elected(reign)
+    term = Alone()
+    assert elected.group.elected(term)
     assert (elected.online, elected.offset()) == (1, 8), "its heartbeat counted at once"
     assert not replica.acts()
-    assert not elected.group.elected(reign), "it is over"
+    assert not elected.group.elected(term), "it is over"
 
 
 def test_a_broker_elected_as_it_starts_waits_for_a_name_server(

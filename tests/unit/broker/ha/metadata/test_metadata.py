@@ -1,4 +1,4 @@
-"""A replica's tables follow its master's: merged, never rolled back, fenced by the reign."""
+"""A replica's tables follow its master's: merged, never rolled back, fenced by the term."""
 
 import errno
 import itertools
@@ -133,7 +133,7 @@ def test_unsaved_tables_of_a_killed_master_are_not_deleted(
     assert group.offset() == 50
 
 
-def test_an_empty_master_of_a_newer_reign_wipes_nothing(group: Group) -> None:
+def test_an_empty_master_of_a_newer_term_wipes_nothing(group: Group) -> None:
     replica = group.replica.broker
     replica.topics.put(TopicConfig("T", 7), 3)
     group.lead.lead(9, 5)
@@ -207,7 +207,7 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
     assert group.replica.broker.topics.get("T") is None
 
 
-def test_in_one_reign_a_missing_topic_was_deleted(group: Group) -> None:
+def test_in_one_term_a_missing_topic_was_deleted(group: Group) -> None:
     """Also after a restart of the replica, and without a deletion list (a RocketMQ master)."""
     master, replica = group.master.broker, group.replica.broker
     group.lead.lead(3, 5)
@@ -472,7 +472,7 @@ def test_a_new_master_knows_the_topics_of_its_log(group: Group) -> None:
     assert group.master.broker.topics.get("T") is not None
 
 
-def test_a_reign_is_a_newer_version_of_all_tables(group: Group) -> None:
+def test_a_term_is_a_newer_version_of_all_tables(group: Group) -> None:
     broker = group.master.broker
     saved = group.lead.lead(3, 6)
     assert saved.done
@@ -486,14 +486,14 @@ def test_a_reign_is_a_newer_version_of_all_tables(group: Group) -> None:
     assert broker.topics.data_version.state_version == 3
 
 
-def test_without_epochs_a_reign_is_no_change(group: Group) -> None:
+def test_without_epochs_a_term_is_no_change(group: Group) -> None:
     version = group.master.broker.topics.data_version
     group.lead.lead(-1, 6)
     assert group.master.broker.topics.data_version == version
 
 
 @pytest.mark.parametrize("change", ["stop", "lead", "another", "same master again"])
-def test_an_answer_of_another_reign_is_dropped(group: Group, change: str) -> None:
+def test_an_answer_of_another_term_is_dropped(group: Group, change: str) -> None:
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.link.held = []
     group.round()
@@ -511,7 +511,7 @@ def test_an_answer_of_another_reign_is_dropped(group: Group, change: str) -> Non
     assert len(group.link.asked) == asked, "nothing more is asked"
 
 
-def test_the_same_master_again_is_no_other_reign(group: Group) -> None:
+def test_the_same_master_again_is_no_other_term(group: Group) -> None:
     group.link.held = []
     group.round()
     group.follower.follow(MASTER, 0, group.replica.steady_ms)

@@ -18,7 +18,7 @@ def notice(story: Story, master: GroupBroker, epoch: int) -> GroupState:
     return GroupState(epoch, own_id, master.endpoint.address, frozenset({own_id}), set_epoch)
 
 
-def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
+def test_a_term_that_is_over_begins_late_and_does_nothing() -> None:
     """A late notice of an election that was superseded starts no writes.
 
     A broker that nothing reaches is elected, then another, which acknowledges; only then the notice
@@ -38,7 +38,7 @@ def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
     master, end, confirm = story.master, late.replicated.end, late.replicated.confirm
     assert master.replicated.confirm > end, "nothing that it could lack"
     late.run(late.member.on_notice, word)
-    story.until(lambda: late.is_master, 1000, "no reign")
+    story.until(lambda: late.is_master, 1000, "no term")
     assert not late.member.holds()
     story.writes()
     assert late.is_master and late.service.epoch == epoch
@@ -75,4 +75,4 @@ def test_a_master_that_lacks_confirmed_bytes_is_found(is_over: bool) -> None:
         journal.role = replace(journal.role, epoch=epoch, master=own_id)
     late.run(late.member.on_notice, notice(story, late, epoch))
     with pytest.raises(AssertionError, match="leads with a log up to"):
-        story.until(lambda: late.is_master, 1000, "no reign")
+        story.until(lambda: late.is_master, 1000, "no term")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.unit.broker.ha.pairs import Group
-from tests.unit.broker.pop.test_pops import Popper
-from tests.unit.broker.scheduled.test_timer_clocks import recalled_behind_a_backlog
+from tests.unit.broker.handlers.pop.test_pops import Popper
 from tests.unit.broker.scheduled.test_timers import bodies
+from tests.unit.broker.scheduled.test_wheel_reader import recalled_behind_a_backlog
 
 INVISIBLE_MS = 50_000
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.ha.pairs import Group
-from tests.unit.broker.pop.test_pops import Popper
-from tests.unit.broker.scheduled.test_timer_clocks import recalled_behind_a_backlog
+from tests.unit.broker.handlers.pop.test_pops import Popper
 from tests.unit.broker.scheduled.test_timers import bodies, send, stored
+from tests.unit.broker.scheduled.test_wheel_reader import recalled_behind_a_backlog
 
 INVISIBLE_MS = 50_000
 

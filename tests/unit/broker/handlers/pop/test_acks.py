@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
+from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop import changes
 from turbopump.engine.types import QueueOffset

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.admin.hostile.test_hostile_names import NAMES, bodies_of, numbers
+from tests.unit.broker.handlers.hostile.test_hostile_names import NAMES, bodies_of, numbers
 
 from turbopump.broker.tables import consumers, locks, long_polling, producers
 from turbopump.broker.tables.consumers import ConsumerTable, TooManyGroups

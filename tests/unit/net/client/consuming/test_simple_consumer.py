@@ -14,7 +14,7 @@ from tests.unit.net.client.cluster import (
     options,
     play,
 )
-from tests.unit.net.client.pop.popping import PoppingBroker, add_popping
+from tests.unit.net.client.consuming.popping import PoppingBroker, add_popping
 
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.simple_consumer import INVISIBLE_MAX_MS, SimpleConsumer

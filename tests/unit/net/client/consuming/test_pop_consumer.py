@@ -14,7 +14,7 @@ from tests.unit.net.client.cluster import (
     options,
     play,
 )
-from tests.unit.net.client.pop.popping import PoppingBroker, add_popping
+from tests.unit.net.client.consuming.popping import PoppingBroker, add_popping
 
 from turbopump.net.client.consuming.pop_consumer import RETRY_MS, PopConsumer, PopOptions
 from turbopump.net.client.errors import ClientError, InvalidArgument

@@ -1,11 +1,8 @@
 """Clients and operators of a whole broker: peers that answer, every admin handler registered."""
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Generator
 from typing import Any
-
-import pytest
 
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
@@ -230,25 +227,3 @@ class Admin:
         )
         assert answer.code == 0, answer.remark
         return answer
-
-
-@pytest.fixture
-def make_admin(make_world: Callable[..., Any]) -> Iterator[Callable[..., Admin]]:
-    """Makes a broker with properties of its own."""
-
-    def make(properties: str = "", folder: str = "store") -> Admin:
-        return Admin(make_world(properties, folder))
-
-    yield make
-
-
-@pytest.fixture
-def admin(make_admin: Callable[..., Admin]) -> Admin:
-    """A broker with RocketMQ's defaults and small files."""
-    return make_admin()
-
-
-@pytest.fixture(scope="session")
-def kit() -> Any:
-    """Helpers for tests without a broker: connect(), consumer(), notified()."""
-    return SimpleNamespace(connect=connect, consumer=consumer, notified=notified)

@@ -4,8 +4,7 @@ belong to a former life of the topic or the group, and the returning master igno
 from collections.abc import Callable
 
 import pytest
-from tests.unit.broker.ha.acting.test_notes_taken import notes, pops, starts
-from tests.unit.broker.ha.test_acting import (
+from tests.unit.broker.ha.acting.test_acting_group import (
     ACTING,
     AS_SLAVE,
     MASTER,
@@ -14,6 +13,7 @@ from tests.unit.broker.ha.test_acting import (
     Bench,
     make,  # noqa: F401 - a fixture
 )
+from tests.unit.broker.ha.acting.test_notes_taken import notes, pops, starts
 
 from turbopump.broker.ha.metadata.former import LIVES
 from turbopump.net.wire.codes import RequestCode

@@ -17,7 +17,7 @@ Metrics = dict[tuple[str, str], dict[str, float]]
 
 
 @pytest.fixture
-def behind(admin: Any) -> Any:
+def lagging(admin: Any) -> Any:
     """Topic T of two queues with 5 and 1 messages, a second apart; group g is at the second one."""
     admin.create_topic("T", 2)
     admin.ask(200, {"groupName": "g"})
@@ -65,7 +65,7 @@ def scrape(admin: Any) -> Callable[[], Metrics]:
     return call
 
 
-def test_a_group_that_is_away(behind: Any, scrape: Callable[[], Metrics]) -> None:
+def test_a_group_that_is_away(lagging: Any, scrape: Callable[[], Metrics]) -> None:
     """The lag grows although no member pulls; messages pulled but not consumed will be pulled
     again."""
     assert scrape() == {
@@ -79,15 +79,15 @@ def test_a_group_that_is_away(behind: Any, scrape: Callable[[], Metrics]) -> Non
             "turbopump_consumer_members": 0,
         }
     }
-    behind.send("T", b"more")
-    behind.world.now_ms += 60_000
+    lagging.send("T", b"more")
+    lagging.world.now_ms += 60_000
     found = scrape()["g", "T"]
     assert found["rocketmq_consumer_lag_messages"] == 5
     assert found["rocketmq_consumer_lag_latency_milliseconds"] == 64_000
 
 
-def test_a_group_with_members(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    behind.heartbeat(behind.connect(), "c1", behind.consumer("g", "T"))
+def test_a_group_with_members(lagging: Any, scrape: Callable[[], Metrics]) -> None:
+    lagging.heartbeat(lagging.connect(), "c1", lagging.consumer("g", "T"))
     found = scrape()["g", "T"]
     assert found["rocketmq_consumer_lag_messages"] == 4
     assert found["rocketmq_consumer_inflight_messages"] == 2
@@ -96,102 +96,102 @@ def test_a_group_with_members(behind: Any, scrape: Callable[[], Metrics]) -> Non
     assert found["turbopump_consumer_members"] == 1
 
 
-def test_a_queue_of_which_nothing_was_consumed(behind: Any, scrape: Callable[[], Metrics]) -> None:
+def test_a_queue_of_which_nothing_was_consumed(lagging: Any, scrape: Callable[[], Metrics]) -> None:
     """All messages of the queue count as lag, as in consumerProgress."""
-    behind.ask(200, {"groupName": "new"})
-    behind.broker.offsets.commit("new", "T", 1, 0, behind.now_ms)
+    lagging.ask(200, {"groupName": "new"})
+    lagging.broker.offsets.commit("new", "T", 1, 0, lagging.now_ms)
     assert scrape()["new", "T"]["rocketmq_consumer_lag_messages"] == 5
-    queues = behind.json(208, consumerGroup="new")["offsetTable"].values()
+    queues = lagging.json(208, consumerGroup="new")["offsetTable"].values()
     assert sum(queue["brokerOffset"] - queue["consumerOffset"] for queue in queues) == 5
 
 
-def test_a_group_that_has_all(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    behind.broker.offsets.commit("g", "T", 0, 5, behind.now_ms)
+def test_a_group_that_has_all(lagging: Any, scrape: Callable[[], Metrics]) -> None:
+    lagging.broker.offsets.commit("g", "T", 0, 5, lagging.now_ms)
     found = scrape()["g", "T"]
     assert found.pop("turbopump_consumer_lag_latency_known") == 1
     assert not any(found.values())
 
 
-def test_queues_that_do_not_count(behind: Any, scrape: Callable[[], Metrics]) -> None:
+def test_queues_that_do_not_count(lagging: Any, scrape: Callable[[], Metrics]) -> None:
     """Not counted: deleted topics and groups, queues that the topic lacks, subscriptions that
     ended. Retries count, with their own label."""
-    offsets, now_ms = behind.broker.offsets, behind.now_ms
+    offsets, now_ms = lagging.broker.offsets, lagging.now_ms
     offsets.commit("g", "Gone", 0, 0, now_ms)
     offsets.commit("nobody", "T", 0, 0, now_ms)
     offsets.commit("g", "T", 7, 0, now_ms)
-    behind.create_topic("%RETRY%g", 1)
-    behind.send("%RETRY%g", b"again")
+    lagging.create_topic("%RETRY%g", 1)
+    lagging.send("%RETRY%g", b"again")
     offsets.commit("g", "%RETRY%g", 0, 0, now_ms)
     assert scrape().keys() == {("g", "T"), ("g", "%RETRY%g")}
     assert scrape()["g", "%RETRY%g"]["rocketmq_consumer_lag_messages"] == 1
-    behind.create_topic("Other", 1)
-    behind.heartbeat(behind.connect(), "c1", behind.consumer("g", "Other"))
+    lagging.create_topic("Other", 1)
+    lagging.heartbeat(lagging.connect(), "c1", lagging.consumer("g", "Other"))
     assert scrape().keys() == {("g", "%RETRY%g")}
 
 
 @pytest.mark.usefixtures("nothing_is_read")
-def test_a_scrape_reads_nothing(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    behind.broker.store._first = behind.broker.store.min_log_offset, behind.now_ms
+def test_a_scrape_reads_nothing(lagging: Any, scrape: Callable[[], Metrics]) -> None:
+    lagging.broker.store._first = lagging.broker.store.min_log_offset, lagging.now_ms
     assert scrape()["g", "T"]["rocketmq_consumer_lag_latency_milliseconds"] == 4_000
 
 
 def test_the_logs_first_record_is_read_once(
-    behind: Any, scrape: Callable[[], Metrics], request: pytest.FixtureRequest
+    lagging: Any, scrape: Callable[[], Metrics], request: pytest.FixtureRequest
 ) -> None:
     scrape()
     request.getfixturevalue("nothing_is_read")
     scrape()
 
 
-def test_a_backlog_of_before_the_start(behind: Any, scrape: Callable[[], Metrics]) -> None:
+def test_a_backlog_of_before_the_start(lagging: Any, scrape: Callable[[], Metrics]) -> None:
     """The lag is reported as the broker's uptime, a lower bound, and marked as not exact."""
-    table = behind.broker.store._queues.table
+    table = lagging.broker.store._queues.table
     for slot in range(table.count):
         end = table.max_offset(slot)
         table.set_progress(slot, 0, 0)
         table.set_progress(slot, end, 0)
-    behind.world.now_ms += 10_000
+    lagging.world.now_ms += 10_000
     found = scrape()["g", "T"]
     assert found["turbopump_consumer_lag_latency_known"] == 0
-    started_ms = behind.broker.store.statistics.started_ms
-    assert found["rocketmq_consumer_lag_latency_milliseconds"] == behind.now_ms - started_ms
-    told = runtime_table(behind.broker, behind.now_ms)["consumerLag_T@g"]
-    assert told == f"4 messages, >={behind.now_ms - started_ms} ms, 0 members"
-    progress = behind.json(208, consumerGroup="g")["offsetTable"]
+    started_ms = lagging.broker.store.statistics.started_ms
+    assert found["rocketmq_consumer_lag_latency_milliseconds"] == lagging.now_ms - started_ms
+    told = runtime_table(lagging.broker, lagging.now_ms)["consumerLag_T@g"]
+    assert told == f"4 messages, >={lagging.now_ms - started_ms} ms, 0 members"
+    progress = lagging.json(208, consumerGroup="g")["offsetTable"]
     assert [queue["delayTimeKnown"] for queue in progress.values()] == [False, True]
 
 
-def test_the_worst_are_told_to_top(behind: Any) -> None:
+def test_the_worst_are_told_to_top(lagging: Any) -> None:
     for number in range(30):
         group = f"h{number:02}"
-        behind.ask(200, {"groupName": group})
-        behind.broker.offsets.commit(group, "T", 0, min(number // 6, 5), behind.now_ms)
-    told = [key for key in runtime_table(behind.broker, behind.now_ms) if "consumerLag_" in key]
+        lagging.ask(200, {"groupName": group})
+        lagging.broker.offsets.commit(group, "T", 0, min(number // 6, 5), lagging.now_ms)
+    told = [key for key in runtime_table(lagging.broker, lagging.now_ms) if "consumerLag_" in key]
     assert len(told) == 20
     assert "consumerLag_T@h00" in told and "consumerLag_T@h29" not in told
-    behind.broker.offsets.commit("g", "T", 0, 5, behind.now_ms)
-    assert "consumerLag_T@g" not in runtime_table(behind.broker, behind.now_ms)
+    lagging.broker.offsets.commit("g", "T", 0, 5, lagging.now_ms)
+    assert "consumerLag_T@g" not in runtime_table(lagging.broker, lagging.now_ms)
 
 
-def test_many_groups_are_walked_in_steps(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_groups_are_walked_in_steps(lagging: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of the loop visits at most STEP queues plus the queues of a single pair."""
     groups = INLINE + STEP
     for number in range(groups):
         name = f"many{number}"
-        behind.broker.groups.find(name, behind.now_ms)
-        behind.broker.offsets.commit(name, "T", 0, 2, behind.now_ms)
-    behind.broker.groups.find("wide", behind.now_ms)
-    behind.create_topic("Wide", 3 * STEP)
-    behind.broker.offsets.commit("wide", "Wide", 0, 0, behind.now_ms)
-    lags, looks, count = behind.broker.lags, [], 0
-    end = behind.broker.store.max_queue_offset
+        lagging.broker.groups.find(name, lagging.now_ms)
+        lagging.broker.offsets.commit(name, "T", 0, 2, lagging.now_ms)
+    lagging.broker.groups.find("wide", lagging.now_ms)
+    lagging.create_topic("Wide", 3 * STEP)
+    lagging.broker.offsets.commit("wide", "Wide", 0, 0, lagging.now_ms)
+    lags, looks, count = lagging.broker.lags, [], 0
+    end = lagging.broker.store.max_queue_offset
 
     def counted(topic: str, queue_id: int) -> int:
         nonlocal count
         count += 1
         return int(end(topic, queue_id))
 
-    monkeypatch.setattr(type(behind.broker.store), "max_queue_offset", staticmethod(counted))
+    monkeypatch.setattr(type(lagging.broker.store), "max_queue_offset", staticmethod(counted))
     assert lags.current() == [], "a walk over this number of queues is too much work for a request"
     assert count == 0
     while lags._walk is not None:

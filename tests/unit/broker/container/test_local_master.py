@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies
-from tests.unit.broker.escape.test_halves import COMMIT, end, half
+from tests.unit.broker.scheduled.test_half_escape import COMMIT, end, half
 
 from turbopump.broker.container.local_master import LocalMaster
 from turbopump.broker.escape.bridge import TIMEOUT_MS

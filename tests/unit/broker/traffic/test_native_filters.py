@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.lane.world import Driven, frame_of, make, subscribe
-from tests.unit.broker.test_fast_path import send
+from tests.unit.broker.traffic.test_fast_path import send
 
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.command import Codec, decode

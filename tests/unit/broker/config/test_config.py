@@ -15,7 +15,7 @@ from turbopump.net.config.node_config import declared
 from turbopump.net.transport.options import TlsMode
 from turbopump.net.wire.java_properties import ConfigError, format_properties, parse_properties
 
-KEYS = Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv"
+KEYS = Path(__file__).parents[3] / "golden" / "config_keys_5_5_0.tsv"
 
 ELECTED = "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878;10.0.0.2:9878\n"
 

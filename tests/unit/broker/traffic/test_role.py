@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
+from tests.unit.broker.handlers.test_send import BATCH, V2, element, header
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
-from tests.unit.broker.test_send import BATCH, V2, element, header
 
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.engine.deferred import Deferred

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.ha.elected import TIMEOUT_MS, Member, word
 from tests.unit.broker.ha.network import Group
-from tests.unit.broker.ha.test_switching import options
+from tests.unit.broker.ha.test_service import options
 
 from turbopump.broker.introspection.runtime_info import membership_table
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.test_pull import answered, bodies, header, hold, numbers
+from tests.unit.broker.handlers.test_pull import answered, bodies, header, hold, numbers
 
 from turbopump.broker.tables import filters as table
 from turbopump.broker.tables.bloom import BloomFilter

@@ -63,7 +63,7 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_path import FastPath
 from turbopump.broker.traffic.role import Role
-from turbopump.broker.unheard_deletions import UnheardDeletions
+from turbopump.broker.unapplied_deletions import UnappliedDeletions
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
@@ -195,7 +195,7 @@ def make_broker(
     context.assignments = _assignments(context, kept, runtime)
     context.pop = make_pop(_pop_deps(context, runtime))
     context.waiting = _waiting(context)
-    UnheardDeletions(context)
+    UnappliedDeletions(context)
     _connect_callbacks(context, runtime.wall_ms)
     if not config.replication.replicates:
         store.notify_new_lives(now_ms)  # a replica waits for its role

@@ -62,7 +62,7 @@ from turbopump.net.wire.headers import controller as headers
 EPOCH_JUMP_MAX: Final = 1_000_000
 """Greatest accepted distance of a broker's epoch from the group's: a made-up epoch must not exhaust
 the numbers."""
-NOBODY: Final = -1
+NO_REQUESTER: Final = -1
 """The broker id of an election that the controller itself starts."""
 
 
@@ -185,14 +185,14 @@ def elect(
     asked = header.broker_id
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
         return _need_register(header.broker_name)
-    if asked != NOBODY and asked not in group.replicas and header.designate_elect:
+    if asked != NO_REQUESTER and asked not in group.replicas and header.designate_elect:
         return _nobody(group, asked)  # an administrator's mistake, not an unregistered broker
-    if asked != NOBODY and asked not in group.replicas:
+    if asked != NO_REQUESTER and asked not in group.replicas:
         return _need_register(header.broker_name, asked)
-    if not group.had_master and asked != NOBODY and not header.designate_elect:
+    if not group.had_master and asked != NO_REQUESTER and not header.designate_elect:
         winner: int | None = _first(group, asked, liveness)
     else:
-        wanted = asked if header.designate_elect and asked != NOBODY else None
+        wanted = asked if header.designate_elect and asked != NO_REQUESTER else None
         winner = choose(group, liveness, unclean=unclean, wanted=wanted)
         is_new = winner != group.master_id or is_behind(group, liveness)
         if wanted is None and is_new and is_unsure(group, liveness):
@@ -258,7 +258,7 @@ def is_behind(group: Group, liveness: Liveness) -> bool:
     return False
 
 
-def is_unsure(group: Group, liveness: Liveness, but: int = NOBODY) -> bool:
+def is_unsure(group: Group, liveness: Liveness, but: int = NO_REQUESTER) -> bool:
     """Whether a broker, other than `but`, may be about to report a later epoch than the group's.
 
     That is so if this lead is young and this controller received no heartbeat of the broker yet.
@@ -454,7 +454,7 @@ def _nobody(group: Group, asked: int) -> Decision:
 
     The loss of the master is recorded once; RocketMQ raises the epoch again with every attempt.
     """
-    if asked != NOBODY:
+    if asked != NO_REQUESTER:
         remark = "Failed to elect a new master: no broker that may be master is alive"
         return Decision(
             ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark, headers.ElectMasterResponse()

@@ -269,7 +269,7 @@ class Replicated(ReplicaLog):
         def begin() -> Callable[[], None]:
             return self._kept.file.writing(epochs) or nothing
 
-        return self._in_turn(begin, lambda: self._kept.file.took(epochs))
+        return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
 
     def get_ready(self) -> Deferred[Ended]:
         """Wait for earlier steps and mark that whole records will be written; recovery must know
@@ -361,7 +361,7 @@ class Replicated(ReplicaLog):
 
     def idle_counts(self) -> Counts:
         """The next queue offset of each queue whose messages are all too old to be in this log."""
-        return self._counts.idle(self._parts.queues, self._log.min)
+        return self._counts.idle_offsets(self._parts.queues, self._log.min)
 
     def taking_counts(self, counts: Counts) -> Deferred[Ended]:
         """Keep a master's offsets of idle queues, on a disk thread; they count once they are

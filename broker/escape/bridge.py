@@ -38,7 +38,7 @@ MESSAGES_MAX: Final = 512
 BYTES_MAX: Final = 16 << 20
 TIMEOUT_MS: Final = 3_000
 """Time-out in ms of a message (RocketMQ: 3 s)."""
-STORED_ENOUGH: Final = 3
+WEAK_STORE_FROM_TRY: Final = 3
 """Number of the try from which a stored message counts as arrived, although less safe than its
 master requires: otherwise it would be sent, and delivered, for ever."""
 AVOID_MS: Final = 2_000
@@ -76,7 +76,7 @@ class Arrival(NamedTuple):
     answer: Command
 
 
-class Apart(Protocol):
+class SpecialTimerReceiver(Protocol):
     """Receiver of due timers that are not sent as they are (broker/pop/revive_escape.py)."""
 
     @property
@@ -117,7 +117,7 @@ class Escape:
         self._messages = self._bytes = self._questions = 0
         self.to: dict[str, Escaped] = {}
         """Messages sent since the start, by the name of the master's group."""
-        self.apart: Apart | None = None
+        self.apart: SpecialTimerReceiver | None = None
         """Receives timers that are not sent as they are; None: there are no such timers. To be
         set."""
         self.waits = ""
@@ -227,7 +227,7 @@ class Escape:
         self._messages, self._bytes = self._messages - 1, self._bytes - size
         code = None if isinstance(answer, str) else answer.code
         has_it = code == ResponseCode.SUCCESS
-        if code in _STORED and failures + 1 >= STORED_ENOUGH:
+        if code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY:
             has_it = True
         if has_it:
             self._count(master.name)

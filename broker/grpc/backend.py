@@ -18,7 +18,7 @@ from turbopump.net.messaging.backend import (
     Given,
     NoReadBuffers,
     Take,
-    without_failing,
+    logged_steps,
 )
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
@@ -47,7 +47,7 @@ class GrpcRuntime:
     now_ms: Callable[[], int]
 
 
-class BrokerBackend:
+class BrokerRequestBackend:
     """RequestBackend of a broker, which serves only its own topics and groups. Loop thread only."""
 
     def __init__(self, runtime: GrpcRuntime) -> None:
@@ -79,7 +79,7 @@ class BrokerBackend:
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; all steps of a host run one after another."""
-        self._turns.work(host, without_failing(steps))
+        self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
         self,

@@ -7,7 +7,7 @@ if gRPC is enabled.
 import logging
 from functools import partial
 
-from turbopump.broker.grpc.backend import BrokerBackend, GrpcRuntime
+from turbopump.broker.grpc.backend import BrokerRequestBackend, GrpcRuntime
 from turbopump.broker.grpc.simple_calls import SimpleCalls
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
@@ -29,7 +29,9 @@ class GrpcFront:
         broker = self._broker = runtime.broker
         self._health = Health((SERVICE,), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
-        self._messaging = Messaging(BrokerBackend(runtime), lambda _: endpoints_at(self.address))
+        self._messaging = Messaging(
+            BrokerRequestBackend(runtime), lambda _: endpoints_at(self.address)
+        )
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))

@@ -65,7 +65,7 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
         "diff": log_end - replica.acked,
         "inSync": replica.in_sync,
         "slaveAckOffset": replica.acked,
-        "transferFromWhere": replica.next,
+        "transferFromWhere": replica.next_log_offset,
         "transferredByteInSecond": replica.bytes_per_second,
     }
 

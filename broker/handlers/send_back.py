@@ -19,7 +19,7 @@ from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
-from turbopump.net.wire.message import after_attempts
+from turbopump.net.wire.message import reconsume_times_after
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.properties import decode_properties
@@ -119,7 +119,7 @@ def _store_retry(
         sys_flag=record.sys_flag,
         born_timestamp_ms=record.born_timestamp_ms,
         born_host=record.born_host,
-        reconsume_times=after_attempts(record.reconsume_times),
+        reconsume_times=reconsume_times_after(record.reconsume_times),
         is_copy=True,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)

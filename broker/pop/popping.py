@@ -250,7 +250,7 @@ class Popping:
             return
         position = self.next_offset(query, queue, now_ms)
         if query.is_ordered:
-            until_ms = deps.orders.blocked_until(*queue, query.attempt_id, now_ms)
+            until_ms = deps.orders.blocked_until_ms(*queue, query.attempt_id, now_ms)
             if until_ms or not deps.orders.has_room(*queue):
                 if until_ms:
                     popped.blocked_ms[queue.queue_id] = until_ms

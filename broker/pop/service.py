@@ -211,7 +211,7 @@ class PopService:
         """Return the messages of the topic that the group has popped and not acknowledged."""
         now_ms = self.now_ms()
         found = self.in_flight.count_of(group, topic, now_ms)
-        ordered = self.orders.out_count(topic, group, now_ms)
+        ordered = self.orders.unacknowledged_count(topic, group, now_ms)
         return Held(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:

@@ -76,7 +76,7 @@ class Checkpointer:
         interval, or earlier if a recovery would have much to dispatch."""
         passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
         if self._lane.busy and self.failed is None:
-            late = self._watch.passed(passed_ms)
+            late = self._watch.add_elapsed(passed_ms)
             if late is not None:
                 self._fail(late)
         interval_ms = self._config.flush_interval_consume_queue_ms

@@ -21,7 +21,7 @@ class QueueListeners:
         self._statistics = statistics
         self._callbacks: list[QueueListener] = []
 
-    def add(self, callback: QueueListener) -> None:
+    def add_callback(self, callback: QueueListener) -> None:
         """Register a callback, which receives (topic, queue id, new max queue offset)."""
         self._callbacks.append(callback)
 

@@ -90,13 +90,13 @@ class EpochKeeping:
             return
         epochs = file.epochs.cut(log_end)
         yield file.writing(epochs) or nothing
-        file.took(epochs)
+        file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
         """Take this list and write its file at once. Raises OSError."""
         file = self.file
         yield file.writing(epochs) or nothing
-        file.took(epochs)
+        file.set_written(epochs)
         if file.is_behind:
             write, took = file.folding()
             yield write
@@ -119,7 +119,7 @@ class EpochKeeping:
     def led(self, epoch: int, start: LogOffset) -> None:
         """Take the list that `leading` wrote."""
         if not self._plain:
-            self.file.took(self._led_by(epoch, start))
+            self.file.set_written(self._led_by(epoch, start))
 
     def finish(self) -> None:
         """Block until no work on the list is under way."""
@@ -188,7 +188,7 @@ class EpochKeeping:
                     "epochs before log offset %d could not be removed: %s", log_min, error
                 )
             else:
-                self.file.took(epochs)
+                self.file.set_written(epochs)
 
         self._steps.submit(begin, done)
 

@@ -67,7 +67,7 @@ class QueueCounts:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
 
-    def idle(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
+    def idle_offsets(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
         """The next queue offset of each queue whose messages are all before `log_min`."""
         found: Counts = {}
         for topic, queue_id, count in self.each(queues.deleted.ends()):

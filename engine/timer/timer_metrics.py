@@ -17,7 +17,7 @@ MAX_TOPICS: Final = 10_000
 _COUNT, _TIME, _TABLE = "count", "timeStamp", "timingCount"
 
 
-class TimerTotals:
+class TopicTimerCounts:
     """Number of timers of each topic that entered, or left, since the start."""
 
     def __init__(self) -> None:

@@ -35,12 +35,12 @@ from turbopump.net.client.sending import (
     check_batch,
     check_group,
     check_message,
-    costs_no_try,
+    is_retryable,
+    is_uncounted_failure,
     recall_request,
     recall_result,
     send_request,
     send_result,
-    worth_another_try,
 )
 from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire import hosts
@@ -312,8 +312,8 @@ class Producer(ClientLifetime):
                     return await self._try(queue, request(queue), message_id, deadline_ms, tried)
             except (BrokerError, RemotingError, NoWritableQueue) as error:
                 failures += 1
-                tries -= not costs_no_try(error, target is not None)
-                if tries == 0 or not worth_another_try(error):
+                tries -= not is_uncounted_failure(error, target is not None)
+                if tries == 0 or not is_retryable(error):
                     raise
                 logger.info("try %d of a message of %s failed: %s", failures, topic, error)
                 pause_ms = await self._pause_ms(topic, tried, failures, target is not None)

@@ -274,7 +274,7 @@ def recall_result(response: Command, address: str) -> str:
     return read_header(RecallMessageResponse, response.fields).msg_id
 
 
-def costs_no_try(error: Exception, is_fixed: bool) -> bool:
+def is_uncounted_failure(error: Exception, is_fixed: bool) -> bool:
     """Whether a failed try leaves the number of tries unchanged: the broker stored nothing.
     `is_fixed`: the caller chose the queue, so only one broker can be tried."""
     if isinstance(error, BrokerError):
@@ -282,7 +282,7 @@ def costs_no_try(error: Exception, is_fixed: bool) -> bool:
     return isinstance(error, ConnectError | NoWritableQueue)
 
 
-def worth_another_try(error: Exception) -> bool:
+def is_retryable(error: Exception) -> bool:
     """Whether a failed send may succeed elsewhere or later: no
     answer, or a code of RETRIED_CODES."""
     if isinstance(error, BrokerError):

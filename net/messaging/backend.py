@@ -142,7 +142,7 @@ class NoReadBuffers:
         """No-op: there is no buffer to lengthen."""
 
 
-def without_failing(steps: Steps[None]) -> Steps[None]:
+def logged_steps(steps: Steps[None]) -> Steps[None]:
     """Run steps and log a failure, so that it does not stop the steps of others."""
     try:
         yield from steps

@@ -542,4 +542,4 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
                 self._transport.resume_reading()
                 self._note_progress()
             elif reason == _IN_FLIGHT:
-                self.hear_on()
+                self.continue_drain()

@@ -77,7 +77,7 @@ class FileReport:
     places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
     not_compared: NotCompared = field(default_factory=NotCompared)
     """Records whose queue units cannot be judged."""
-    loose_starts: tuple[int, ...] = ()
+    unaligned_epoch_starts: tuple[int, ...] = ()
     """Starts of epochs at which no record begins."""
     behind: tuple[int, int] | None = None
     """The first and the last byte after `end` that are not zero, as log offsets."""
@@ -255,7 +255,7 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
     end = walk.position
     # The next epoch may begin where the filler lies; `logs` checks epochs after the log's end.
     loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]
-    report.loose_starts = tuple(loose)
+    report.unaligned_epoch_starts = tuple(loose)
     if walk.is_full and (confirm is None or confirm >= task.file.end):
         report.confirmed = task.file.end
 

@@ -141,7 +141,7 @@ def copy_cells(pairs: "DataFrame") -> "DataFrame":
     )
 
 
-def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
+def copy_statistics(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     """Return one row for each value of `keys` (`topic`, `second`); without keys one row for all."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
     merged = cells.groupBy(*keys, "outcome", "bucket").agg(

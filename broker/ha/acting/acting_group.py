@@ -38,7 +38,7 @@ from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 
-SAID_DEAD_PARTS: Final = 2
+UNREACHABLE_TIMEOUT_DIVISOR: Final = 2
 """Divisor of broker_not_active_timeout: a master unreachable for this part of it asks its replicas,
 because a name server counts from the last message that it received."""
 
@@ -211,7 +211,9 @@ class ActingGroup:
     @property
     def _stood_still(self) -> bool:
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
-        return 0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // SAID_DEAD_PARTS
+        return (
+            0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // UNREACHABLE_TIMEOUT_DIVISOR
+        )
 
     def _holds_revival(self) -> bool:
         """Whether revival waits for replicas that may have acted and are being asked, or will be:
@@ -226,7 +228,7 @@ class ActingGroup:
         silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
         self._heard_ms = now_ms
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
-        if silent_ms > limit_ms // SAID_DEAD_PARTS:
+        if silent_ms > limit_ms // UNREACHABLE_TIMEOUT_DIVISOR:
             self._ask_again("this broker had no answer of a name server for a while")
         self.acting_state.look()
         self._ask_who_came()

@@ -30,13 +30,13 @@ from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 
-COMING_MS: Final = 10_000
+MASTER_COMING_MS: Final = 10_000
 """Time in ms after a 906 in which this replica does not act, unless its master reports earlier that
 it serves."""
 NO_MASTER_MS: Final = 3_000
 """Time in ms without a master after which a broker acts, with controllers: another master is
 usually elected within a second or two."""
-NAMED_MS: Final = 10_000
+REPORT_AGE_MAX_MS: Final = 10_000
 """Age in ms up to which the controllers' report of a master counts: they may be gone since."""
 STALE_ROUTES_MS: Final = 60_000
 """Age in ms of stale routes: clients refresh routes every 30 s, and some take this replica for the
@@ -90,7 +90,7 @@ class ActingState:
     def master_comes(self, number: int | None) -> None:
         """Stop acting, because the master returns: its copy of this replica's progress must stay
         final."""
-        self._coming_until_ms = self._steady_ms() + COMING_MS
+        self._coming_until_ms = self._steady_ms() + MASTER_COMING_MS
         self._return_number = number
         self.look()
 
@@ -127,7 +127,7 @@ class ActingState:
         if not self._is_elected:
             return False
         named_ms = self.named_ms()
-        is_named = named_ms > self._led_ms and now_ms - named_ms < NAMED_MS
+        is_named = named_ms > self._led_ms and now_ms - named_ms < REPORT_AGE_MAX_MS
         return is_named or now_ms - self._led_ms < NO_MASTER_MS
 
     def _set(self, acts: bool) -> None:

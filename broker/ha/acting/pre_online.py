@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.acting_state import COMING_MS
+from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS
 from turbopump.broker.ha.acting.group_members import (
     FRESH_MS,
     Call,
@@ -53,7 +53,7 @@ AGAIN_MS: Final = 1_000
 CONNECT_MS: Final = 3_000
 """Time in ms in which a replica must connect after it received the master's address; else it is
 asked again."""
-SURE_MS: Final = COMING_MS // 2
+SURE_MS: Final = MASTER_COMING_MS // 2
 """Age in ms of a 906 up to which its replica surely does not act: clocks and frames may be slow."""
 TIMEOUT_MS: Final = 3_000
 """Time-out of a request in ms."""

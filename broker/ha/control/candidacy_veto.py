@@ -61,6 +61,6 @@ class CandidacyVeto:
         if declined is not None and epoch > declined and self._steady_ms() >= until_ms:
             self._declined_epoch = None
 
-    def has_led(self) -> None:
+    def on_term_begun(self) -> None:
         """Reset the time of the next decline, because a term has begun."""
         self._decline_ms = DECLINED_MS

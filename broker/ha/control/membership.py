@@ -438,7 +438,7 @@ class Membership:
             return
         self._role_reason = ""
         self._standing.note_master()
-        self._candidacy_veto.has_led()
+        self._candidacy_veto.on_term_begun()
         term = self._service.term
         if isinstance(term, Leader) and coming.set_epoch > term.sync.set_epoch:
             self._take(coming)

@@ -25,7 +25,7 @@ from turbopump.net.wire.headers.send import (
     SendMessageRequestV2,
     write_send,
 )
-from turbopump.net.wire.message import after_attempts
+from turbopump.net.wire.message import reconsume_times_after
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
@@ -113,7 +113,7 @@ class Retries:
         address = self._instance.brokers.master(queue.broker_name)
         if address is None:
             return False
-        request = retry_request(message, queue, self._limit, self._instance.now_ms())
+        request = retry_send_request(message, queue, self._limit, self._instance.now_ms())
         try:
             response = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
             send_result(response, queue, message.message_id, address)
@@ -123,7 +123,7 @@ class Retries:
         return True
 
 
-def retry_request(
+def retry_send_request(
     message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
 ) -> Command:
     """Build a new message for the group's retry topic from a failed one (messages.md 6.3).
@@ -145,7 +145,7 @@ def retry_request(
         born_timestamp=now_ms,
         flag=message.flag,
         properties=encoded_properties(properties).decode(),
-        reconsume_times=after_attempts(message.reconsume_times),
+        reconsume_times=reconsume_times_after(message.reconsume_times),
         unit_mode=False,
         max_reconsume_times=limit,
         batch=False,

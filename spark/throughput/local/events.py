@@ -12,7 +12,7 @@ import pyarrow as pa
 from turbopump.spark.throughput.batches import OFFSETS_A_CELL
 from turbopump.spark.throughput.events import LEVELS, QUEUE
 from turbopump.spark.throughput.local.cells import added, of_metrics
-from turbopump.spark.throughput.local.figures import Row
+from turbopump.spark.throughput.local.statistics import Row
 
 Queue = tuple[Any, ...]
 

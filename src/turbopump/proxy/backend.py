@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, without_failing
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, logged_steps
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
@@ -34,7 +34,7 @@ TOPIC_FIELDS: Final = ("topic", "b", "originTopic")
 """Fields with the topic of a request."""
 
 
-class ClusterBackend:
+class ProxyRequestBackend:
     """The port of a proxy. Loop thread only.
 
     `soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
@@ -73,7 +73,7 @@ class ClusterBackend:
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; the steps of a host run one after another."""
-        self._turns.work(host, without_failing(steps))
+        self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
         self,

@@ -81,7 +81,7 @@ def places(store: Store) -> list[list[int]]:
 def apply(store: Store) -> None:
     """Apply all deletions that the log proves, also ones revealed by earlier deletions."""
     for _ in range(5):
-        for topic, life in store.deletions.unheard().items():
+        for topic, life in store.deletions.unapplied().items():
             store.delete_topic(topic, life.at, NOW_MS)
 
 
@@ -96,11 +96,11 @@ def test_the_first_record_of_a_new_life_proves_the_deletion() -> None:
     master.put(0, 1)
     store = store_on(new_disk())
     master.copy(store)
-    assert store.deletions.unheard() == {"T": (end, seen, began_ms)}
+    assert store.deletions.unapplied() == {"T": (end, seen, began_ms)}
     assert [store.max_queue_offset("T", queue_id) for queue_id in range(3)] == [2, 1, 1]
     apply(store)
     assert places(store) == places(master.store)
-    assert store.deletions.unheard() == {}
+    assert store.deletions.unapplied() == {}
     assert store.deletions.ends() == {"T": end}
 
 
@@ -114,7 +114,7 @@ def test_an_empty_queue_keeps_its_new_messages() -> None:
     seen = master.put(0)
     store = store_on(new_disk())
     master.copy(store)
-    assert store.deletions.unheard() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store) == [[seen], [], [first], []]
 
@@ -181,7 +181,7 @@ def test_the_masters_word_is_enough() -> None:
     store = store_on(new_disk())
     master.copy(store)
     store.delete_topic("T", master.store.deletions.ends()["T"], NOW_MS)
-    assert store.deletions.unheard() == {}
+    assert store.deletions.unapplied() == {}
     assert places(store) == places(master.store)
 
 
@@ -193,15 +193,15 @@ def test_a_cut_takes_the_proof_along() -> None:
     master.put(0)
     store = store_on(new_disk())
     log = master.copy(store, confirmed=end)
-    assert store.deletions.unheard() == {}
+    assert store.deletions.unapplied() == {}
     log.to_master(1, NOW_MS)
     log.confirm_to(master.end, NOW_MS)
     store._dispatch(NOW_MS)
     other = store_on(new_disk())
     master.copy(other)
-    assert list(other.deletions.unheard()) == ["T"]
+    assert list(other.deletions.unapplied()) == ["T"]
     other._parts.dispatcher.cut(end)
-    assert other.deletions.unheard() == {}
+    assert other.deletions.unapplied() == {}
 
 
 def test_an_older_deletion_changes_nothing() -> None:
@@ -247,7 +247,7 @@ def test_batch_queues() -> None:
     seen = master.put(0)
     store = store_on(new_disk(), batch=True)
     master.copy(store)
-    assert store.deletions.unheard() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store)
     assert places(store)[0] == [seen]
@@ -262,7 +262,7 @@ def test_queues_with_extensions() -> None:
     seen = master.put(0)
     store = store_on(new_disk(), config=config)
     master.copy(store)
-    assert store.deletions.unheard() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store)
 
@@ -282,7 +282,7 @@ def test_a_new_master_counts_on_in_the_new_life(batch: bool) -> None:
     store = store_on(new_disk(), batch=batch)
     log = master.copy(store, confirmed=end)
     log.to_master(1, NOW_MS)
-    assert store.deletions.unheard() == {}
+    assert store.deletions.unapplied() == {}
     appended = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert appended.queue_offset == 2
 
@@ -311,10 +311,10 @@ def test_a_stop_before_it_is_applied_forgets_nothing() -> None:
     master.put(0, 1)
     store = store_on(disk)
     master.copy(store)
-    found = store.deletions.unheard()
+    found = store.deletions.unapplied()
     store.close(NOW_MS)
     store = store_on(disk)
-    assert store.deletions.unheard() == found
+    assert store.deletions.unapplied() == found
     store.stand_alone(NOW_MS)
     assert store._log.tail.limit == UNLIMITED
     apply(store)
@@ -328,13 +328,13 @@ def test_a_checkpoint_does_not_pass_it() -> None:
     master.put(0, 1)
     store = store_on(disk)
     master.copy(store)
-    found = store.deletions.unheard()
+    found = store.deletions.unapplied()
     store._commit.finish()
     store._checkpointer.finish()
     disk.end()
     disk.restart()
     store = store_on(disk)
-    assert store.deletions.unheard() == found
+    assert store.deletions.unapplied() == found
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -357,7 +357,7 @@ def test_a_power_cut_at_each_operation(told: bool) -> None:
         work = QueuedDisk(disk.rng)
         store = Store.open(disk, SIZES, work, NOW_MS)
         work.close()
-        at = former if told else store.deletions.unheard()["T"].at
+        at = former if told else store.deletions.unapplied()["T"].at
         deleted = store.deletions.delete("T", NOW_MS, at)
         disk.cut_after = operations
         try:

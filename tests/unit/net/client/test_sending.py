@@ -151,13 +151,13 @@ def test_answer_becomes_a_result() -> None:
 
 
 def test_which_failures_are_worth_another_try() -> None:
-    assert sending.worth_another_try(ConnectError("x"))
-    assert sending.worth_another_try(CallTimeout("x"))
-    assert sending.worth_another_try(NoWritableQueue("x"))
-    assert sending.worth_another_try(BrokerError(2, None, "a"))
-    assert not sending.worth_another_try(BrokerError(13, None, "a"))
-    assert not sending.worth_another_try(RouteNotFound("x"))
-    assert not sending.worth_another_try(ClientError("x"))
+    assert sending.is_retryable(ConnectError("x"))
+    assert sending.is_retryable(CallTimeout("x"))
+    assert sending.is_retryable(NoWritableQueue("x"))
+    assert sending.is_retryable(BrokerError(2, None, "a"))
+    assert not sending.is_retryable(BrokerError(13, None, "a"))
+    assert not sending.is_retryable(RouteNotFound("x"))
+    assert not sending.is_retryable(ClientError("x"))
 
 
 @pytest.mark.parametrize(

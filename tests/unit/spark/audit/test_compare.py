@@ -14,7 +14,7 @@ from turbopump.spark.audit.compare import (
     leader_of,
     point_of,
 )
-from turbopump.spark.audit.digests import DigestReport, DigestTask, Lies
+from turbopump.spark.audit.digests import DigestReport, DigestTask, RecordPlace
 from turbopump.spark.audit.ledger import Cut
 from turbopump.spark.audit.logs import AuditedLog
 from turbopump.spark.audit.replicas import AuditedReplica
@@ -93,7 +93,7 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader for tests without files: differences are at the third byte of a run, in an earlier
     record."""
     monkeypatch.setattr(compare, "first_difference", lambda one, other, start, end: start + 2)
-    monkeypatch.setattr(compare, "record_at", lambda file, at: Lies(at - 9, "T", 1, 33))
+    monkeypatch.setattr(compare, "record_at", lambda file, at: RecordPlace(at - 9, "T", 1, 33))
 
 
 A, B, C = (replica(name, 900, NEW, confirm=800) for name in "abc")

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.conftest import World, offset_json
 
 from turbopump.broker.ha.acting.acting_group import ActingGroup
-from turbopump.broker.ha.acting.acting_state import COMING_MS, STALE_ROUTES_MS
+from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS, STALE_ROUTES_MS
 from turbopump.broker.ha.acting.group_members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.deferred import Deferred
@@ -332,7 +332,7 @@ def test_a_master_that_says_it_is_back_ends_it(slave: Bench) -> None:
     assert not role.is_acting
     assert slave.connections.followed == ["", "10.0.0.1:10912"]
     assert slave.commit(5) == 14
-    slave.world.pass_time(COMING_MS)
+    slave.world.pass_time(MASTER_COMING_MS)
     assert role.is_acting, "it did not come"
     slave.has_master = True
     slave.world.pass_time(100)
@@ -409,7 +409,7 @@ def test_the_higher_offset_stays_unless_it_was_set_back(make: Callable[..., Benc
     again = make(ACTING.replace("=b\n", "=b\nlistenPort=10931\n"), "10.0.0.4:10911")
     again.connections.hosts = ["10.0.0.2"]
     again.world.broker.offsets.commit("G", "T", 0, QueueOffset(9), 1)
-    slave.world.pass_time(COMING_MS + 1_000)
+    slave.world.pass_time(MASTER_COMING_MS + 1_000)
     assert slave.world.broker.role.is_acting
     slave.commit(9)
     slave.commit(2)
@@ -489,7 +489,7 @@ def test_a_master_that_was_not_heard_asks_while_it_serves(make: Callable[..., Be
     master.world.pass_time(2_000)
     assert (master.online, master.offset()) == (0, 8)
     master.group.forgotten()
-    slave.world.pass_time(COMING_MS + 1_000)
+    slave.world.pass_time(MASTER_COMING_MS + 1_000)
     slave.commit(9)
     master.world.pass_time(2_000)
     assert master.offset() == 9

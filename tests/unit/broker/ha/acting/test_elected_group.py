@@ -15,7 +15,11 @@ from tests.unit.broker.ha.acting.test_acting_group import (
     Names,
 )
 
-from turbopump.broker.ha.acting.acting_state import COMING_MS, NAMED_MS, NO_MASTER_MS
+from turbopump.broker.ha.acting.acting_state import (
+    MASTER_COMING_MS,
+    NO_MASTER_MS,
+    REPORT_AGE_MAX_MS,
+)
 from turbopump.broker.ha.acting.pre_online import ELECTED_TIMEOUT_MS
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, QueueOffset
@@ -92,7 +96,7 @@ def test_newer_reports_of_controllers_count(make: Callable[..., Elector]) -> Non
     replica.named_ms = replica.world.broker.steady_ms()
     replica.world.pass_time(NO_MASTER_MS)
     assert not replica.acts()
-    replica.world.pass_time(NAMED_MS)
+    replica.world.pass_time(REPORT_AGE_MAX_MS)
     assert replica.acts(), "they may be gone since"
 
 
@@ -120,7 +124,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
     assert not master.acts()
     online = ExchangeHaInfo(return_number=7, is_online=True)
     assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, online).code == 0
-    master.world.pass_time(COMING_MS - 500)
+    master.world.pass_time(MASTER_COMING_MS - 500)
     assert not master.acts(), "it is not followed yet"
     master.leased = True
     assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 1

@@ -378,7 +378,7 @@ def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
             master.ask_fields(215, {"topic": "T"})
         put(master)
     # otherwise the log's proof would apply the deletion, too
-    replica.broker.store.on_unheard.clear()
+    replica.broker.store.on_unapplied_deletions.clear()
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 4
     group.round()

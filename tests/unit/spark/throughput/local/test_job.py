@@ -11,7 +11,7 @@ from tests.spark_stores import NOW_MS, fill, model_rows, opened
 
 from turbopump.spark.throughput.job import main
 from turbopump.spark.throughput.local import cells
-from turbopump.spark.throughput.local.figures import percentile
+from turbopump.spark.throughput.local.statistics import percentile
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group, copy_log, put
 
-from turbopump.broker import unheard_deletions
+from turbopump.broker import unapplied_deletions
 from turbopump.engine.types import StoreError
 from turbopump.net.wire.topics import TopicConfig
 
@@ -45,7 +45,7 @@ def test_a_new_master_serves_the_new_life(group: Group) -> None:
     group.follower.lead(2, replica.now_ms)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert first_of(replica) == first_of(master)
-    assert replica.broker.store.deletions.unheard() == {}
+    assert replica.broker.store.deletions.unapplied() == {}
     assert not replica.broker.store.deletions.going
     assert group.offset() == 0, "it was one of the former life"
     assert replica.broker.topics.get("T") == TopicConfig("T")
@@ -167,7 +167,7 @@ def test_one_that_fails_is_tried_again(group: Group, monkeypatch: pytest.MonkeyP
         copy_log(master, replica)
     replica.broker.store.tick(replica.now_ms, replica.steady_ms)
     assert replica.broker.store.max_queue_offset("T", 0) == 4
-    replica.now_ms += unheard_deletions.AGAIN_MS
+    replica.now_ms += unapplied_deletions.AGAIN_MS
     replica.broker.store.tick(replica.now_ms, replica.steady_ms)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
 
@@ -191,9 +191,9 @@ def test_offsets_that_cannot_be_saved_hold_it_up(
 
 def test_a_broker_alone_applies_the_records_its_recovery_finds(group: Group) -> None:
     master, replica = group.master, group.replica
-    replica.broker.store.on_unheard.clear()
+    replica.broker.store.on_unapplied_deletions.clear()
     copy_log(master, replica)
-    assert list(replica.broker.store.deletions.unheard()) == ["T"]
+    assert list(replica.broker.store.deletions.unapplied()) == ["T"]
     replica.close()
     replica.open()
     replica.broker.store.stand_alone(replica.now_ms)
@@ -224,7 +224,7 @@ def test_the_rest_of_a_deletion_in_a_topics_next_life_is_known_to_a_new_master(
     master.ask_fields(215, {"topic": "T"})
     put(master)
     # otherwise the log's proof would apply the deletion, too
-    replica.broker.store.on_unheard.clear()
+    replica.broker.store.on_unapplied_deletions.clear()
     copy_log(master, replica)
     replica.disk.hold()
     group.follower._deletions["T"] = end

@@ -24,19 +24,19 @@ AGAIN_MS: Final = 10_000
 """Delay in ms from a failed deletion to the next attempt."""
 
 
-class UnheardDeletions:
+class UnappliedDeletions:
     """Deletions in progress. Loop thread only."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._due_ms: dict[str, int] = {}
         self._begun: set[str] = set()
-        broker.store.on_unheard.append(self.apply)
+        broker.store.on_unapplied_deletions.append(self.apply)
 
     def apply(self, now_ms: int) -> None:
         """Begin each deletion that was found and is not in progress."""
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
-        for topic, life in deletions.unheard().items():
+        for topic, life in deletions.unapplied().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
             if is_due and topic not in self._begun and not deletions.is_asked(topic):
                 self._begin(topic, life, now_ms)
@@ -46,7 +46,7 @@ class UnheardDeletions:
         deletion they would count for the new life, whose messages they have not passed."""
         broker = self._broker
         self._begun.add(topic)
-        broker.store.deletions.hold_back(topic)
+        broker.store.deletions.block_sends(topic)
         broker.topics.on_replace([topic])
         groups = {*broker.offsets.groups_of(topic), *broker.consumers.online_groups_of(topic)}
         broker.offsets.remove_topic(topic, now_ms)
@@ -60,11 +60,11 @@ class UnheardDeletions:
         if error is not None:
             self._ended(topic, groups, now_ms, StoreError(str(error)))
             return
-        if store.deletions.is_asked(topic) or store.deletions.unheard().get(topic) != life:
+        if store.deletions.is_asked(topic) or store.deletions.unapplied().get(topic) != life:
             # Meanwhile the master's table has the deletion, or the record that proves it was cut
             # off.
             self._begun.discard(topic)
-            store.deletions.let_go(topic)
+            store.deletions.unblock_sends(topic)
             return
         try:
             # Earlier pops belong to the former life: their messages are popped again if they still

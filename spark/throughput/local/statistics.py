@@ -18,7 +18,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 SPREADS = {"size": "size", "body": "body", "latency": "latency_ms"}
 
 
-def figures(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
+def traffic_statistics(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
     """Return one row for each value of `keys`; without keys always one row."""
     groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {} if keys else {(): {}}
     for row in added(of_metrics(cells, *MEASURED), (*keys, "metric", "bucket")):
@@ -97,11 +97,12 @@ def peaks(cells: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
 
 
 def level(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
-    """Return figures and peaks for each value of `keys`."""
+    """Return the statistics and peaks for each value of `keys`."""
     highest = peaks(cells, keys)
     none = {"peak_messages_per_s": None, "peak_bytes_per_s": None, "seconds_with_messages": 0}
     return [
-        row | highest.get(tuple(row[key] for key in keys), none) for row in figures(cells, keys)
+        row | highest.get(tuple(row[key] for key in keys), none)
+        for row in traffic_statistics(cells, keys)
     ]
 
 

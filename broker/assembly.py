@@ -5,6 +5,8 @@ a socket or a timer, nor know its user: a process (node.py), the simulator's mac
 world describe themselves in `BrokerRuntime` and pass an open store.
 
     config, store, topics, BrokerRuntime -> make_broker -> BrokerContext -> request_table
+
+Tests: tests/integration/broker/test_broker_node.py, tests/unit/broker/test_reentrancy.py
 """
 
 import logging

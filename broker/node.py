@@ -2,6 +2,8 @@
 
 Owns start and stop and the timers between them. It must never know the meaning of a request: the
 handlers do.
+
+Tests: tests/integration/broker/test_broker_node.py
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Owns the NewTypes and enums that every room above uses. It must never hold behaviour.
 docs/ARCHITECTURE.md, "Words", explains the terms.
+
+Tests: tests/unit/engine/log/test_commit_log.py
 """
 
 from dataclasses import dataclass, field

@@ -6,6 +6,9 @@ requests.
 
     unknown --get--> requested --answered--> known --older than REFRESH_MS--> requested
                                                '--unused for UNUSED_MS--> forgotten
+
+Tests: tests/unit/broker/assignment/test_assignments.py,
+    tests/unit/broker/assignment/test_coordinator.py
 """
 
 from collections.abc import Callable, Mapping, Sequence

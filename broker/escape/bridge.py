@@ -11,6 +11,9 @@ A master in the same process comes first, and gets the same request without a co
 
 If no master took a message, the caller sends it again, so it arrives once or more (I14). `waits`
 has the reason while sending fails.
+
+Tests: tests/unit/broker/scheduled/test_level_escape.py,
+    tests/unit/broker/container/test_local_master.py
 """
 
 import logging

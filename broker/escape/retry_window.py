@@ -6,6 +6,8 @@ Owns the end of the finished part without a gap, and when failed numbers are tri
                       '----------- at most `most` of them -----------'
     not begun --begin--> out --done--> done
                           ^ '--failed--> waiting --pause, again--'
+
+Tests: tests/unit/broker/scheduled/test_level_escape.py, tests/unit/broker/pop/test_revive_escape.py
 """
 
 from dataclasses import dataclass

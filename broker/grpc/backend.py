@@ -2,6 +2,8 @@
 handlers.
 
 Owns the way from a call to a remoting handler and back. It must never know a message of gRPC.
+
+Tests: tests/unit/broker/grpc/test_native_receives.py, tests/unit/broker/grpc/test_native_sends.py
 """
 
 import hashlib

@@ -2,6 +2,8 @@
 
 Owns the server and the names of the services. It must never know a message. node.py loads it only
 if gRPC is enabled.
+
+Tests: tests/integration/grpc/test_grpc_server.py
 """
 
 import logging

@@ -2,6 +2,8 @@
 
 Owns their RocketMQ forms (maps whose keys are MessageQueue beans are written raw, as every Java
 peer expects them). It must never read a table of the broker.
+
+Tests: tests/unit/broker/handlers/hostile/test_long_answers.py
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,6 +3,8 @@
 Owns the bodies (RocketMQ: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody). It
 must never decide which client holds a queue: tables/locks.py does, and ha/acting/lock_quorum.py
 where several brokers of the group have to agree.
+
+Tests: tests/unit/broker/tables/test_locks.py, tests/unit/broker/ha/acting/test_lock_quorum.py
 """
 
 from collections.abc import Iterator

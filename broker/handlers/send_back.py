@@ -3,6 +3,8 @@ becomes a dead letter.
 
 Owns the rules of RocketMQ's AbstractSendMessageProcessor.consumerSendMsgBack. It must never wait
 for the delay itself: delay.py delivers.
+
+Tests: tests/unit/broker/scheduled/test_delay.py
 """
 
 from turbopump.broker.context import BrokerContext

@@ -2,6 +2,8 @@
 
 Owns GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and RECALL_MESSAGE (370). It must never
 deliver or count a timer: broker/scheduled/timers.py does.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re

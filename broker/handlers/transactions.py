@@ -7,6 +7,8 @@ A transaction ends once. RocketMQ stores its message again for each repeated com
 request gets the first answer, and a contradicting one is refused (F31). A request is accepted only
 if the queue of half messages has its record at the requested log offset: the bytes there may be
 anything, such as the body of another message.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 from dataclasses import replace

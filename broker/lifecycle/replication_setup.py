@@ -6,6 +6,8 @@ never decide which broker is master: the configuration, the group file or the co
 
     controllers (Membership), name server, group file -> HaService -> the store changes sides ->
     tables -> Role -> sends, registration
+
+Tests: tests/integration/broker/test_ha.py, tests/unit/broker/config/test_config.py
 """
 
 import logging

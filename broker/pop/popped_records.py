@@ -3,6 +3,8 @@
 A record of a retry topic is rewritten: the consumer sees the topic that it popped, and the handle
 as a property (RocketMQ: PopMessageProcessor.popMsgFromQueue). Records of the topic itself are never
 copied.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py
 """
 
 import struct

@@ -5,6 +5,8 @@ Owns the order in which queues are read, the first offset of a group, and the re
 its check point is safe.
 
     queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_long_reads.py
 """
 
 from collections.abc import Generator, Iterator

@@ -7,6 +7,8 @@ parts.
     not serving --master, or acting replica--> recovering --done--> serving
          ^                                         |                   |
          '---------- role lost, or acting replica becomes master ------'
+
+Tests: tests/unit/broker/pop/test_revive.py, tests/unit/broker/handlers/pop/test_pops.py
 """
 
 import heapq

@@ -4,6 +4,8 @@
 
 An op message lists the queue offsets of half messages that are finished. The functions here build
 and read these records; they never access a store.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py, tests/golden_stores/test_transactions.py
 """
 
 import re

@@ -2,6 +2,8 @@
 
 Owns RocketMQ's rules (HookUtils, TimerMessageStore.convert) about the properties of a timer.
 Nothing is stored or read here.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re

@@ -11,6 +11,8 @@ the new record: so the old part of the queue can be forgotten. A message in its 
 it is, unless too many ended messages after it are kept because of it. RocketMQ only moves its
 offset past the old record; here an op message marks the old record as finished, so that a crash in
 between does not duplicate it.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 import logging

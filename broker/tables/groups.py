@@ -3,6 +3,8 @@
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
 change goes to the saver, which holds the answer to the request until the change is on disk. It must
 never know which clients are connected: that is consumers.py.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -3,6 +3,8 @@
 Owns the topic table and its DataVersion; every change goes to the saver, which holds the answer to
 the request until the change is on disk. It must never talk to a name server: it passes the changed
 topics to `on_change`.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 import logging

@@ -1,6 +1,8 @@
 """Limits of records before they are written, and property texts without a CRC.
 
 Owns the checks of bytes that senders sent. It must never write anything.
+
+Tests: tests/unit/engine/log/test_commit_log.py
 """
 
 from turbopump.engine.config import StoreConfig

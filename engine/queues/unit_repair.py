@@ -2,6 +2,8 @@
 
 Owns the search between a unit's neighbours. It must never trust a unit because it looks valid: the
 record must be that message of that queue.
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import logging

@@ -3,6 +3,8 @@
 Owns the reading of names, first records, checkpoint and epoch list for a `LogTable`, whose
 docstring explains the rules. It must never write, lock or repair anything, nor read more of the log
 than it needs.
+
+Tests: tests/unit/engine/snapshot/test_log_table.py
 """
 
 import errno

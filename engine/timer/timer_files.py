@@ -16,6 +16,8 @@ mark of a clean stop rebuilds it from the log (RocketMQ syncs all of it each sec
 
 3. Units of messages that the commit log lost. They are cut, as when the log is cut (`rewind`). No
 unit is added until zeros and an earlier checkpoint are durable.
+
+Tests: tests/unit/broker/scheduled/test_timers.py, tests/golden_stores/test_timers.py
 """
 
 import logging

@@ -1,6 +1,8 @@
 """A client's settings: intervals, limits and choices, each with RocketMQ's default.
 
 Owns the option types shared by producer, consumers and admin client. It must never hold state.
+
+Tests: tests/unit/net/client/test_public_face.py, tests/unit/net/client/consuming/test_delivery.py
 """
 
 import time

@@ -2,6 +2,8 @@
 
 Owns the checks of RocketMQ's proxy in its order (GrpcValidator, SendMessageActivity) and the names
 of properties. It must never send.
+
+Tests: tests/unit/net/messaging/test_sending.py
 """
 
 import re

@@ -4,6 +4,8 @@ Owns RocketMQ's rules (common/topic/TopicValidator, client/Validators) and the l
 RocketMQ does not check. It must never know a table. Brokers, name servers and controllers check a
 name before they keep it or look for it on a disk. Names of a store's folders are checked in
 engine/disk/store_paths.py: the store does not rely on its callers.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 import re

@@ -7,6 +7,8 @@ create a file: the store may belong to a killed broker, or to a running one.
 The confirmed end of a replicated store is confirmPhyOffset of its checkpoint. A broker saves that
 each second and at shutdown, so slightly less of a killed broker's log is compared. A store that was
 never replicated counts as confirmed to its end.
+
+Tests: tests/unit/spark/audit/test_digests.py
 """
 
 from collections.abc import Iterator

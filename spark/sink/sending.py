@@ -5,6 +5,8 @@ lose a row: it returns when each row is stored as safely as the broker promises,
 otherwise.
 
 Delivery is at least once: a task that Spark repeats sends all of its rows again.
+
+Tests: tests/unit/spark/sink/test_writer.py
 """
 
 import asyncio

@@ -16,6 +16,9 @@ once `done` is called.
 Any failure starts this again from the beginning, a second later. So an unreachable replica that is
 alive keeps its master from serving, until no name server knows the replica. A master that serves
 already asks the others nevertheless, and repeats the failed one.
+
+Tests: tests/unit/broker/ha/acting/test_acting_group.py,
+    tests/unit/broker/ha/acting/test_notes_taken.py
 """
 
 import ipaddress

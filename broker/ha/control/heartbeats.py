@@ -17,6 +17,8 @@ not the only possible master (controller/elections.py).
 
 All controllers get heartbeats, because any may lead next. An unreachable one costs one pending
 request, and delays nothing (R34).
+
+Tests: tests/unit/broker/ha/control/test_membership.py, tests/unit/broker/ha/test_forgotten.py
 """
 
 from collections.abc import Callable

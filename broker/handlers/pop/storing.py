@@ -2,6 +2,8 @@
 
 Owns the outcome of both: resolved once they are as safe as a send. It must never decide the
 content.
+
+Tests: tests/unit/broker/handlers/pop/test_acks.py
 """
 
 from typing import Final

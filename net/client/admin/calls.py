@@ -2,6 +2,8 @@
 
 Owns the choice of the nodes to ask (name servers, masters, one address of each broker group) and
 the reading of the answers. It must never combine them into a command's answer; client.py does.
+
+Tests: tests/unit/net/client/admin/test_controller.py
 """
 
 import asyncio

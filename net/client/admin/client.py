@@ -2,6 +2,8 @@
 
 Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl), together with
 its bases in nodes.py, members.py and reading.py. It must never print or format.
+
+Tests: tests/integration/client/test_admin.py
 """
 
 from collections.abc import Mapping, Sequence

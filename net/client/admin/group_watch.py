@@ -2,6 +2,8 @@
 
 Owns the choice of the nodes to ask and the memory between samples. It must never compare (that is
 group_view.changes) or print.
+
+Tests: tests/unit/net/client/admin/test_group_view.py
 """
 
 import re

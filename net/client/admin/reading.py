@@ -2,6 +2,8 @@
 
 Owns the call sequences of printMsg and queryMsgByOffset (tools/command/message) and of the resend
 of dead letters. It must never print or format. A base of Admin, whose errors these methods raise.
+
+Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/client/test_admin.py
 """
 
 from collections.abc import AsyncIterator, Sequence

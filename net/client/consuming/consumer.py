@@ -2,6 +2,8 @@
 
 Owns the life of a consumer and its public face; the work is done by the balancer (which queues),
 the pull loops and the delivery (handlers, acknowledgements). It must never touch a record.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py, tests/integration/client/test_consumer.py
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Owns CONSUMER_SEND_MSG_BACK and its fallback (DefaultMQPushConsumerImpl.sendMessageBack). It must
 never decide whether a message failed.
+
+Tests: tests/unit/net/client/consuming/test_delivery.py
 """
 
 import logging

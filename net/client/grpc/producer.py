@@ -2,6 +2,8 @@
 
 Owns the tries after failures and the topics in the client's settings. It must never choose a queue:
 the server does.
+
+Tests: tests/integration/grpc/test_messaging.py
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader,
 ConsumerSendMsgBackRequestHeader and the headers of recalls. It must never check their meaning.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field, fields

@@ -1,6 +1,8 @@
 """`turbopump consume`: print the messages of a topic as they arrive.
 
 Owns the options and the printing; net/client/consuming/consumer.py consumes.
+
+Tests: tests/unit/cli/test_send.py
 """
 
 import os

@@ -2,6 +2,8 @@
 
 Owns the choice of the broker for a request. It must never handle a message of gRPC. The services of
 net/messaging use it through the port RequestBackend.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,6 +9,8 @@ States of an entry:
     fresh --fresh_ms--> old: used, and queried at its next use
     fresh --doubt--> in doubt: its next use waits for a query
     absent --ABSENT_MS--> its next use waits for a query
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections import deque

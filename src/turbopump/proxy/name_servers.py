@@ -1,6 +1,8 @@
 """Queries to name servers, one after another until one responds.
 
 Owns the order of name servers. It must never keep an answer.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 import logging

@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand,
 DeleteExpiredCommitLogSubCommand); net/client/admin/client.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 import time

@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/consumer and offset);
 net/client/admin/client.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 import re

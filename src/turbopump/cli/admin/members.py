@@ -3,6 +3,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/connection, consumer, offset);
 net/client/admin/members.py sends the requests.
+
+Tests: tests/integration/cli/test_container.py
 """
 
 import json

@@ -4,6 +4,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats);
 net/client/admin/nodes.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_more_commands.py
 """
 
 from collections.abc import Awaitable, Callable

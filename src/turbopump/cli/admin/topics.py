@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/topic); net/client/admin/client.py sends the
 requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 from typing import Annotated, Any

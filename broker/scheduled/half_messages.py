@@ -13,13 +13,10 @@ from typing import Final
 from turbopump.engine.log.record_parts import encode_again
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import HALF_TOPIC, OP_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Group whose offsets in the first two topics mark how far transactions are finished."""
 QUEUE_ID: Final = 0
 """Queue id in all three topics: RocketMQ uses no other."""
 

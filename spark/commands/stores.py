@@ -5,7 +5,7 @@ Owns that rule. It must never open a file.
 
 from pathlib import Path
 
-LOG_FOLDER = "commitlog"
+from turbopump.engine.config import LOG_FOLDER
 
 
 class SeveralStores(ValueError):

@@ -17,7 +17,6 @@ from functools import partial
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.put_message import Draft, Refusal, put
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     committed_flag,
     committed_properties,
     immunity_ms,
@@ -44,7 +43,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id, encode_message_id
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 
 _NOT_FOUND = "Find prepared transaction message failed"

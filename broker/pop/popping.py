@@ -25,6 +25,7 @@ from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred, gather
+from turbopump.engine.log.record_parts import records_in
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
@@ -51,7 +52,6 @@ _NOTHING_HERE: Final = {
     ReadStatus.OFFSET_FOUND_NULL,
     ReadStatus.MESSAGE_WAS_REMOVING,
 }
-_QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 
 @dataclass(slots=True, frozen=True)
@@ -396,7 +396,7 @@ class Popping:
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
     """Return the queue offset of each record in slices of the log, which contain whole records."""
-    return [offset for piece in slices for offset, _ in _records(piece)]
+    return [QueueOffset(record.queue_offset) for piece in slices for record in records_in(piece)]
 
 
 def within_span(result: ReadResult) -> ReadResult:
@@ -405,9 +405,9 @@ def within_span(result: ReadResult) -> ReadResult:
     kept: list[memoryview] = []
     offsets: list[QueueOffset] = []
     for piece in result.slices:
-        for offset, position in _records(piece):
-            if offsets and offset - offsets[0] >= SPAN_MAX:
-                kept += [piece[:position]] if position else []
+        for record in records_in(piece):
+            if offsets and record.queue_offset - offsets[0] >= SPAN_MAX:
+                kept += [piece[: record.log_offset]] if record.log_offset else []
                 return replace(
                     result,
                     slices=kept,
@@ -415,15 +415,6 @@ def within_span(result: ReadResult) -> ReadResult:
                     size=sum(map(len, kept)),
                     next_queue_offset=QueueOffset(offsets[-1] + 1),
                 )
-            offsets.append(offset)
+            offsets.append(QueueOffset(record.queue_offset))
         kept.append(piece)
     return result
-
-
-def _records(piece: memoryview) -> Iterator[tuple[QueueOffset, int]]:
-    """Yield the queue offset and position of each record in a slice."""
-    position = 0
-    while position < len(piece):
-        record = piece[position : position + 28]
-        yield QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")), position
-        position += int.from_bytes(record[:4], "big")

@@ -19,12 +19,7 @@ from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import RetryWindow
-from turbopump.broker.scheduled.half_messages import (
-    QUEUE_ID,
-    TRANSACTION_GROUP,
-    moved,
-    unique_key,
-)
+from turbopump.broker.scheduled.half_messages import QUEUE_ID, moved, unique_key
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
@@ -39,10 +34,7 @@ from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    kept_size,
-)
+from turbopump.net.wire.names import HALF_TOPIC, TRANSACTION_GROUP, kept_size
 
 logger = logging.getLogger(__name__)
 

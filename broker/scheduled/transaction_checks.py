@@ -22,7 +22,6 @@ from typing import Final
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     QUEUE_ID,
     as_committed,
     check_times,
@@ -44,7 +43,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
 from turbopump.net.wire.message_id import encode_message_id
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     QUEUE_ID,
-    TRANSACTION_GROUP,
     is_committed,
     op_message,
     read_op,
@@ -39,9 +37,11 @@ from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import (
+    GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
 )
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode

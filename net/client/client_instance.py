@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
 from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
-from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
@@ -43,6 +43,7 @@ from turbopump.net.wire.headers.clients import (
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.heartbeat import HeartbeatData, ProducerData
 from turbopump.net.wire.message import MessageView, decode_messages
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.route import TopicRouteData
 
 logger = logging.getLogger(__name__)
@@ -379,7 +380,7 @@ class ClientInstance:
     async def _ask_for_route(self, topic: str, known: _Topic, for_sending: bool) -> None:
         route = await self._fetch_route(topic)
         if route is None and for_sending and known.route is None:
-            template = await self._fetch_route(DEFAULT_TOPIC)
+            template = await self._fetch_route(AUTO_CREATE_TOPIC)
             if template is not None and template.publish:
                 route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
         if route is not None:

@@ -25,14 +25,11 @@ from turbopump.net.wire.headers.send import (
 )
 from turbopump.net.wire.message import TRANSACTION_PREPARED, encode_batch
 from turbopump.net.wire.message_id import decode_handle
-from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
-DEFAULT_TOPIC: Final = "TBW102"
-"""The topic whose configuration a broker copies when it creates a topic by itself."""
-
 DEFAULT_TOPIC_QUEUES: Final = 4
-"""Queues requested for such a topic (DefaultMQProducer.defaultTopicQueueNums)."""
+"""Queues requested for a topic that a send creates (DefaultMQProducer.defaultTopicQueueNums)."""
 
 COMPRESS_OVER: Final = 4096
 """Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
@@ -164,7 +161,7 @@ def send_request(
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=sys_flag,
@@ -216,7 +213,7 @@ def batch_request(
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=0,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from turbopump.engine import fastjson
-from turbopump.engine.config import StoreConfig
+from turbopump.engine.config import LOG_FOLDER, StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
@@ -35,7 +35,6 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 
-LOG_FOLDER = "commitlog"
 NO_EPOCHS = Epochs()
 
 

@@ -7,7 +7,7 @@ Tests: tests/unit/cli/test_analyze.py
 
 from pathlib import Path
 
-LOG_FOLDER = "commitlog"
+from turbopump.engine.config import LOG_FOLDER
 
 
 class SeveralStores(ValueError):

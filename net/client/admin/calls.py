@@ -40,7 +40,7 @@ from turbopump.net.wire.headers.routes import (
     PutKVConfigRequest,
 )
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.names import ORDER_NAMESPACE, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import (
     MASTER_ID,
@@ -48,8 +48,6 @@ from turbopump.net.wire.route import (
     ClusterInfo,
     TopicRouteData,
 )
-
-ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 PARALLEL: Final = 16
 """Maximum number of concurrent requests of a command:

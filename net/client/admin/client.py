@@ -48,7 +48,7 @@ from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
+from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.wire.bodies import dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -62,11 +62,7 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.headers.clients import ResetOffsetRequest
 from turbopump.net.wire.headers.routes import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
-from turbopump.net.wire.names import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    TRACE_TOPIC,
-)
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
 from turbopump.net.wire.properties import UNIQ_KEY
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, TopicRouteData
@@ -199,7 +195,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             write_queue_nums=write_queues,
             perm=perm,
             topic_filter_type=SINGLE_TAG,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             topic_sys_flag=unit | unit_subscribed << 1,
             order=order,
             attributes=attributes,

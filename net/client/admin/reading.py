@@ -38,13 +38,10 @@ from turbopump.net.wire.headers.pull import (
     PullMessageResponse,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
-from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
-
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group by which tools read (MixAll.TOOLS_CONSUMER_GROUP)."""
 
 PULL_COUNT: Final = 32
 
@@ -168,7 +165,7 @@ class MessageCommands:
         header = SendMessageRequestV2(
             producer_group=TOOLS_GROUP,
             topic=target,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=1,
             queue_id=0,
             sys_flag=0,

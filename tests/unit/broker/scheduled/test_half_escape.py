@@ -8,20 +8,14 @@ from tests.unit.broker.escape.cluster import NOT_SAFE, Replica, bodies, records
 
 from turbopump.broker.scheduled import half_escape
 from turbopump.broker.scheduled.half_escape import WINDOW
-from turbopump.broker.scheduled.half_messages import (
-    TRANSACTION_GROUP,
-    committed_flag,
-)
+from turbopump.broker.scheduled.half_messages import committed_flag
 from turbopump.broker.traffic.role import ALONE
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 COMMIT, ROLL_BACK = 8, 12

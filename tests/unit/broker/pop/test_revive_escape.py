@@ -202,17 +202,6 @@ def test_progress_of_a_revive_queue_keeps_its_order(replica: Popped) -> None:
     assert replica.revived_to == 1
 
 
-def test_a_refusal_is_not_the_end(replica: Popped) -> None:
-    other = taker(replica)
-    replica.others.dead.add("m")
-    replica.pop(b"a", b"b")
-    replica.pass_time(8_000)
-    assert bodies(other, RETRY) == []
-    replica.others.dead.clear()
-    replica.pass_time(6_000)
-    assert sorted(bodies(other, RETRY)) == [b"a", b"b"]
-
-
 def test_open_sends_are_bounded(replica: Popped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turbopump.broker.pop.revive_escape.OPEN_MAX", 5)
     for number in range(10):

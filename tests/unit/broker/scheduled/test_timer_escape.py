@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.escape.cluster import BUSY, Replica, bodies, records
+from tests.unit.broker.escape.cluster import Replica, bodies, records
 
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
 from turbopump.broker.scheduled.timers import TimerProgress
@@ -86,21 +86,6 @@ def test_timers_too_late_for_their_slot_hold_back_the_progress(replica: Replica)
     assert told(replica).master_queue_offset == 3
 
 
-def test_failed_messages_are_sent_again(replica: Replica) -> None:
-    other = replica.master("m")
-    replica.others.codes["m"] = BUSY
-    replica.others.dead.add("m")
-    for number in range(5):
-        timer(replica, b"%d" % number, 1_500)
-    replica.pass_time(5_000)
-    before = told(replica)
-    replica.others.dead.clear()
-    replica.others.codes.clear()
-    replica.pass_time(6_000)
-    assert sorted(bodies(other)) == [b"0", b"1", b"2", b"3", b"4"]
-    assert told(replica).read_ms > before.read_ms
-
-
 def test_messages_no_master_takes_are_bounded(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +99,7 @@ def test_messages_no_master_takes_are_bounded(
     assert replica.others.sends == []
     escaping = replica.world.broker.timers._escaping
     assert escaping is not None
-    assert len(escaping._failed) == 20
+    assert len(escaping._window) == 20
 
 
 def test_a_long_wait_goes_on_at_the_other_master(replica: Replica) -> None:

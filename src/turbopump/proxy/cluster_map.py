@@ -10,7 +10,6 @@ any master.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from turbopump.engine.deferred import Deferred
@@ -247,40 +246,39 @@ class ClusterMap:
             else:
                 done(Absent(f"no broker describes topic {name}: {text}", is_certain=False))
 
-        self._ask_some(self._in_turn(topics), request, described)
+        self._ask_some(self._in_turn(topics), request).then(described)
 
     # Groups
 
     def _look_for_group(
         self, name: str, _before: SubscriptionGroupConfig | None
     ) -> Deferred[SubscriptionGroupConfig | Absent]:
-        looked: Deferred[SubscriptionGroupConfig | Absent] = Deferred()
-        done = looked.resolve
+        found: Deferred[SubscriptionGroupConfig | Absent] = Deferred()
         header = GetSubscriptionGroupConfigRequest(name)
         request = new_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
 
-        def described(found: Command | str) -> None:
-            if isinstance(found, str):
-                done(Absent(f"no broker describes group {name}: {found}", is_certain=False))
-            elif found.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                done(Absent(f"group not found: {name}", is_certain=True))
-            elif found.code != ResponseCode.SUCCESS:
-                done(Absent(f"no broker describes group {name}: {found.remark}", is_certain=False))
-            else:
-                try:
-                    done(SubscriptionGroupConfig.decode(_body(found)))
-                except BadBody as error:
-                    done(Absent(f"group {name} cannot be read: {error}", is_certain=False))
+        def described(answer: Command | str) -> SubscriptionGroupConfig | Absent:
+            if isinstance(answer, Command):
+                if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    return Absent(f"group not found: {name}", is_certain=True)
+                if answer.code == ResponseCode.SUCCESS:
+                    try:
+                        return SubscriptionGroupConfig.decode(_body(answer))
+                    except BadBody as error:
+                        return Absent(f"group {name} cannot be read: {error}", is_certain=False)
+            text = answer if isinstance(answer, str) else answer.remark
+            return Absent(f"no broker describes group {name}: {text}", is_certain=False)
 
         def ask() -> None:
-            self._ask_some(self._in_turn(self._brokers), request, described)
+            asked = self._ask_some(self._in_turn(self._brokers), request)
+            asked.map(described).then(found.resolve)
 
         if self._has_cluster:
             ask()
         else:
             self._waiting.append(ask)
             self._ask_for_cluster()
-        return looked
+        return found
 
     # Queries to brokers
 
@@ -294,48 +292,37 @@ class ClusterMap:
             found = found[at:] + found[:at]
         return sorted(found, key=lambda name: not self.is_up(name))[:ASKED_MAX]
 
-    def _ask_some(
-        self, names: list[str], request: Command, done: Callable[[Command | str], None]
-    ) -> None:
-        if not names:
-            done("no broker with a master is known")
-            return
-        name, *left = names
-        address = self.master(name)
-        if not address:
-            self._next_of(left, request, f"{name} has no master", done)
-            return
-        self._call(address, request, ASK_MS).then(
-            partial(self._some_answered, name, address, left, request, done)
-        )
+    def _ask_some(self, names: list[str], request: Command) -> Deferred[Command | str]:
+        """Query the masters of these brokers in turn, until one responds."""
+        found: Deferred[Command | str] = Deferred()
+        left = list(names)
 
-    def _some_answered(
-        self,
-        name: str,
-        address: str,
-        left: list[str],
-        request: Command,
-        done: Callable[[Command | str], None],
-        response: Command | str,
-    ) -> None:
-        if isinstance(response, Command):
-            self.answered(name, address)
-            if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
-                # this broker has the topic's route, but not yet its configuration
-                self._ask_some(left, request, done)
-            else:
-                done(response)
-            return
-        self.failed(name, address, ())
-        self._next_of(left, request, response, done)
+        def ask_next(failure: str) -> None:
+            if not left:
+                found.resolve(failure)
+                return
+            name = left.pop(0)
+            address = self.master(name)
+            if not address:
+                ask_next(f"{name} has no master")
+                return
 
-    def _next_of(
-        self, left: list[str], request: Command, text: str, done: Callable[[Command | str], None]
-    ) -> None:
-        if left:
-            self._ask_some(left, request, done)
-        else:
-            done(text)
+            def responded(response: Command | str) -> None:
+                if isinstance(response, str):
+                    self.failed(name, address, ())
+                    ask_next(response)
+                    return
+                self.answered(name, address)
+                if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
+                    # this broker has the topic's route, but not yet its configuration
+                    ask_next(f"{name} has no configuration of the topic")
+                else:
+                    found.resolve(response)
+
+            self._call(address, request, ASK_MS).then(responded)
+
+        ask_next("no broker with a master is known")
+        return found
 
 
 def _known(topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: int) -> KnownTopic:

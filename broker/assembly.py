@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
-from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
+from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
@@ -74,6 +74,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.config.audit import audit
+from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds

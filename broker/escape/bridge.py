@@ -24,9 +24,10 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.topic_masters import Call, Master, Neighbour, TopicMasters, near
+from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, near
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from functools import partial
 
 from turbopump.broker.ha.control.controller_protocol import JAVA
-from turbopump.broker.ha.control.controllers import ControllerCall
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import BadHeader, read_header
@@ -42,7 +42,7 @@ class MasterLocator:
 
     def __init__(
         self,
-        call: ControllerCall,
+        call: Call,
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:

@@ -1,6 +1,7 @@
 """A proxy: the choice of the broker, failures of brokers, and the brokers' knowledge of clients."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
-from turbopump.proxy import backend, broker_calls, kept_answers
+from turbopump.proxy import backend, broker_calls
 
 TRAN: dict[str, Any] = {"topic": "TTran", "message_type": 4}
 
@@ -278,10 +279,8 @@ def test_none_of_another_cluster_is(make_proxy: Callable[..., ProxyWorld]) -> No
     assert answer.status.code == Code.TOPIC_NOT_FOUND
 
 
-def test_known_names_are_bounded_in_bytes(
-    proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_answers, "SIZE_MAX", 20_000)
+def test_known_names_are_bounded_in_bytes(proxy: ProxyWorld) -> None:
+    proxy.known.topics.rules = replace(proxy.known.topics.rules, size_max=20_000)
     for number in range(200):
         proxy.ask("QueryRoute", topic={"name": f"TNone{number}"})
     assert proxy.known.topics.size <= 20_000

@@ -15,7 +15,7 @@ from tests.unit.broker.escape.cluster import (
 )
 
 from turbopump.broker.escape.bridge import AVOID_MS, BYTES_MAX, MESSAGES_MAX
-from turbopump.broker.escape.topic_masters import REFRESH_MS, TOPICS_MAX, masters_of
+from turbopump.broker.escape.topic_masters import RULES, masters_of
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.scheduled.level_escape import READ_PER_STEP, WINDOW
 from turbopump.broker.tables.data_versions import ACTING_STEP
@@ -92,7 +92,7 @@ def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> N
         "progress is not ahead of the delivered messages"
     )
     replica.master("n", topic="Alone")
-    replica.pass_time(REFRESH_MS + 6_000)
+    replica.pass_time(RULES.fresh_ms + 6_000)
     assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]
     assert replica.world.broker.delay.progress() == {1: 2}
 
@@ -255,6 +255,6 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
 
 def test_topics_that_are_remembered_are_bounded(replica: Replica) -> None:
     masters = replica.world.broker.escape._masters
-    for number in range(TOPICS_MAX + 10):
+    for number in range(RULES.entries_max + 10):
         masters.for_topic(f"T{number}")
-    assert len(masters._topics) == TOPICS_MAX
+    assert len(masters._cache) == RULES.entries_max

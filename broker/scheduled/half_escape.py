@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.broker.scheduled.half_messages import (
-    QUEUE_ID,
     TRANSACTION_GROUP,
     moved,
     unique_key,
@@ -40,6 +39,7 @@ from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.names import (
+    HALF_QUEUE_ID,
     HALF_TOPIC,
     kept_size,
 )
@@ -124,7 +124,7 @@ class HalfEscape:
         return more
 
     def _begin(self, window: RetryWindow) -> bool:
-        end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         for _ in range(READ_PER_STEP):
             number = QueueOffset(window.next)
             if number >= end or not (window.has_room and self._escape.has_room):
@@ -213,8 +213,8 @@ class HalfEscape:
 
     def _advance(self, window: RetryWindow, now_ms: int) -> None:
         at = QueueOffset(window.done_to)
-        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
-            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
+        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID):
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID, at, now_ms)
 
     # Producers that end a transaction
 

@@ -13,6 +13,7 @@ from typing import Final
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import (
+    HALF_QUEUE_ID,
     HALF_TOPIC,
     MAX_TOPIC_LENGTH,
     OP_TOPIC,
@@ -24,8 +25,6 @@ from turbopump.pyx.region import Region
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Group whose offsets in the first two topics mark how far transactions are finished."""
-QUEUE_ID: Final = 0
-"""Queue id in all three topics: RocketMQ uses no other."""
 
 DONE_TAG: Final = "d"
 MAX_CHECK_TIMES: Final = 1_000_000
@@ -39,20 +38,6 @@ _QUEUE_OFFSET = re.compile(rb"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
 _FRAME_ROOM = 8
-
-
-def is_prepared(properties: dict[str, str]) -> bool:
-    """Whether a send asks for a half message. Clients before 4.6.1 also set TRAN_MSG when they send
-    a message back for a retry; that handler checks for it."""
-    return properties.get(names.TRAN_MSG, "").lower() == "true"
-
-
-def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -> None:
-    """Add the properties of a half message to the original message's, which include
-    UNIQ_KEY."""
-    properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
-    properties[names.REAL_TOPIC] = topic
-    properties[names.REAL_QID] = str(queue_id)
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
@@ -109,7 +94,7 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
     return NewMessage(
         topic=topic,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=record.body,
         properties=encode_properties(kept),
         flag=record.flag,
@@ -127,7 +112,7 @@ def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
     followed by a comma (TransactionalOpBatchService)."""
     return NewMessage(
         topic=OP_TOPIC,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=body,
         properties=_OP_PROPERTIES,
         born_timestamp_ms=now_ms,

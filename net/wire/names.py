@@ -32,6 +32,9 @@ SCHEDULE_TOPIC: Final = types.SCHEDULE_TOPIC
 AUTO_CREATE_TOPIC: Final = "TBW102"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+HALF_QUEUE_ID: Final = 0
+"""Queue id of all transaction records, in these two topics and in GIVEN_UP_TOPIC: RocketMQ uses no
+other."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SYSTEM_TOPICS: Final = frozenset(
     {

@@ -34,6 +34,7 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_path import FastPath
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
@@ -78,6 +79,7 @@ class BrokerContext:
     saver: TableSaver
     statistics: BrokerStatistics
     fast: FastPath
+    writer: MessageWriter
     random: random.Random
     unique_ids: UniqueIds
     escape: Escape

@@ -8,9 +8,9 @@ Tests: tests/unit/broker/scheduled/test_delay.py
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.put_message import Draft, Refusal, put
-from turbopump.broker.scheduled.timer_messages import TimerRefusal
+from turbopump.broker.traffic.put_message import Draft, Refusal
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
+from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -123,7 +123,7 @@ def _store_retry(
         reconsume_times=reconsume_times_after(record.reconsume_times),
         is_copy=True,
     )
-    outcome = put(broker, draft, now_ms, must_wait=True)
+    outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
         return _reply(request, outcome.value)
     if outcome.appended.status is not PutStatus.PUT_OK:

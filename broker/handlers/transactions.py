@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.put_message import Draft, Refusal, put
 from turbopump.broker.scheduled.half_messages import (
     committed_flag,
     committed_properties,
@@ -24,11 +23,12 @@ from turbopump.broker.scheduled.half_messages import (
     target,
     unique_key,
 )
-from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half
+from turbopump.broker.traffic.put_message import Draft, Refusal
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import Permit, Put
+from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -235,7 +235,7 @@ def _commit(
         prepared_transaction_offset=half.log_offset,
         is_copy=True,
     )
-    outcome = put(broker, draft, now_ms, must_wait=True)
+    outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
         return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
     appended = outcome.appended

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import QueueWindow
-from turbopump.broker.scheduled.half_messages import QUEUE_ID, moved, unique_key
+from turbopump.broker.scheduled.half_messages import moved, unique_key
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
@@ -34,7 +34,7 @@ from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import HALF_TOPIC, TRANSACTION_GROUP, kept_size
+from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC, TRANSACTION_GROUP, kept_size
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class HalfEscape:
         return more
 
     def _begin(self, window: QueueWindow[Arrival]) -> bool:
-        end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         for _ in range(READ_PER_STEP):
             number = window.next
             if number >= end or not window.has_room:
@@ -187,8 +187,8 @@ class HalfEscape:
 
     def _advance(self, window: QueueWindow[Arrival], now_ms: int) -> None:
         at = window.done_to
-        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
-            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
+        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID):
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID, at, now_ms)
 
     # Producers that end a transaction
 

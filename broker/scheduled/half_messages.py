@@ -15,12 +15,10 @@ from typing import Final
 from turbopump.engine.log.record_parts import encode_again
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 
-QUEUE_ID: Final = 0
-"""Queue id in all three topics: RocketMQ uses no other."""
 
 DONE_TAG: Final = "d"
 MAX_CHECK_TIMES: Final = 1_000_000
@@ -33,20 +31,6 @@ _INT = re.compile(r"[0-9]{1,9}", re.ASCII)
 _QUEUE_OFFSET = re.compile(rb"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
-
-
-def is_prepared(properties: dict[str, str]) -> bool:
-    """Whether a send asks for a half message. Clients before 4.6.1 also set TRAN_MSG when they send
-    a message back for a retry; that handler checks for it."""
-    return properties.get(names.TRAN_MSG, "").lower() == "true"
-
-
-def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -> None:
-    """Add the properties of a half message to the original message's, which include
-    UNIQ_KEY."""
-    properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
-    properties[names.REAL_TOPIC] = topic
-    properties[names.REAL_QID] = str(queue_id)
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
@@ -103,7 +87,7 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
     return NewMessage(
         topic=topic,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=record.body,
         properties=encode_properties(kept),
         flag=record.flag,
@@ -121,7 +105,7 @@ def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
     followed by a comma (TransactionalOpBatchService)."""
     return NewMessage(
         topic=OP_TOPIC,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=body,
         properties=_OP_PROPERTIES,
         born_timestamp_ms=now_ms,

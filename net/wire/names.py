@@ -35,6 +35,9 @@ AUTO_CREATE_TOPIC: Final = "TBW102"
 """The topic whose configuration a broker copies when it creates a topic by itself."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+HALF_QUEUE_ID: Final = 0
+"""Queue id of all transaction records, in these two topics and in GIVEN_UP_TOPIC: RocketMQ uses no
+other."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from turbopump.broker.lifecycle.chain import PAUSE_MS, Chain
-from turbopump.broker.lifecycle.periodic import PeriodicDeps, PeriodicTasks
+from turbopump.broker.lifecycle.periodic import PeriodicTasks
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 
@@ -72,15 +72,13 @@ def chain_of(loop: VirtualLoop, step: Callable[[], int | None]) -> Chain:
 
 def duties_of(world: Any, loop: VirtualLoop, folder: Path) -> PeriodicTasks:
     return PeriodicTasks(
-        PeriodicDeps(
-            context=world.broker,
-            loop=cast(asyncio.AbstractEventLoop, loop),
-            disk=world.config_disk,
-            files=world.files,
-            histories=RotatingJsonl(RealFiles(), str(folder), "rebalance"),
-            now_ms=lambda: world.now_ms,
-            steady_ms=lambda: world.steady_ms,
-        )
+        world.broker,
+        cast(asyncio.AbstractEventLoop, loop),
+        world.config_disk,
+        files=world.files,
+        histories=RotatingJsonl(RealFiles(), str(folder), "rebalance"),
+        now_ms=lambda: world.now_ms,
+        steady_ms=lambda: world.steady_ms,
     )
 
 

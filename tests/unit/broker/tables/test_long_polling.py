@@ -11,7 +11,7 @@ class Pulls:
         self.wakes = 0
         self.attempts: list[tuple[int, bool]] = []
         self.ready = True
-        self.holds = HeldPulls(self._wake, max_holds, sweep_max)
+        self.holds = HeldPulls(self._wake, lambda watched: None, max_holds, sweep_max)
 
     def _wake(self) -> None:
         self.wakes += 1

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.handlers.put_message import Draft, Put, put
+from turbopump.broker.traffic.put_message import Draft
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import PutStatus
@@ -169,7 +170,7 @@ def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
     assert isinstance(answer, Deferred)
     assert plain_no_more == ["T"]
     draft = Draft("T", 0, b"late", {}, 0, 0, admin.now_ms, bytes(8))
-    refused = put(admin.broker, draft, admin.now_ms)
+    refused = admin.broker.writer.put(draft, admin.now_ms)
     assert isinstance(refused, Put)
     assert refused.appended.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert admin.broker.topics.get("T") is not None, "its queues are there"

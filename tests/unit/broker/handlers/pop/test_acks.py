@@ -113,7 +113,7 @@ def test_replaced_handles_are_forgotten_in_time_and_bounded(
 ) -> None:
     monkeypatch.setattr(changes, "MAX_SIZE", 5_000)
     kept, marks = popper.world.broker.pop.changes, []
-    monkeypatch.setattr(kept, "mark", lambda _key, offset, by: marks.append((offset, by)))
+    monkeypatch.setattr(kept, "_mark", lambda _key, offset, by: marks.append((offset, by)))
     popper.send(*map(str, range(20)))
     for _, handle in popper.pop():
         change(popper, handle)

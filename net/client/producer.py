@@ -124,8 +124,7 @@ class Producer(ClientLifetime):
             return
         if self._ids is not None:
             raise ClientError("the producer is started already")
-        await self._instance.acquire()
-        self._instance.add_producer(self.group)
+        await self._instance.add_producer(self.group)
         packed = hosts.pack_ip(self._instance.ip, 0)[:-4]
         constant = id(self) >> 4
         self._ids = UniqueIds(packed, os.getpid(), constant, self._instance.now_ms)
@@ -137,7 +136,6 @@ class Producer(ClientLifetime):
         if self._ids is not None:
             self._ids = None
             await self._instance.remove_producer(self.group)
-            await self._instance.release()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""

@@ -192,21 +192,20 @@ class Consumer(ClientLifetime):
             raise ClientError("a consumer starts once")
         if self._handler is not None:
             self._check_subscribed()
+        await self._instance.add_member(self._member)
         self._started_ms = self._instance.now_ms()
         if not self._options.broadcast:
             retry_topic = self._membership.retry_topic
             self._membership.subscriptions[retry_topic] = parse_subscription(
                 retry_topic, ALL, TAG, self._started_ms
             )
-        await self._instance.acquire()
         try:
-            self._instance.add_member(self._member)
             for topic in list(self._membership.subscriptions):
                 await self._instance.refresh(topic)
             await self._check_expressions()
         except BaseException:
             self._closed = True
-            await self._leave()
+            await self._instance.remove_member(self._member)
             raise
         await self._instance.heartbeat()
         self._delivery.start(self._handler)
@@ -236,7 +235,7 @@ class Consumer(ClientLifetime):
         await self._handlers.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        await self._leave()
+        await self._instance.remove_member(self._member)
 
     def __aiter__(self) -> "MessageIterator":
         if self._handler is not None:
@@ -303,10 +302,6 @@ class Consumer(ClientLifetime):
 
     async def _persist(self) -> None:
         await self._membership.persist(confirmed=False)
-
-    async def _leave(self) -> None:
-        await self._instance.remove_member(self._member)
-        await self._instance.release()
 
     async def _check_expressions(self) -> None:
         """Have a broker compile the expressions that are not by tags (CHECK_CLIENT_CONFIG)."""

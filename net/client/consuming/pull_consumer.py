@@ -129,12 +129,7 @@ class PullConsumer(ClientLifetime):
         """Make the consumer ready; nothing is read before `assign`."""
         if self._running:
             raise ClientError("the consumer is started already")
-        await self._instance.acquire()
-        try:
-            self._instance.add_member(self._member)
-        except BaseException:
-            await self._instance.release()
-            raise
+        await self._instance.add_member(self._member)
         self._running = True
 
     async def close(self) -> None:
@@ -145,7 +140,6 @@ class PullConsumer(ClientLifetime):
             await self._tasks.cancel()
             self._assigned.clear()
             await self._instance.remove_member(self._member)
-            await self._instance.release()
 
     @property
     def assigned(self) -> list[MessageQueue]:

@@ -142,12 +142,7 @@ class SimpleConsumer(ClientLifetime):
             await self._grpc.start()
             self._running = True
             return
-        await self._instance.acquire()
-        try:
-            self._instance.add_member(self._member)
-        except BaseException:
-            await self._instance.release()
-            raise
+        await self._instance.add_member(self._member)
         self._running = True
         await self._introduce()
 
@@ -160,7 +155,6 @@ class SimpleConsumer(ClientLifetime):
                 await self._grpc.close()
                 return
             await self._instance.remove_member(self._member)
-            await self._instance.release()
 
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000

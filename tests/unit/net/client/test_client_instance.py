@@ -243,6 +243,12 @@ def test_one_consumer_of_a_group_for_each_instance(one: ScriptedCluster) -> None
             second.subscribe(TOPIC)
             with pytest.raises(ClientError, match="has a consumer in this instance already"):
                 await second.start()
+            await second.close()
+            await client.heartbeat([one.named("a").address])
+            body = one.made(BEAT)[-1].request.body
+            assert isinstance(body, bytes)
+            (member,) = HeartbeatData.decode(body).consumer_data_set
+            assert member.group_name == "G", "the first consumer is still a member"
             await first.close()
         with pytest.raises(ClientClosed):
             await client.call(NAME_SERVER, one.calls[0].request)

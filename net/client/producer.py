@@ -15,7 +15,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from turbopump.net.client import backoff
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
@@ -42,6 +41,7 @@ from turbopump.net.client.sending import (
     send_result,
     worth_another_try,
 )
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.command import Command
@@ -88,10 +88,10 @@ class Producer(ClientLifetime):
 
     Args:
         group: the producer group, which brokers list; unused by gRPC.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         endpoints: "host:port" where gRPC is served.
         options: timeout, tries, compression.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
         seed: makes the queue at which a topic's round begins repeatable.
     """
@@ -103,7 +103,7 @@ class Producer(ClientLifetime):
         *,
         endpoints: str = "",
         options: ProducerOptions | None = None,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
         seed: int | None = None,
     ) -> None:
@@ -113,7 +113,7 @@ class Producer(ClientLifetime):
         self._grpc = _grpc(endpoints, client_options, self._options) if endpoints else None
         if not endpoints:
             check_group(group)
-        self._instance = instance or ClientInstance(namesrv or endpoints, client_options)
+        self._instance = instance_of(client, namesrv or endpoints, client_options)
         self._selector = QueueSelector(Random(seed))
         self._ids: UniqueIds | None = None
 

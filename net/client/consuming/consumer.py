@@ -14,7 +14,6 @@ from typing import Final
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.allocation.strategies import is_strategy
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.balancer import Balancer
 from turbopump.net.client.consuming.delivery import Delivery, check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
@@ -36,6 +35,7 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
@@ -70,11 +70,11 @@ class Consumer(ClientLifetime):
 
     Args:
         group: the consumer group.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: cluster or broadcast, ordered, start position, and so on.
         limits: how many messages and bytes may wait for acknowledgement.
         offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
 
@@ -86,7 +86,7 @@ class Consumer(ClientLifetime):
         options: ConsumerOptions | None = None,
         limits: FlowLimits | None = None,
         offsets_folder: Path | None = None,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
@@ -95,7 +95,7 @@ class Consumer(ClientLifetime):
         expect(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
         if not is_strategy(self._options.strategy):
             raise InvalidArgument(f"there is no strategy {self._options.strategy}")
-        self._instance = instance or ClientInstance(namesrv, client_options)
+        self._instance = instance_of(client, namesrv, client_options)
         offsets: OffsetStore = (
             LocalOffsets(group, offsets_folder)
             if self._options.broadcast

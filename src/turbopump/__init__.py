@@ -97,8 +97,9 @@ if TYPE_CHECKING:
         ConsumerOptions,
         MessageModel,
         Outcome,
+        ProducerOptions,
     )
-    from turbopump.net.client.producer import Producer, ProducerOptions
+    from turbopump.net.client.producer import Producer
     from turbopump.net.client.shared_client import SharedClient
     from turbopump.net.client.transactions import (
         TransactionEnd,
@@ -250,8 +251,9 @@ _HOMES = {
         "net.client.errors": """
             BrokerError ClientClosed ClientError InvalidArgument NoWritableQueue RouteNotFound""",
         "net.client.messages": "Message ReceivedMessage SendResult SendStatus",
-        "net.client.options": "ClientOptions ConsumeFrom ConsumerOptions MessageModel Outcome",
-        "net.client.producer": "Producer ProducerOptions",
+        "net.client.options": """
+            ClientOptions ConsumeFrom ConsumerOptions MessageModel Outcome ProducerOptions""",
+        "net.client.producer": "Producer",
         "net.client.shared_client": "SharedClient",
         "net.client.transactions": "TransactionEnd TransactionProducer TransactionResult",
         "net.transport.errors": """

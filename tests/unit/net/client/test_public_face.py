@@ -105,6 +105,7 @@ WRONG: list[Any] = [
     lambda: turbopump.Producer("g", "a:1", options=3),  # type: ignore[arg-type]
     lambda: turbopump.Producer("g", "a:1", client_options=3),  # type: ignore[arg-type]
     lambda: turbopump.Producer(endpoints=8081),  # type: ignore[arg-type]
+    lambda: turbopump.Producer(endpoints="a:1", client_options=3),  # type: ignore[arg-type]
     lambda: turbopump.Producer("g", client="a:1"),  # type: ignore[arg-type]
     lambda: turbopump.Consumer("g", 9876),  # type: ignore[arg-type]
     lambda: turbopump.Consumer("g", "a:1").subscribe(5),  # type: ignore[arg-type]
@@ -147,5 +148,8 @@ def test_a_missing_tls_file_is_an_error_of_the_constructor(made: Any, tmp_path: 
     options = turbopump.ClientOptions(tls=tmp_path / "gone.pem")
     with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
         made("g", "127.0.0.1:1", client_options=options)
+    if made is not turbopump.Consumer:
+        with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
+            made("g", endpoints="127.0.0.1:1", client_options=options)
     with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
         turbopump.Admin("127.0.0.1:1", client_options=options)

@@ -19,7 +19,6 @@ from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC, 
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 
-
 DONE_TAG: Final = "d"
 MAX_CHECK_TIMES: Final = 1_000_000
 """Upper bound for TRANSACTION_CHECK_TIMES, which is text in a record that another broker may have

@@ -16,7 +16,6 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from turbopump.broker.scheduled.delay import DelayedMessages
-
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.tables.offsets import OffsetTable

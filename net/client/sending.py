@@ -11,6 +11,7 @@ from typing import Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, expect
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
+from turbopump.net.client.options import COMPRESS_OVER
 from turbopump.net.transport.errors import ConnectError, RemotingError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -30,9 +31,6 @@ from turbopump.net.wire.queues import MessageQueue
 
 DEFAULT_TOPIC_QUEUES: Final = 4
 """Queues requested for a topic that a send creates (DefaultMQProducer.defaultTopicQueueNums)."""
-
-COMPRESS_OVER: Final = 4096
-"""Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
 
 COMPRESSION_LEVEL: Final = 5
 """Zlib level of message bodies, RocketMQ's default."""

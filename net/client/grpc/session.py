@@ -54,7 +54,7 @@ class EndpointSession:
     """A client of `host:port`. `settings` returns the client's current settings each time they are
     sent.
 
-    Raises InvalidArgument for a malformed address.
+    Raises InvalidArgument for a malformed address, TlsError for TLS files that cannot be used.
     """
 
     def __init__(
@@ -67,6 +67,8 @@ class EndpointSession:
             raise InvalidArgument(f"endpoints: {error}") from None
         self.address = address
         self.options = options or ClientOptions()
+        expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        self._tls()  # a missing file raises here, not at the first call
         self._settings = settings
         self._tasks = TaskSet()
         self._channel: GrpcChannel | None = None

@@ -16,8 +16,8 @@ from tests.unit.net.client.cluster import (
 
 from turbopump.net.client.errors import BrokerError, ClientClosed, NoWritableQueue, RouteNotFound
 from turbopump.net.client.messages import Message, SendResult
-from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import CallTimeout, ConnectError, ConnectionClosed
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.queues import MessageQueue

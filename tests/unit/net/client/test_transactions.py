@@ -22,7 +22,8 @@ from turbopump.engine.types import LogOffset
 from turbopump.net.client import transactions
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
-from turbopump.net.client.producer import ProducerOptions
+from turbopump.net.client.options import ProducerOptions
+from turbopump.net.client.remoting_producer import RemotingProducer
 from turbopump.net.client.transactions import (
     CONCURRENT_CHECKS,
     TransactionEnd,
@@ -130,14 +131,14 @@ def test_an_exception_of_a_local_transaction_is_raised_and_nothing_is_guessed(
 def test_a_half_message_that_is_not_safe_is_rolled_back(
     one: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, status: SendStatus
 ) -> None:
-    real = transactions.Producer.send_half
+    real = RemotingProducer.send
 
     async def less_safe(self: Any, *words: Any, **more: Any) -> Any:
         result = await real(self, *words, **more)
         object.__setattr__(result, "status", status)
         return result
 
-    monkeypatch.setattr(transactions.Producer, "send_half", less_safe)
+    monkeypatch.setattr(RemotingProducer, "send", less_safe)
     result = sent(ZeroDivisionError())
     assert (result.end, result.is_told) == (ROLL_BACK, True), "execute is not called"
     (ended,) = one.made(END)

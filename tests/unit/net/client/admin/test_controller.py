@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.unit.net.client.cluster import shared_with
 
 from turbopump.net.client.admin import controller
 from turbopump.net.client.admin.controller import ControllerAdmin
@@ -66,8 +67,9 @@ Call = Callable[[ControllerAdmin], Coroutine[Any, Any, Any]]
 def asking(
     call: Call, answers: Answers, *addresses: str
 ) -> tuple[Any, list[tuple[str, int, dict[str, str], bytes]]]:
-    instance: Any = Answering(answers)
-    result = asyncio.run(call(ControllerAdmin(instance, addresses or (DOWN, FOLLOWER))))
+    instance = Answering(answers)
+    made = ControllerAdmin(shared_with(instance), addresses or (DOWN, FOLLOWER))
+    result = asyncio.run(call(made))
     return result, instance.asked
 
 
@@ -210,6 +212,6 @@ def test_cleaning(given: dict[str, Any], sent: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("addresses", [[], ["x"], ["a:1", "b:"]])
 def test_invalid_addresses(addresses: list[str]) -> None:
-    instance: Any = Answering({})
+    client = shared_with(Answering({}))
     with pytest.raises(InvalidArgument, match="controller address"):
-        ControllerAdmin(instance, addresses)
+        ControllerAdmin(client, addresses)

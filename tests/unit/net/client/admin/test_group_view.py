@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from tests.unit.net.client.cluster import shared_with
+
 from turbopump.net.client.admin.group_view import (
     BrokerView,
     ControllerView,
@@ -19,6 +21,7 @@ from turbopump.net.client.admin.group_view import (
 from turbopump.net.client.admin.group_watch import GroupWatch, read_group
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
 from turbopump.net.transport.errors import CallTimeout, ConnectError
+from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.route import BrokerData, ClusterInfo
@@ -381,19 +384,18 @@ class Nodes:
     def steady_ms(self) -> int:
         return self.steady
 
-    async def cluster_info(self) -> ClusterInfo:
+    async def ask_name_server(self, code: int, header: Any = None) -> Command:
+        assert code == RequestCode.GET_BROKER_CLUSTER_INFO
         if "namesrv" in self.silent:
             raise ConnectError("namesrv cannot be reached")
-        return INFO
-
-    async def runtime(self, address: str) -> dict[str, str]:
-        if address in self.silent:
-            raise CallTimeout(f"{address} did not answer")
-        return dict(MASTER_TABLE if address == "h:1" else REPLICA_TABLE)
+        return Command(0, body=INFO.encode())
 
     async def ask(self, address: str, code: int, header: Any = None, body: bytes = b"") -> Command:
         if address in self.silent:
             raise CallTimeout(f"{address} did not answer")
+        if code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            table = MASTER_TABLE if address == "h:1" else REPLICA_TABLE
+            return Command(0, body=dump({"table": table}))
         if code == RequestCode.GET_BROKER_CONFIG:
             return Command(0, body=b"controllerAddr=h:90;h:91\n")
         if code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
@@ -413,8 +415,8 @@ class Nodes:
 
 
 def test_a_watch_asks_all_brokers_and_keeps_known_answers() -> None:
-    nodes: Any = Nodes()
-    watch = GroupWatch(nodes, nodes)
+    nodes = Nodes()
+    watch = GroupWatch(shared_with(nodes))
 
     def sample() -> Sample:
         return asyncio.run(watch.sample())
@@ -452,8 +454,8 @@ def test_a_watch_asks_all_brokers_and_keeps_known_answers() -> None:
 
 def test_unconfirmed_members_grow_old() -> None:
     """After all nodes died, their last reports are shown with their age."""
-    nodes: Any = Nodes()
-    watch = GroupWatch(nodes, nodes)
+    nodes = Nodes()
+    watch = GroupWatch(shared_with(nodes))
 
     def ages() -> tuple[int, list[int | None], list[int | None]]:
         sample = asyncio.run(watch.sample())
@@ -473,9 +475,9 @@ def test_unconfirmed_members_grow_old() -> None:
 
 
 def test_a_group_without_controllers_is_as_old_as_the_name_servers_words() -> None:
-    nodes: Any = Nodes()
+    nodes = Nodes()
     nodes.silent = {"h:90", "h:91"}
-    watch = GroupWatch(nodes, nodes)
+    watch = GroupWatch(shared_with(nodes))
     assert asyncio.run(watch.sample()).groups[0].age_ms == 0
     nodes.silent.add("namesrv")
     nodes.steady += 700
@@ -483,8 +485,8 @@ def test_a_group_without_controllers_is_as_old_as_the_name_servers_words() -> No
 
 
 def test_controllers_that_all_moved_are_found_through_those_given() -> None:
-    nodes: Any = Nodes()
-    watch = GroupWatch(nodes, nodes, ["h:91"])
+    nodes = Nodes()
+    watch = GroupWatch(shared_with(nodes), ["h:91"])
     assert [each.id for each in asyncio.run(watch.sample()).controllers] == ["n0", "n1"]
     nodes.silent = {"h:90", "h:91"}
     assert all(each.error for each in asyncio.run(watch.sample()).controllers)
@@ -494,8 +496,8 @@ def test_controllers_that_all_moved_are_found_through_those_given() -> None:
 
 
 def test_one_group_only() -> None:
-    nodes: Any = Nodes()
-    watch = GroupWatch(nodes, nodes, ["h:91"], broker_name="other")
+    nodes = Nodes()
+    watch = GroupWatch(shared_with(nodes), ["h:91"], broker_name="other")
     found = asyncio.run(watch.sample())
     assert found.groups == []
     assert [each.address for each in found.controllers] == ["h:90", "h:91"]

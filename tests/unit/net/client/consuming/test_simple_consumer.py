@@ -16,7 +16,6 @@ from tests.unit.net.client.cluster import (
 )
 from tests.unit.net.client.consuming.popping import PoppingBroker, add_popping
 
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.simple_consumer import INVISIBLE_MAX_MS, SimpleConsumer
 from turbopump.net.client.errors import (
     BrokerError,
@@ -25,6 +24,7 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     RouteNotFound,
 )
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -358,9 +358,9 @@ def test_a_receive_ends_with_its_consumer(
     cluster.fail("a", POP, *[ConnectError("gone")] * 99)
 
     async def story() -> None:
-        instance = ClientInstance(NAME_SERVER, options(instance_name="unit"))
-        await instance.acquire()
-        made = SimpleConsumer("G", instance=instance) if is_shared else consumer()
+        client = SharedClient(NAME_SERVER, options(instance_name="unit"))
+        await instance_of(client).acquire()
+        made = SimpleConsumer("G", client=client) if is_shared else consumer()
         made.subscribe(TOPIC)
         await made.start()
         waiting = asyncio.ensure_future(made.receive(wait_ms=60_000))
@@ -371,7 +371,7 @@ def test_a_receive_ends_with_its_consumer(
         with pytest.raises(ClientClosed):
             await waiting
         assert now_ms() < 3_000 and not broker.popped
-        await instance.release()
+        await instance_of(client).release()
 
     play(story())
 

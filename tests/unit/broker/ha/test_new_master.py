@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.unit.broker.ha.pairs import Group
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 from tests.unit.broker.scheduled.test_timers import bodies
 from tests.unit.broker.scheduled.test_wheel_reader import recalled_behind_a_backlog
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import DISK_FULL

@@ -214,38 +214,11 @@ def test_a_damaged_request_is_read_as_python_reads_it(frame, data) -> None:
 
 
 BITS = [
-    b'"',
-    b"\\",
-    b"\\u00",
-    b"\\u0022",
-    b"\\ud83d",
-    b"{",
-    b"}",
-    b",",
-    b":",
-    b" ",
-    b"\0",
-    b"\x1f",
-    b"\x80",
-    b"\xc3",
-    b"\xed\xa0\x80",
-    b"\xf0\x9f\x98\x80",
-    b"\xc0\xaf",
-    b"1e3",
-    b".5",
-    b"-",
-    b"null",
-    b"[]",
-    b'"a":"x",',
-    b'"code":310,',
-    b'"extFields":{},',
-    b"99999999999999999999",
-    b"NaN",
-    b"\xef\xbb\xbf",
-    b"\xef\xbc\x91",
-    b"+",
-    b'"batch":"true",',
-]
+    b'"', b"\\", b"\\u00", b"\\u0022", b"\\ud83d", b"{", b"}", b",", b":", b" ", b"\0", b"\x1f",
+    b"\x80", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xc0\xaf", b"1e3", b".5", b"-",
+    b"null", b"[]", b'"a":"x",', b'"code":310,', b'"extFields":{},', b"99999999999999999999",
+    b"NaN", b"\xef\xbb\xbf", b"\xef\xbc\x91", b"+", b'"batch":"true",',
+]  # fmt: skip
 
 
 @st.composite
@@ -274,51 +247,13 @@ def strange_fields(draw: st.DrawFn) -> bytes:
 
 
 STRANGE = [
-    '""',
-    '"0"',
-    '"true"',
-    '"\\u0074rue"',
-    '"\\u0034"',
-    '"2147483648"',
-    '"-2147483649"',
-    '"9223372036854775808"',
-    '"-9223372036854775808"',
-    '"00000000000000000004"',
-    '"4 "',
-    '" 4"',
-    '"1_0"',
-    '"٤"',
-    '"+"',
-    '"-"',
-    '"+-1"',
-    '"4.0"',
-    '"TRUE"',
-    '"\u212a"',
-    '"\\ud83d"',
-    "null",
-    "true",
-    "4",
-    "310",
-    "11",
-    "-1",
-    "1.0",
-    "1e1",
-    "4294967306",
-    "2147483648",
-    "{}",
-    "[]",
-    "[[{}]]",
-    '{"a":"b"}',
-    "NaN",
-    "01",
-    "-0",
-    '"JAVA"',
-    '"KLINGON"',
-    '"\\n\\/\\"\\b"',
-    '"\\x"',
-    '"\t"',
+    '""', '"0"', '"true"', '"\\u0074rue"', '"\\u0034"', '"2147483648"', '"-2147483649"',
+    '"9223372036854775808"', '"-9223372036854775808"', '"00000000000000000004"', '"4 "', '" 4"',
+    '"1_0"', '"٤"', '"+"', '"-"', '"+-1"', '"4.0"', '"TRUE"', '"\u212a"', '"\\ud83d"', "null",
+    "true", "4", "310", "11", "-1", "1.0", "1e1", "4294967306", "2147483648", "{}", "[]", "[[{}]]",
+    '{"a":"b"}', "NaN", "01", "-0", '"JAVA"', '"KLINGON"', '"\\n\\/\\"\\b"', '"\\x"', '"\t"',
     '"\x7f"',
-]
+]  # fmt: skip
 
 
 @settings(max_examples=400)
@@ -354,29 +289,11 @@ def test_any_bytes_are_judged_as_python_judges_them(data, codec) -> None:
 
 NAMES = st.sampled_from(
     [
-        "KEYS",
-        "TAGS",
-        "WAIT",
-        "DELAY",
-        "UNIQ_KEY",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-        "TIMER_OUT_MS",
-        "TRAN_MSG",
-        "INNER_NUM",
-        "POP_CK",
-        "MSG_REGION",
-        "TRACE_ON",
-        "CLUSTER",
-        "BUYER_ID",
-        "k",
-        "KEYT",
-        "UNIQ_KEZ",
-        "INNER_MULTI_DISPATCH",
-        "ключ",
+        "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TRAN_MSG", "INNER_NUM", "POP_CK", "MSG_REGION",
+        "TRACE_ON", "CLUSTER", "BUYER_ID", "k", "KEYT", "UNIQ_KEZ", "INNER_MULTI_DISPATCH", "ключ",
     ]
-)
+)  # fmt: skip
 VALUES = st.sampled_from(["true", "false", "TRUE", "0", "3", "a b", "x" * 30, "\x01", "é"]) | TEXT
 
 
@@ -418,18 +335,9 @@ def test_ordinary_properties_are_plain(wanted) -> None:
 
 
 SPECIAL_NAMES = {
-    "DELAY",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS",
-    "TRAN_MSG",
-    "INNER_NUM",
-    "POP_CK",
-    "MSG_REGION",
-    "TRACE_ON",
-    "CLUSTER",
-    "INNER_MULTI_DISPATCH",
-}
+    "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "INNER_NUM",
+    "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "INNER_MULTI_DISPATCH",
+}  # fmt: skip
 
 
 def test_missing_properties_are_plain() -> None:

@@ -21,33 +21,16 @@ from turbopump.spark.throughput.local.job import throughput_of
 from turbopump.spark.throughput.result import Throughput
 
 EXACT = (
-    "messages",
-    "bytes",
-    "body_bytes",
-    "skewed_messages",
-    "skew_ms_max",
-    "unborn_messages",
-    "size_min",
-    "size_max",
-    "body_min",
-    "body_max",
-    "latency_ms_min",
-    "latency_ms_max",
-)
+    "messages", "bytes", "body_bytes", "skewed_messages", "skew_ms_max", "unborn_messages",
+    "size_min", "size_max", "body_min", "body_max", "latency_ms_min", "latency_ms_max",
+)  # fmt: skip
 PERCENTILES = ("p50", "p99", "p999")
 BUCKETED = [f"{name}_{at}" for name in ("size", "body", "latency_ms") for at in PERCENTILES]
 NO_TIMES = (0, -5, 9_000_000_000_000_000)
 LATE_MS = (0, 3, 15, 900, 4000, -250)
 PLAIN = (
-    "store",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "log_offset",
-    "size",
-    "sys_flag",
-    "body_size",
-)
+    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "sys_flag", "body_size",
+)  # fmt: skip
 Analysed = tuple[list[model.Record], Throughput, Path]
 
 

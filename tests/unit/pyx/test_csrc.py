@@ -13,15 +13,9 @@ FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-We
 ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
 # The load generator is not part of a broker: its loop `load.c` is the only unit that does I/O.
 LOOP_CALLS = {
-    "epoll_ctl",
-    "epoll_wait",
-    "ppoll",
-    "recv",
-    "send",
-    "clock_gettime",
-    "prctl",
+    "epoll_ctl", "epoll_wait", "ppoll", "recv", "send", "clock_gettime", "prctl",
     "__errno_location",
-}
+}  # fmt: skip
 ALLOWED_IN = {
     "load.c": LOOP_CALLS,
     "h2_library.c": {"dlopen", "dlsym"},
@@ -60,26 +54,9 @@ def test_compiles_without_a_warning_and_calls_no_library(compiled: tuple[str, Pa
         check=True,
     ).stdout.split()
     own = (
-        "crc32_",
-        "rec_",
-        "cq_",
-        "idx_",
-        "dsp_",
-        "qm_",
-        "frame_",
-        "json_",
-        "trf_",
-        "nam_",
-        "load_",
-        "walk_",
-        "col_",
-        "utf8_",
-        "flt_",
-        "num_",
-        "tmr_",
-        "lane_",
-        "grc_",
-    )
+        "crc32_", "rec_", "cq_", "idx_", "dsp_", "qm_", "frame_", "json_", "trf_", "nam_", "load_",
+        "walk_", "col_", "utf8_", "flt_", "num_", "tmr_", "lane_", "grc_",
+    )  # fmt: skip
     own += ("_GLOBAL_OFFSET_TABLE_",)
     foreign = {name for name in names if not name.startswith(own)}
     foreign -= ALLOWED | ALLOWED_IN.get(unit, set())

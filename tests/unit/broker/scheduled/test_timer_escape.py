@@ -1,9 +1,6 @@
 """Timers that are due go to other masters while a replica acts (RIP-32, I11, I14)."""
 
-from collections.abc import Callable
-
 import pytest
-from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies, records
 
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
@@ -15,11 +12,6 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.properties import decode_properties
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def replica(make_world: Callable[..., World]) -> Replica:
-    return Replica(make_world)
 
 
 def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more: str) -> int:

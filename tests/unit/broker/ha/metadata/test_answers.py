@@ -2,7 +2,6 @@
 bytes."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ from turbopump.net.wire.command import Command, decode, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import TopicConfig
-
-
-@pytest.fixture
-def group(make_world: Callable[..., Any]) -> Group:
-    return Group(make_world)
 
 
 @pytest.mark.parametrize(

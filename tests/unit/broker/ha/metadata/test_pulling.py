@@ -21,11 +21,6 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 
-@pytest.fixture
-def group(make_world: Callable[..., Any]) -> Group:
-    return Group(make_world)
-
-
 def test_everything_is_copied_at_once_and_durably(group: Group) -> None:
     master, replica = group.master.broker, group.replica.broker
     topic = TopicConfig("T", 3, 4, 6, attributes={"message.type": "FIFO"}, order=True)

@@ -243,7 +243,8 @@ class CoordinatedTopics:
             entry.named.pop(member, None)
 
     def tick(self) -> None:
-        """Do periodic work on open entries."""
+        """Force handovers that are due, stop to wait for members that did not return in time, and
+        close entries without open work."""
         now_ms = self._steady_ms()
         for entry in list(self._open.values()):
             if entry.busy is not None:

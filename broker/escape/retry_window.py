@@ -40,11 +40,13 @@ class RetryWindow:
 
     @property
     def has_room(self) -> bool:
-        """Whether another number may begin."""
+        """Whether another number may begin: fewer than the maximum lie between `done_to` and
+        `next`."""
         return self.next - self.done_to < self._most
 
     def begin(self) -> None:
-        """Mark the next number as out."""
+        """Mark the number `next` as out, that is, its message as sent without an answer; `next`
+        becomes greater by one."""
         self._open[self.next] = _Open()
         self.next += 1
 
@@ -53,26 +55,28 @@ class RetryWindow:
         self.next = max(self.next, number)
 
     def again(self, number: int) -> None:
-        """Mark a failed number as out again."""
+        """Mark a failed number as out again: its message is sent once more."""
         self._open[number].is_out = True
 
     def is_out(self, number: int) -> bool:
-        """Whether a number is out; False for a done one."""
+        """Whether the message of a number was sent and not answered yet."""
         one = self._open.get(number)
         return one is not None and one.is_out
 
     def failures(self, number: int) -> int:
-        """Return the number of failures of a number."""
+        """Return how often the message of an open number has failed."""
         return self._open[number].failures
 
     def failed(self, number: int, now_ms: int) -> None:
-        """Note a failure: the number is tried again after a pause."""
+        """Record a failure of a number that is out: it is due again after a pause that grows with
+        the failures."""
         one = self._open[number]
         one.due_ms = now_ms + pause_ms(one.failures)
         one.failures, one.is_out = one.failures + 1, False
 
     def done(self, number: int) -> None:
-        """Mark a number as done."""
+        """Remove a number whose message was taken; `done_to` passes it once all before it are
+        done."""
         del self._open[number]
 
     def due(self, now_ms: int, most: int) -> list[int]:

@@ -78,7 +78,7 @@ class JournaledPop:
 
     @property
     def is_over(self) -> bool:
-        """Whether each message of a check point is handled."""
+        """Whether the note has a check point and each of its messages is handled."""
         point = self.check_point
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
 
@@ -189,7 +189,7 @@ class ActingJournal:
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
     def all(self) -> list[JournaledPop]:
-        """Return all notes, by their numbers."""
+        """Return all notes, ordered by their numbers."""
         return list(self._by_number.values())
 
     # On a replica that acts
@@ -281,7 +281,7 @@ class ActingJournal:
         self._read = None
 
     def learn(self, *, master_takes: bool) -> None:
-        """Keep whether the master takes over notes."""
+        """Set whether the master takes over notes, and save the table if that has changed."""
         if master_takes != self.master_takes:
             self.master_takes = master_takes
             self._save([], [])

@@ -56,7 +56,8 @@ def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Return the topic and queue id of a half message after commit; None if it names no target."""
+    """Return (topic, queue id) of a half message after commit; None if its properties name no
+    target."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
         return None

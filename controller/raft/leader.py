@@ -102,7 +102,8 @@ class LeaderTerm:
     # Appends
 
     def append(self, body: bytes, now_ms: int) -> Deferred[Outcome]:
-        """Propose an entry."""
+        """Propose an entry with this body; resolves with its place once committed, or with the
+        failure."""
         member, later = self.member, Deferred[Outcome]()
         if self.transferee is not None:
             later.resolve(

@@ -49,8 +49,11 @@ HELD_MS: Final = 30_000
 class ReplicaLinks(Protocol):
     """The part of replication that is used here (broker/ha/service.py)."""
 
-    def copying_hosts(self) -> list[str]: ...
-    def follow_anew(self, address: str) -> None: ...
+    def copying_hosts(self) -> list[str]:
+        """Hosts of replicas that have acknowledged bytes; one for each connection."""
+
+    def follow_anew(self, address: str) -> None:
+        """On a replica of default HA, follow the master at `address` at once; "" for none yet."""
 
 
 class ActingGroup:

@@ -398,7 +398,7 @@ class CoordinatedTopics:
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:
-    """Return the shares and how long they took, in ms; or the error."""
+    """Return (shares, duration of the computation in ms), or the error."""
     began = time.perf_counter_ns()
     try:
         shares = allocate(strategy, sharing)

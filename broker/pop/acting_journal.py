@@ -352,8 +352,8 @@ class ActingJournal:
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Parse a page of `ActingJournal.page`: return its generation, the notes, and the number to
-    continue after, or None on the last page. Raises BadBody."""
+    """Return (generation, notes, number to continue after; None on the last page) of a page made by
+    `ActingJournal.page`. Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", JournaledPop.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")

@@ -242,7 +242,8 @@ class Transactions:
 
     @property
     def known(self) -> TransactionOutcomes:
-        """The outcomes of half messages known in this term."""
+        """The outcomes of half messages that are known in this term. Only after op messages were
+        read."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 

@@ -164,7 +164,8 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """Handle the end of the term, if there was one."""
+        """End the requests to replicas before the term, because this broker is no longer the
+        elected master; no-op without a term."""
         if self._term is not None:
             self._term, self.waits = None, False
             if self._asking is not None:

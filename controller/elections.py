@@ -86,7 +86,7 @@ class Liveness(Protocol):
         """The epochs that a broker reported last, alive or dead; NO_EPOCHS if it never did."""
 
     def may_tell(self, group: Group, broker_id: int) -> bool:
-        """Whether a broker that was never heard of in this young lead may yet report facts unknown
+        """Whether a broker without a heartbeat in this young lead may yet report facts unknown
         here."""
 
     def unregistered(self, group: Group) -> list[Heard]:

@@ -35,8 +35,7 @@ class UnregisteredBrokers(Generic[T]):
         return self._count
 
     def add(self, name: Name, address: str, heard: T) -> None:
-        """Keep `heard` as the newest report of the unregistered broker of this name at this
-        address."""
+        """Keep a report as the newest of the unregistered broker of this name at this address."""
         if address in self._groups.get(name, ()):
             self._groups[name][address] = heard
             return

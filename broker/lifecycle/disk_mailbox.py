@@ -24,7 +24,7 @@ class DiskMailbox:
         self._loop.call_soon_threadsafe(self._take)
 
     def lend(self) -> None:
-        """Keep reports waiting from now on, because another thread than the loop's uses the
+        """Keep reports waiting until `take_back`, because another thread than the loop's uses the
         store."""
         self.lent = True
 

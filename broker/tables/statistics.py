@@ -137,7 +137,7 @@ class BrokerStatistics:
                 self._put.times += grown
 
     def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
-        """Count messages of a topic that pulls delivered to a group; `size` in bytes."""
+        """Count `messages` of a topic, of `size` bytes, that `pulls` pulls delivered to a group."""
         self._got.add(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)

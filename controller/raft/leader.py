@@ -153,7 +153,8 @@ class LeaderTerm:
         member.ask_for_snapshot()
 
     def may_commit(self, index: int) -> bool:
-        """Whether the entry is of this term; older ones need one after them (Raft, 5.4.2)."""
+        """Whether the entry at `index` is of this term: older entries are committed only with a
+        later entry of this term (Raft, 5.4.2)."""
         return self.member.log.term_at(index) == self.term
 
     # Time

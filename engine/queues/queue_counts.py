@@ -58,8 +58,8 @@ class QueueCounts:
             yield from self._saving({}, 0, wanted)
 
     def taking(self, counts: Counts, log_end: int) -> Steps:
-        """Steps that replace all counts by those that a master sent while this log ended at
-        `log_end`, and save them. The steps raise OSError."""
+        """Steps that replace all counts by a master's, sent while this log ended at `log_end`, and
+        save them. The steps raise OSError."""
         yield from self._saving(counts, log_end, False)
 
     def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:

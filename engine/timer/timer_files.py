@@ -320,7 +320,8 @@ class TimerFiles:
 
     @property
     def is_rewound(self) -> bool:
-        """Whether no unit can be added before the next `save`."""
+        """Whether units were removed and the removal is not durable yet: no unit can be added
+        before `save`."""
         return self._rewound is not None
 
     def add(

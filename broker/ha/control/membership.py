@@ -171,7 +171,8 @@ class Membership:
         return self.heartbeats.holds
 
     def named_at(self) -> int:
-        """Return when controllers last named another broker as the master."""
+        """Return the time, in ms of the monotonic clock, at which controllers last named another
+        broker as the master."""
         return self._named_ms
 
     @property

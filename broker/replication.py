@@ -150,10 +150,10 @@ class GroupMembership(Protocol):
 
     @property
     def finder(self) -> MasterFinder:
-        """Finder of the broker's master."""
+        """The part that is notified of the address of the broker's master."""
 
     def holds(self) -> bool:
-        """Whether the broker may lead until its lease ends."""
+        """Whether the broker may acknowledge as a master: its lease is valid."""
 
     def on_notice(self, group_state: "GroupState") -> None:
         """Handle a role change pushed by a controller (1008)."""
@@ -217,13 +217,14 @@ class ByteRate:
         self._began_ms, self._bytes, self._last = now_ms, 0, 0
 
     def add(self, size: int, now_ms: int) -> None:
-        """Count bytes that were transferred."""
+        """Count `size` transferred bytes at `now_ms`."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         self._bytes += size
 
     def per_second(self, now_ms: int) -> int:
-        """Bytes per second of the last full period."""
+        """Bytes per second in the last full period of RATE_PERIOD_MS; 0 if nothing was counted in
+        it."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         return self._last
@@ -245,7 +246,8 @@ class Behind:
         self._seen = (LogOffset(0), now_ms)
 
     def on_ack(self, log_offset: LogOffset, log_end: LogOffset, now_ms: int) -> None:
-        """Note the replica's end; the log itself ends at `log_end`."""
+        """Record that the replica has the log up to `log_offset`, while the master's log ends at
+        `log_end`."""
         self._acked = log_offset
         end, at_ms = self._seen
         if log_offset >= end:
@@ -254,7 +256,8 @@ class Behind:
         self.on_tick(log_end, now_ms)
 
     def on_tick(self, log_end: LogOffset, now_ms: int) -> None:
-        """Note the log's end as time passes."""
+        """Record at `now_ms` that the master's log ends at `log_end`: a replica that has all of it
+        is up to date now."""
         if self._acked >= log_end:
             self._caught_up_ms = now_ms
 

@@ -305,10 +305,8 @@ class ControllerConfig(NodeConfig):
 
     @property
     def listen_at(self) -> tuple[str, int]:
-        """Host and port to listen at.
-
-        Raises ConfigError if this controller is not among its peers.
-        """
+        """(host, port) to listen at. Raises ConfigError if this controller is not among its
+        peers."""
         if not self.peers:
             return self.bind_address or ALL, self.listen_port
         host, port = split(self.members[self.self_id])

@@ -142,7 +142,7 @@ class ControllerCore:
         for event in happened:
             self.tables.apply(event)
             if isinstance(event, ElectMaster):
-                self.heartbeats.on_master_term(event.broker_name, self.now_ms)
+                self.heartbeats.on_elected(event.broker_name, self.now_ms)
         if self.leading:
             self._tell(happened)
         self.proposals.land()
@@ -243,7 +243,7 @@ class ControllerCore:
             self.attend(broker_name)
 
     def attend(self, broker_name: str) -> None:
-        """Check that group before the next request is decided."""
+        """Have the group's master and SyncStateSet checked before the next request is decided."""
         self._attention[broker_name] = None
 
     def _died(self, dead: list[Key], how: str) -> None:

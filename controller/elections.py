@@ -69,18 +69,44 @@ NO_REQUESTER: Final = -1
 class Liveness(Protocol):
     """The state of brokers at the time of a decision; see liveness.py for the kinds."""
 
-    def heard(self, group: Group, broker_id: int) -> bool: ...
-    def fresh(self, group: Group, broker_id: int) -> bool: ...
-    def alive(self, group: Group, broker_id: int) -> bool: ...
-    def newest(self, group: Group, broker_id: int) -> Heard | None: ...
-    def last_epochs(self, group: Group, broker_id: int) -> Epochs: ...
-    def may_tell(self, group: Group, broker_id: int) -> bool: ...
-    def unregistered(self, group: Group) -> list[Heard]: ...
-    def is_young(self) -> bool: ...
-    def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool: ...
-    def health(self, group: Group, broker_id: int) -> StoreHealth: ...
-    def reports_fast(self, group: Group, broker_id: int) -> bool: ...
-    def is_settled(self, group: Group) -> bool: ...
+    def heard(self, group: Group, broker_id: int) -> bool:
+        """Whether a heartbeat of the broker came within its timeout."""
+
+    def fresh(self, group: Group, broker_id: int) -> bool:
+        """Whether a heartbeat of the broker came within FRESH_SHARE of its timeout, over an open
+        connection."""
+
+    def alive(self, group: Group, broker_id: int) -> bool:
+        """Whether the broker is not known to be dead."""
+
+    def newest(self, group: Group, broker_id: int) -> Heard | None:
+        """The newest report of a broker; None if the broker is dead or reported no log."""
+
+    def last_epochs(self, group: Group, broker_id: int) -> Epochs:
+        """The epochs that a broker reported last, alive or dead; NO_EPOCHS if it never did."""
+
+    def may_tell(self, group: Group, broker_id: int) -> bool:
+        """Whether a broker without a heartbeat in this young lead may yet report facts unknown
+        here."""
+
+    def unregistered(self, group: Group) -> list[Heard]:
+        """Recent reports of the group's running brokers that are not registered."""
+
+    def is_young(self) -> bool:
+        """Whether this controller became leader within the last heartbeats' time."""
+
+    def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
+        """Whether the tables already contain the state of the broker's log in the process
+        `life`."""
+
+    def health(self, group: Group, broker_id: int) -> StoreHealth:
+        """The health of a broker's store as the broker reported it."""
+
+    def reports_fast(self, group: Group, broker_id: int) -> bool:
+        """Whether the broker reported a measured disk that is fast enough for sends."""
+
+    def is_settled(self, group: Group) -> bool:
+        """Whether the group's last master was elected at least SETTLED_MS ago."""
 
 
 @dataclass(frozen=True, slots=True)

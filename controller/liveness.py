@@ -104,12 +104,14 @@ class Heard:
 
     @property
     def knows(self) -> tuple[int, bool]:
-        """Sort key: a broker with a greater one more surely has all acknowledged messages."""
+        """Sort key (epoch, whether it is the master of that epoch): a broker with a greater key
+        more surely has all acknowledged messages."""
         return self.epoch, self.standing == MASTER
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Sort key by epoch, log end and priority; the least is the best master."""
+        """Sort key (-epoch, -log end, priority): the broker with the least key is the best
+        master."""
         return (-self.epoch, -self.max_offset, self.priority)
 
 
@@ -205,7 +207,8 @@ class Heartbeats:
         return len(self._heard)
 
     def lead(self, now_ms: int) -> None:
-        """Begin a lead at this time."""
+        """Begin a lead at `now_ms`: marks and silences of earlier leads do not count, and each
+        broker's timeout runs from now at the earliest."""
         self._marked.clear()
         self._lead_ms = now_ms
         self._silent.clear()
@@ -271,8 +274,8 @@ class Heartbeats:
             self._heard[key].health = StoreHealth.FIT
             self._heard[key].reports_fast = False
 
-    def on_master_term(self, broker_name: str, now_ms: int) -> None:
-        """Record the time of a group's election."""
+    def on_elected(self, broker_name: str, now_ms: int) -> None:
+        """Record that a master of this group was elected at `now_ms`; see `is_settled`."""
         self._term_begins_ms[broker_name] = now_ms
 
     def is_settled(self, broker_name: str, now_ms: int) -> bool:
@@ -356,7 +359,7 @@ class Heartbeats:
         self._ticked_ms = now_ms
 
     def all_heard_now(self, now_ms: int) -> bool:
-        """Whether no broker is currently silent."""
+        """Whether each known broker sent a heartbeat within NOW_SHARE of its timeout."""
         return all(
             one.heard_ms + one.timeout_ms * NOW_SHARE >= now_ms for one in self._heard.values()
         )
@@ -374,7 +377,8 @@ class Heartbeats:
         return one is not None and one.heard_ms + one.timeout_ms >= now_ms
 
     def alive(self, key: Key, now_ms: int) -> bool:
-        """Whether the broker is not known to be dead."""
+        """Whether the broker is not known to be dead. Within the timeout of a new lead a broker
+        without a heartbeat counts as alive, unless it was found dead."""
         now_ms = self._judged(now_ms)
         one = self._heard.get(key)
         if one is not None:
@@ -394,7 +398,7 @@ class Heartbeats:
         return self._last_epochs.get(key, NO_EPOCHS)
 
     def is_young(self, now_ms: int) -> bool:
-        """Whether this lead began a moment ago."""
+        """Whether this controller became leader less than TELL_SHARE of the timeout ago."""
         return now_ms - self._lead_ms < self.timeout_ms * TELL_SHARE
 
     def may_tell(self, key: Key, now_ms: int) -> bool:
@@ -481,7 +485,7 @@ class LivenessAt:
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
-        """Return the newest report of a broker."""
+        """Return the newest report of a broker; None if it is dead or reported no log."""
         return self.heartbeats.newest(key_of(group, broker_id))
 
     def health(self, group: Group, broker_id: int) -> StoreHealth:
@@ -517,7 +521,7 @@ class LivenessAt:
         return self.heartbeats.is_marked(key_of(group, broker_id), life)
 
     def is_young(self) -> bool:
-        """Whether this lead began a moment ago."""
+        """Whether this controller became leader less than TELL_SHARE of the timeout ago."""
         return self.heartbeats.is_young(self.now_ms)
 
 

@@ -30,7 +30,8 @@ class PauseDetector:
         self._handed_ms: int | None = None
 
     def on_tick(self, now_ms: int) -> None:
-        """Record a tick."""
+        """Record a tick at `now_ms`: a longer gap than STALL_MS since the last tick counts as a
+        stall."""
         if self._ticked_ms is not None and now_ms - self._ticked_ms > STALL_MS:
             self._found.append((now_ms, now_ms - self._ticked_ms))
         self._ticked_ms = now_ms
@@ -52,5 +53,6 @@ class PauseDetector:
         return self._handed_ms is None or now_ms - self._handed_ms >= AGAIN_MS
 
     def handed_over(self, now_ms: int) -> None:
-        """Record that another member was asked to lead."""
+        """Record that another member was asked to lead at `now_ms`: for AGAIN_MS `is_unfit` is
+        False."""
         self._handed_ms = now_ms

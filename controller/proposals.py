@@ -100,7 +100,7 @@ class Proposals:
             self.pump()
 
     def expire(self, now_ms: int) -> None:
-        """Answer the requests that have waited too long."""
+        """Answer and drop the waiting requests whose deadline has passed."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waited = f"no decision within {WAIT_MS} ms"
             self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))

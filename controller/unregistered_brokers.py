@@ -37,7 +37,7 @@ class UnregisteredBrokers(Generic[T]):
         return self._count
 
     def add(self, name: Name, address: str, heard: T) -> None:
-        """Record the report of the broker at that address."""
+        """Keep a report as the newest of the unregistered broker of this name at this address."""
         if address in self._groups.get(name, ()):
             self._groups[name][address] = heard
             return

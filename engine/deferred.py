@@ -59,7 +59,7 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> "Deferred[U]":
-        """A Deferred whose value is computed from this one's."""
+        """A Deferred that resolves with `function` of this one's value."""
         mapped: Deferred[U] = Deferred()
         resolve = mapped.resolve
         self.then(lambda value: resolve(function(value)))

@@ -86,12 +86,13 @@ def section(kind: type[T]) -> T:
 
 
 def keys_of(kind: type) -> Mapping[str, Key]:
-    """The keys that a dataclass declares itself, by attribute."""
+    """Attribute name to key, for the keys that a dataclass declares itself."""
     return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
 
 
 def sections_of(kind: type) -> Mapping[str, type]:
-    """The dataclasses with keys inside a dataclass, by attribute."""
+    """Attribute name to dataclass, for the attributes of a dataclass that are dataclasses with
+    keys."""
     found = {each.name: each.metadata.get(_SECTION) for each in fields(kind)}
     return {name: nested for name, nested in found.items() if nested is not None}
 
@@ -119,7 +120,7 @@ BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
 
 
 def between(low: int, high: int) -> Kind[int]:
-    """Whole numbers, both ends included."""
+    """The kind of a key whose values are whole numbers from `low` to `high`, both included."""
     expected = f"a whole number from {low} to {high}"
 
     def parse(value: str) -> int:

@@ -312,7 +312,8 @@ class Replicated(ReplicaLog):
         self._settle(self.restarting())
 
     def restarting(self) -> Deferred[Ended]:
-        """Work of `restart` on disk threads; see `truncating`."""
+        """`restart` on disk threads: remove all of the log. Resolves with None or the error, as
+        `truncating` does."""
         emptied = partial(self._was_cut, LogOffset(0))
         return self._cut(lambda: self._truncation.restart(emptied))
 
@@ -391,7 +392,8 @@ class Replicated(ReplicaLog):
             self._kept.keep()
 
     def grown(self) -> None:
-        """Report that messages were appended."""
+        """Run the `on_appended` callbacks, because this master has appended messages: they push the
+        messages to replicas."""
         for callback in self.on_appended:
             callback()
 

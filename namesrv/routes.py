@@ -286,8 +286,8 @@ class RouteTable(TopicQueues):
         return (yield from sort_in_steps(topics))
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and groups, which brokers create as topics, and the address of any
-        broker, for callers that also need the other system topics."""
+        """(names of clusters and groups, which brokers create as topics; the address of any broker,
+        None without brokers), for callers that also need the other system topics."""
         names: dict[str, None] = {}
         for cluster, groups in self._clusters.items():
             names |= dict.fromkeys((cluster, *sorted(groups)))

@@ -88,7 +88,8 @@ def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool
 
 
 def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
-    """Draw lines over the numbers 1, 2, ..., so that runs of different days are comparable."""
+    """Draw lines over the numbers 1, 2, ... in place of times, so that runs of different days are
+    comparable. Returns SVG."""
     with _figure(number) as (figure, axes, done):
         for line in lines:
             axes.plot(
@@ -121,7 +122,8 @@ def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], labe
 
 
 def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
-    """Draw bars from one time to another, numbered from 1 at the top like the table's rows."""
+    """Draw a horizontal bar from a start to an end time, in seconds, for each row; rows are
+    numbered from 1 at the top like the table's rows. Returns SVG."""
     with _figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
         everything = [time for row in rows for time in row]
         dated = _time_axis(axes, everything)

@@ -30,11 +30,9 @@ class Stages:
         self._running: set[int] = set()
 
     def look(self) -> tuple[int, int | None, str]:
-        """Return finished tasks, known tasks, and the number of running stages as text.
-
-        The tracker forgets a stage when it ends, so a stage that was running and is not any longer
-        has finished all its tasks.
-        """
+        """Return (finished tasks, known tasks or None, number of running stages as text). The
+        tracker forgets a stage when it ends, so a stage that was running and is not any longer has
+        finished all its tasks."""
         running = set(self._tracker.getActiveStageIds())
         for finished in self._running - running:
             _, tasks = self._stages[finished]

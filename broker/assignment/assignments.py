@@ -155,7 +155,8 @@ class Assignments:
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 
     def group_changed(self, name: str) -> None:
-        """Note that members of a group may have come or gone."""
+        """If members of a group have come or gone, have its assignments compared at the next
+        tick."""
         if name not in self._generations:
             return
         group = self._consumers.group(name)

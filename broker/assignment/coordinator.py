@@ -243,7 +243,8 @@ class CoordinatedTopics:
             entry.named.pop(member, None)
 
     def tick(self) -> None:
-        """Do periodic work on open entries."""
+        """Force handovers that are due, stop to wait for members that did not return in time, and
+        close entries without open work."""
         now_ms = self._steady_ms()
         for entry in list(self._open.values()):
             if entry.busy is not None:
@@ -397,7 +398,7 @@ class CoordinatedTopics:
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:
-    """Return the shares and how long they took, in ms; or the error."""
+    """Return (shares, duration of the computation in ms), or the error."""
     began = time.perf_counter_ns()
     try:
         shares = allocate(strategy, sharing)

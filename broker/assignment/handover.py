@@ -60,7 +60,7 @@ class QueueHandover:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every member holds exactly its share."""
+        """Whether every member holds exactly its new share, so that the handover has ended."""
         return len(self._informed) == len(self.shares)
 
     def holds_all(self, member: str) -> bool:

@@ -86,9 +86,15 @@ class SpecialTimerReceiver(Protocol):
     """Receiver of due timers that are not sent as they are (broker/pop/revive_escape.py)."""
 
     @property
-    def has_room(self) -> bool: ...
-    def takes(self, topic: str) -> bool: ...
-    def take(self, message: NewMessage, left: Callable[[], None]) -> None: ...
+    def has_room(self) -> bool:
+        """Whether `take` may be called now."""
+
+    def takes(self, topic: str) -> bool:
+        """Whether due timers for the topic belong to this receiver."""
+
+    def take(self, message: NewMessage, left: Callable[[], None]) -> None:
+        """Take the message of a due timer; `left` is called once the timer need not be delivered
+        again."""
 
 
 @dataclass(slots=True)

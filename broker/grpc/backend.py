@@ -117,8 +117,8 @@ class BrokerRequestBackend:
         return broker_name == self._broker.config.broker_name
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose the broker and queue of a send; raises RpcRefused. Without a message group the
-        send handler chooses the queue."""
+        """Return (this broker's name, queue id) for a send; raises RpcRefused. Without a message
+        group the queue id is ANY_QUEUE, and the send handler chooses the queue."""
         ((name, config),) = self.topics_of(topic).items()
         if not config.is_writable or config.write_queue_nums <= 0:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")

@@ -53,8 +53,9 @@ class SimpleCalls:
         return True
 
     def place(self, topic: bytes, client_id: bytes) -> tuple[Lane, int, bytes | None] | None:
-        """The lane, a queue, and the host of a client that has settings; None if the service has to
-        handle the call. Counts as a sign of life of the client."""
+        """(lane, queue id, packed host of the client or None) for a native send of a client that
+        has settings; None if the service has to handle the call. Counts as a sign of life of the
+        client."""
         broker = self._broker
         role, name = broker.role, self._names.get(topic) or self._look_at(topic)
         config = broker.topics.get(name)

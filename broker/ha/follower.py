@@ -94,7 +94,7 @@ class Follower:
         self._lost = self._lost and not is_new
 
     def shutdown(self, now_ms: int) -> None:
-        """Shut down: the log is not changed after this."""
+        """Close the connection for good: after this call the log is not changed."""
         self._recording = False
         self._kept.clear()
         self._do(self.machine.shutdown(), now_ms)

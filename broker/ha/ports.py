@@ -26,45 +26,96 @@ class ReplicatedLog(Protocol):
     pending: PendingSends
 
     @property
-    def min(self) -> LogOffset: ...
+    def min(self) -> LogOffset:
+        """Log offset of the first byte that retention has not removed."""
+
     @property
-    def end(self) -> LogOffset: ...
+    def end(self) -> LogOffset:
+        """Log offset after the last byte of the log."""
+
     @property
-    def flushed(self) -> LogOffset: ...
+    def flushed(self) -> LogOffset:
+        """Log offset before which all bytes are durable."""
+
     @property
-    def confirm(self) -> LogOffset: ...
+    def confirm(self) -> LogOffset:
+        """Log offset up to which readers may read."""
+
     @property
-    def believed_end(self) -> LogOffset: ...
+    def believed_end(self) -> LogOffset:
+        """Log offset up to which `epochs` names the master of each byte reliably."""
+
     @property
-    def is_counted(self) -> bool: ...
+    def is_counted(self) -> bool:
+        """Whether the queue offsets of idle queues are known, or the master does not know them."""
+
     @property
-    def file_size(self) -> int: ...
+    def file_size(self) -> int:
+        """Bytes of a log file."""
+
     @property
-    def epochs(self) -> Epochs: ...
+    def epochs(self) -> Epochs:
+        """The epoch list: which master wrote which bytes."""
+
     @property
-    def damage(self) -> Damage | None: ...
+    def damage(self) -> Damage | None:
+        """The first damaged place of the log; None if no damage is known."""
+
     @property
-    def is_slow(self) -> bool: ...
+    def is_slow(self) -> bool:
+        """Whether the disk lags too far for the log to take further bytes now."""
+
     @property
-    def failed(self) -> OSError | None: ...
+    def failed(self) -> OSError | None:
+        """The error of a failed sync; the log takes no change then."""
+
     @property
-    def is_blocked(self) -> bool: ...
+    def is_blocked(self) -> bool:
+        """Whether received bytes wait for a log file; see `go_on`."""
 
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
-    ) -> None: ...
-    def go_on(self, now_ms: int) -> None: ...
-    def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool: ...
-    def get_ready(self) -> Deferred[Ended]: ...
-    def record(self, epochs: Epochs) -> Deferred[Ended]: ...
-    def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]: ...
-    def restarting(self) -> Deferred[Ended]: ...
-    def begins_at(self, log_offset: LogOffset) -> bool: ...
-    def beginning(self, log_offset: LogOffset) -> Deferred[Ended]: ...
-    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]: ...
-    def hold(self, key: object, log_offset: LogOffset) -> None: ...
-    def release(self, key: object) -> None: ...
-    def sync(self, now_ms: int) -> None: ...
+    ) -> None:
+        """Append bytes of the master's log, `data` and then `more`. Raises StoreError, OSError."""
+
+    def go_on(self, now_ms: int) -> None:
+        """While `is_blocked`, write the waiting bytes if there is a log file for them now."""
+
+    def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
+        """Let readers read up to `log_offset`, never less than before; returns whether they may
+        read more."""
+
+    def get_ready(self) -> Deferred[Ended]:
+        """Mark durably that whole records will be written; must precede the first request for
+        bytes."""
+
+    def record(self, epochs: Epochs) -> Deferred[Ended]:
+        """Make this the epoch list, durably; the bytes that it labels may follow the result
+        None."""
+
+    def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
+        """Cut the log at `log_end`, durably; resolves with None or the error."""
+
+    def restarting(self) -> Deferred[Ended]:
+        """Remove all of the log, durably; resolves with None or the error."""
+
+    def begins_at(self, log_offset: LogOffset) -> bool:
+        """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
+
+    def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
+        """Let the empty log begin at `log_offset`; resolves with None or the error."""
+
+    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
+        """The bytes of [log_offset, log_offset + size), one piece per file. Raises StoreError."""
+
+    def hold(self, key: object, log_offset: LogOffset) -> None:
+        """Protect the files from `log_offset` on from removal by age, for the reader `key`."""
+
+    def release(self, key: object) -> None:
+        """End the protection for the reader `key`."""
+
+    def sync(self, now_ms: int) -> None:
+        """Begin to make the appended bytes durable; the callbacks `on_flushed` follow."""
 
 
 class Transport(Protocol):

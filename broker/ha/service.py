@@ -54,20 +54,38 @@ class SwitchingLog(ReplicatedLog, Protocol):
     """A log that changes sides."""
 
     @property
-    def is_master(self) -> bool: ...
-    def to_master(self, epoch: int, now_ms: int) -> LogOffset: ...
-    def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]: ...
-    def begin_term(self, start: LogOffset, now_ms: int) -> None: ...
-    def to_replica(self, now_ms: int) -> None: ...
+    def is_master(self) -> bool:
+        """Whether the log is a master's and takes messages."""
+
+    def to_master(self, epoch: int, now_ms: int) -> LogOffset:
+        """Become the master of an epoch, waiting for the disk; returns the log offset at which it
+        starts."""
+
+    def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
+        """Write the epoch durably; resolves with the log offset at which it starts, or with the
+        error."""
+
+    def begin_term(self, start: LogOffset, now_ms: int) -> None:
+        """Take messages from `start` on, after `record_term`."""
+
+    def to_replica(self, now_ms: int) -> None:
+        """Take no more messages; pending sends fail."""
 
 
 class Shell(Transport, Protocol):
     """The transport with its own life: `sockets`, or the network of a test."""
 
-    async def listen(self, host: str, port: int) -> int: ...
-    async def stop(self) -> None: ...
-    def call_soon(self, callback: Callable[[], None]) -> None: ...
-    def address(self, connection: int) -> str: ...
+    async def listen(self, host: str, port: int) -> int:
+        """Open the port for replicas (0: a free one); returns the port. Raises OSError."""
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run `callback` after the current turn of the loop."""
+
+    def address(self, connection: int) -> str:
+        """`host:port` of the peer of a connection."""
 
 
 class HaService:

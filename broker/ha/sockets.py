@@ -50,11 +50,20 @@ BACKLOG: Final = 64
 class Events(Protocol):
     """The callbacks for events of connections."""
 
-    def on_accepted(self, connection: int) -> None: ...
-    def on_connected(self, connection: int) -> None: ...
-    def on_bytes(self, connection: int, data: Buffer) -> None: ...
-    def on_writable(self, connection: int) -> None: ...
-    def on_closed(self, connection: int, reason: str) -> None: ...
+    def on_accepted(self, connection: int) -> None:
+        """Report the connection of a replica."""
+
+    def on_connected(self, connection: int) -> None:
+        """Report that the connection to the master is established."""
+
+    def on_bytes(self, connection: int, data: Buffer) -> None:
+        """Report received bytes; their buffer is reused afterwards."""
+
+    def on_writable(self, connection: int) -> None:
+        """Report that the connection takes bytes again."""
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        """Report a closed connection, with the reason for the log."""
 
 
 class Sockets:

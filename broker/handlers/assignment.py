@@ -39,7 +39,7 @@ FORWARDED_BODY: Final = JsonBounds(2 * KEPT_MAX, 40_000, 200_000)
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.QUERY_ASSIGNMENT, partial(_query, broker))
     table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, partial(_set_request_mode, broker, table))
     table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))

@@ -44,7 +44,7 @@ _V3_0_7 = 28  # first client version that understands 220 and 221
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, partial(_running_info, broker))
     table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, partial(_consume_directly, broker))
     table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, partial(_consumer_status, broker))

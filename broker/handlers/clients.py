@@ -52,7 +52,7 @@ _V2 = {"IS_SUPPORT_HEART_BEAT_V2": "true"}
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.HEART_BEAT, partial(_heartbeat, broker))
     table.add(RequestCode.UNREGISTER_CLIENT, partial(_unregister, broker))
     table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, partial(_consumer_list, broker))

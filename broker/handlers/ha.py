@@ -35,7 +35,7 @@ of members."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.GET_BROKER_HA_STATUS, partial(_ha_status, broker))
     table.add(RequestCode.RESET_MASTER_FLUSH_OFFSET, partial(_reset_master_flush_offset, broker))
     table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))

@@ -75,7 +75,7 @@ class Pace:
         return self._size > MAX_BODY
 
     def is_over(self) -> bool:
-        """Count one more queue or group; True if the step ends with it."""
+        """Count one more queue or group; True if the step has done enough and ends."""
         self._count += 1
         return self._count % QUEUES_OF_STEP == 0
 

@@ -32,7 +32,7 @@ step."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.LOCK_BATCH_MQ, partial(_lock, broker))
     table.add(RequestCode.UNLOCK_BATCH_MQ, partial(_unlock, broker))
 

@@ -36,7 +36,7 @@ _KINDS = frozenset({"K", "U", "T"})
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.QUERY_MESSAGE, partial(_query_message, broker))
     table.add(RequestCode.VIEW_MESSAGE_BY_ID, partial(_view_message, broker))
     table.add(RequestCode.QUERY_CONSUME_QUEUE, partial(_query_consume_queue, broker))

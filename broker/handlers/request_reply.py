@@ -28,7 +28,7 @@ PUSH_TIMEOUT_MS: Final = 10_000
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.SEND_REPLY_MESSAGE, partial(_reply, broker))
     table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_reply, broker))
 

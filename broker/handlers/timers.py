@@ -41,7 +41,7 @@ _MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.GET_TIMER_CHECK_POINT, partial(_check_point, broker))
     table.add(RequestCode.GET_TIMER_METRICS, partial(_metrics, broker))
     table.add(RequestCode.RECALL_MESSAGE, partial(_recall, broker))

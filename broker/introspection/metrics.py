@@ -166,7 +166,7 @@ _JOINED: Final[dict[str, Join]] = {
 
 
 def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
-    """Return the text of a scrape and its content type, for an Accept header."""
+    """Return (text of a scrape, its content type) for an Accept header."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 

@@ -38,7 +38,7 @@ class Chain:
             self._run()
 
     def hurry(self) -> None:
-        """Run a step within a pause, because new work has arrived since the last step."""
+        """Schedule a step within PAUSE_MS, because new work has arrived since the last step."""
         if not self._is_near():
             self._schedule(PAUSE_MS)
 

@@ -21,12 +21,13 @@ class DiskMailbox:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def post(self, report: Callable[[], None]) -> None:
-        """Run a report on the loop; called on disk threads."""
+        """Have `report` run on the loop; called on disk threads."""
         self._waiting.append(report)
         self._loop.call_soon_threadsafe(self._take)
 
     def lend(self) -> None:
-        """Hold back reports while another thread uses the store."""
+        """Keep reports waiting until `take_back`, because another thread than the loop's uses the
+        store."""
         self.lent = True
 
     def take_back(self) -> None:

@@ -38,7 +38,7 @@ class StartupProgress:
         self._post(lambda: self._show(progress))
 
     def give_up(self) -> None:
-        """Have the thread end at its next step."""
+        """Cancel the opening: the next call of `reached` on its thread raises OpeningStopped."""
         self._given_up = True
 
     def _show(self, progress: Progress) -> None:

@@ -59,7 +59,7 @@ class AckBatcher:
         return joined.written
 
     def flush(self) -> None:
-        """Write all joined acknowledgements."""
+        """Write one record for the collected acknowledgements of each check point."""
         coming, self._coming = self._coming, {}
         for (key, revive_queue_id), joined in coming.items():
             try:

@@ -54,7 +54,8 @@ class AckWatermark:
         self._stored, self._delivered = _Passed(), _Passed()
 
     def step(self, now_ms: int) -> int:
-        """Take a sample; return the settled time in ms."""
+        """Take a sample at `now_ms`, and return the settled time: epoch ms up to which every
+        acknowledgement can be read."""
         if now_ms < self._now_ms:
             self.forget()  # the clock went back: older samples belong to times that come again
         self._now_ms = now_ms

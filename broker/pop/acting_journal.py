@@ -79,7 +79,7 @@ class JournaledPop:
 
     @property
     def is_over(self) -> bool:
-        """Whether each message of a check point is handled."""
+        """Whether the note has a check point and each of its messages is handled."""
         point = self.check_point
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
 
@@ -204,7 +204,7 @@ class ActingJournal:
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
     def all(self) -> list[JournaledPop]:
-        """Return all notes, by their numbers."""
+        """Return all notes, ordered by their numbers."""
         return list(self._by_number.values())
 
     # On a replica that acts
@@ -296,7 +296,7 @@ class ActingJournal:
         self._read = None
 
     def learn(self, *, master_takes: bool) -> None:
-        """Keep whether the master takes over notes."""
+        """Set whether the master takes over notes, and save the table if that has changed."""
         if master_takes != self.master_takes:
             self.master_takes = master_takes
             self._save([], [])
@@ -367,8 +367,8 @@ class ActingJournal:
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Parse a page of `ActingJournal.page`: return its generation, the notes, and the number to
-    continue after, or None on the last page. Raises BadBody."""
+    """Return (generation, notes, number to continue after; None on the last page) of a page made by
+    `ActingJournal.page`. Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", JournaledPop.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")

@@ -97,7 +97,7 @@ class InFlight:
         return found
 
     def count_of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
-        """Return the messages in flight of a group in one topic."""
+        """Return number and oldest message of the messages in flight of a group in one topic."""
         self._collect()
         pair = group, topic
         if pair in self._counts:

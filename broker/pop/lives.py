@@ -44,11 +44,12 @@ class Lives:
         return max(self._topic_ms(topic), self._group_ms(group))
 
     def is_former(self, topic: str, group: str, pop_time_ms: int) -> bool:
-        """Whether a pop at that time belongs to a former life."""
+        """Whether a pop at that time, in epoch ms, came before the last deletion of its topic or
+        group."""
         return pop_time_ms <= self.ended_ms(topic, group)
 
     def has_ended(self, key: CheckPointKey) -> bool:
-        """Whether a check point belongs to a former life."""
+        """Whether the topic or group of a check point was deleted after its pop."""
         return self.is_former(key.topic, key.group, key.pop_time_ms)
 
     def pop_time_ms(self, topic: str, group: str, now_ms: int) -> int:

@@ -56,7 +56,8 @@ class OrderedBatch:
     counts: dict[QueueOffset, int] = field(default_factory=dict)
 
     def blocked_until_ms(self) -> int:
-        """Return when the last unacknowledged message becomes visible; 0 if none is left."""
+        """Return the time in epoch ms at which the last unacknowledged message becomes visible
+        again; 0 if every message is acknowledged."""
         waiting = [
             self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for at, offset in enumerate(self.offsets)
@@ -158,7 +159,8 @@ class OrderedBatches:
             self._changed = True
 
     def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
-        """Return the number of unacknowledged messages that consumers hold."""
+        """Return the number of messages of the group that are hidden and not acknowledged at
+        `now_ms`."""
         batches = self._table.get((topic, group), {}).values()
         return sum(
             len(batch.offsets) - batch.acked.bit_count()
@@ -167,8 +169,8 @@ class OrderedBatches:
         )
 
     def outdated(self, done: Callable[[str, str, int], int]) -> None:
-        """Forget batches whose messages are all before `done`, the group's offset: they were
-        handled under another master."""
+        """Forget batches that were handled under another master: `done` returns the group's offset
+        of a queue, and all messages of the batch are before it."""
         for pair, queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if done(*pair, queue_id) > batch.offsets[-1]:
@@ -184,8 +186,8 @@ class OrderedBatches:
     def blocked_until_ms(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:
-        """Return until when the queue may not be popped; 0 if it may be. The same attempt may read
-        its batch again, because its answer was lost (R43)."""
+        """Return the time in epoch ms until which the queue may not be popped; 0: it may be popped
+        now. The same attempt may read its batch again, because its answer was lost (R43)."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or (attempt_id is not None and attempt_id == batch.attempt_id):
             return 0

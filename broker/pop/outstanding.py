@@ -117,6 +117,7 @@ class OutstandingPops:
             self.forget(queue)
 
     def forget_all(self) -> None:
-        """Forget all hand-outs: the role of this broker changed."""
+        """Forget all hand-outs without a change of offsets, because the role of this broker
+        changed."""
         self._waiting.clear()
         self._skipped.clear()

@@ -195,7 +195,8 @@ class RetryCopies:
         return self._writer.put_unchanged(self._copy(record, check_point, name), now_ms)
 
     def is_former(self, check_point: CheckPoint) -> bool:
-        """Whether the topic or the group was deleted since the pop."""
+        """Whether the check point's topic or group was deleted after the pop, so that nothing is
+        revived."""
         return self._lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:

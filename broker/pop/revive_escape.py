@@ -69,8 +69,8 @@ class LeavingCopies(Protocol):
         """Whether the topic or the group was deleted since the pop: nothing is sent then."""
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
-        """Return the copy for the retry topic at another master, and the topic whose route names
-        the masters that the group reads."""
+        """Return (the copy for the retry topic at another master, the topic whose route names the
+        masters that the group reads)."""
 
 
 @dataclass(slots=True, eq=False)

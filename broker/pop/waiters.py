@@ -86,7 +86,7 @@ class PopWaiters:
         """Bytes of all waiting pops."""
 
     def add(self, waiter: PopWaiter) -> WaiterAdded:
-        """Add a waiting pop, unless a limit is reached (FULL)."""
+        """Let a pop wait for messages, unless a limit is reached: FULL."""
         size = WAITER_SIZE + waiter.size
         key = self._key(waiter, waiter.topics[0])
         if (
@@ -154,7 +154,7 @@ class PopWaiters:
                 self._finish(waiter)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pops of a closed connection."""
+        """Forget the waiting pops of `owner`, whose connection closed, without an answer."""
         for waiter in list(self._by_owner.get(owner, ())):
             self._remove(waiter)
 

@@ -88,7 +88,8 @@ class NameServers:
             self._client.on_lost(address, partial(self._lost, address))
 
     def changed(self, topics: Sequence[str]) -> Deferred[None]:
-        """Register changed topics (an empty list: all, or the broker's role)."""
+        """Register changed topics at all name servers (an empty list: all topics, or the broker's
+        role); resolves when the name servers have them."""
         if not self._may():
             return Deferred.resolved(None)
         registered = self._registration.changed(topics, self._steady_ms())

@@ -104,8 +104,8 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Note changed topics (none named: all); resolves when this name server has them, or is not
-        waited for."""
+        """Record changed topics (an empty list: all) for the next registration; resolves when this
+        name server has them, or is not waited for."""
         later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)

@@ -348,7 +348,8 @@ class DelayedMessages:
 
 
 def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
-    """Read level to queue offset from delayOffset.json or the answer to 45. Raises BadBody."""
+    """Return (level to queue offset, version) from delayOffset.json or the answer to 45. Raises
+    BadBody."""
     members = as_object(value)
     version = DataVersion.from_json(members.get("dataVersion"))
     progress = {

@@ -69,7 +69,7 @@ class DurableProgress(Generic[P]):
             self._candidate = (self.current, self._store.max_log_offset)
 
     def settle(self) -> None:
-        """Make pending progress safe if its deliveries are safe by now."""
+        """Make the pending progress the safe one, if its deliveries are safe by now."""
         store = self._store
         safe = min(store.flushed_log_offset, self._copied_end())
         if self._candidate is not None and safe >= self._candidate[1]:

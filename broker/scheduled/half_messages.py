@@ -33,7 +33,8 @@ _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Return the topic and queue id of a half message after commit; None if it names no target."""
+    """Return (topic, queue id) of a half message after commit; None if its properties name no
+    target."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
         return None

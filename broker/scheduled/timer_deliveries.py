@@ -185,7 +185,8 @@ class TimerDeliveries:
         return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
-        """Count a timer that left the wheel."""
+        """Count a timer that left the wheel: one less waits for its topic, and one more was
+        delivered."""
         topic = text_of(facts.topic)
         self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
         self._dequeued.add(topic, 1)

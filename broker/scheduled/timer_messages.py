@@ -79,7 +79,8 @@ def delivered(
 
 
 def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
-    """Return the message for the second part of its wait."""
+    """Return the message to store in the timer queue again, for the rest of a delay longer than the
+    wheel."""
     times = properties.get(names.TIMER_ROLL_TIMES, "")
     count = int(times) if _QUEUE_ID.fullmatch(times) else 0
     # TIMER_ENQUEUE_MS of a rolled message is when its delay began, so that its exact time is known.

@@ -31,7 +31,7 @@ class TimerProgress(NamedTuple):
 
 
 def progress_before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
-    """Limit a progress to a queue that ends at `end`."""
+    """Return the progress, or an earlier one if the timer queue ends at `end` before it."""
     if progress.queue_offset <= end:
         return progress
     return TimerProgress(progress.read_ms, end)

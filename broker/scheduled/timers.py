@@ -553,7 +553,8 @@ class Timers:
         return {"dataVersion": version.to_json(), **self.metrics.to_json()}
 
     def metrics_failed(self) -> None:
-        """Note that the content of `take_metrics` is not on disk."""
+        """Record that the content returned by `take_metrics` was not written: the next call returns
+        it again."""
         self._metrics_saved = -1
 
     def close(self) -> None:
@@ -572,7 +573,7 @@ class Timers:
 
     @property
     def lost(self) -> int:
-        """Timers that were removed before their time, since the start."""
+        """Number of timers that retention removed before their time, since the start."""
         return self._deliveries.lost
 
     def oldest(self) -> Generator[None, None, LogOffset | None]:

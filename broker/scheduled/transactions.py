@@ -242,18 +242,20 @@ class Transactions:
 
     @property
     def known(self) -> TransactionOutcomes:
-        """The outcomes of this term."""
+        """The outcomes of half messages that are known in this term. Only after op messages were
+        read."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
     # Writes
 
     def end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
-        """End a half message; an op message records it soon."""
+        """Record the outcome of the half message at `queue_offset`; an op message for it is written
+        soon."""
         self.known.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
-        """Record that a half message was replaced by a newer one."""
+        """Record that the half message at `old` was replaced by a newer copy at `new`."""
         self._renewed[old] = new
         self.end(old, TransactionOutcome.DONE)
 

@@ -70,7 +70,8 @@ class WaitingMessages:
         return dict(self._since_ms)
 
     def lost(self) -> dict[str, int]:
-        """Return how many messages of each kind were removed before their time, since the start."""
+        """Return, for each kind of delayed message, the number that retention removed before their
+        time, since the start."""
         return {
             TIMERS: self._timers.lost,
             DELAYS: self._delay.lost,

@@ -111,7 +111,8 @@ class WheelReader:
         self.cursor = self.high = self._scanned = 0
 
     def begin(self, read_tick: int, now_tick: int) -> None:
-        """Start with all slots before `read_tick` as delivered."""
+        """Clear all state, and start at the slot `read_tick`: the slots before it count as
+        delivered. Ticks are times divided by the precision."""
         self.clear()
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
@@ -129,7 +130,8 @@ class WheelReader:
         return tuple(self._floors)
 
     def clear(self) -> None:
-        """Forget all state: another broker delivers."""
+        """Forget all units taken out of the wheel, and the position of reading, because another
+        broker delivers now."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
@@ -140,7 +142,7 @@ class WheelReader:
 
     @property
     def has_room(self) -> bool:
-        """Whether units that are due soon may be added."""
+        """Whether the heap has fewer than ROOM units, so that further units may be added to it."""
         return len(self.heap) < ROOM
 
     @property
@@ -149,7 +151,8 @@ class WheelReader:
         return self.cursor < self.high
 
     def watch_clock(self, now_tick: int) -> None:
-        """Go back to `now_tick` if the clock was set back."""
+        """If `now_tick` is before the cursor, because the clock was set back: move the cursor back
+        to it, and return units to the wheel."""
         if now_tick >= self.cursor:
             return
         if len(self._floors) < MAX_FLOORS:

@@ -259,8 +259,8 @@ class ConsumerTable:
         return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def take_notices(self) -> list[tuple[Peer, str]]:
-        """Pairs of client and group to send NOTIFY_CONSUMER_IDS_CHANGED (40) to, since the last
-        call.
+        """(client, group) of each NOTIFY_CONSUMER_IDS_CHANGED (40) to send since the last call,
+        which takes them.
 
         Every member of a changed group is included, even the member that caused the change, unless
         the group's switch is off or it broadcasts. A member that caused the change must get the

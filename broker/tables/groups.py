@@ -345,7 +345,8 @@ class GroupTable:
 
 
 def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
-    """Groups and bans of subscriptionGroup.json, which is also the body of 201. Raises BadBody."""
+    """Return (groups by name, read bans by group) of subscriptionGroup.json, which is also the body
+    of 201. Raises BadBody."""
     groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
     return groups, read_bans(members)
 

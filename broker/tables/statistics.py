@@ -101,11 +101,9 @@ class Meter:
                 window.append(now)
 
     def windows(self) -> tuple[Window, Window, Window]:
-        """The last minute, hour and day, each up to the newest sample of all.
-
-        An hour and a day do not end with their own last step: a meter whose first sample fell in
-        the middle of a burst would show a part of it until the next hour.
-        """
+        """(last minute, last hour, last day), each up to the newest sample of all. An hour and a
+        day do not end with their own last step: a meter whose first sample fell in the middle of a
+        burst would show a part of it until the next hour."""
         newest = self.minute
         return _window(self.minute, newest), _window(self.hour, newest), _window(self.day, newest)
 
@@ -139,7 +137,7 @@ class BrokerStatistics:
                 self._put.times += grown
 
     def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
-        """Count messages of a topic that pulls delivered to a group; `size` in bytes."""
+        """Count `messages` of a topic, of `size` bytes, that `pulls` pulls delivered to a group."""
         self._got.add(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
@@ -187,7 +185,7 @@ class BrokerStatistics:
         self._day = day
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """The last minute, hour and day of a meter; None if nothing was ever measured."""
+        """(last minute, last hour, last day) of a meter; None if nothing was ever measured."""
         self.collect()
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
@@ -206,8 +204,8 @@ class BrokerStatistics:
         return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def pop_rates(self) -> dict[str, tuple[float, float]]:
-        """Messages per second, popped and acknowledged, of each group that pops; over the last
-        minute."""
+        """Group to (popped, acknowledged) messages per second over the last minute, for each group
+        that pops."""
         rates: dict[str, tuple[float, float]] = {}
         for (name, key), meter in self._meters.items():
             if name in (GROUP_POP_NUMS, GROUP_ACK_NUMS):

@@ -26,7 +26,7 @@ def no_filters(subscription: SubscriptionData) -> str:
 
 
 def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
-    """Code and remark for a message that was not stored, or whose storage is uncertain; `reason` is
+    """(code, remark) for a message that was not stored, or whose storage is uncertain; `reason` is
     appended for an unavailable service."""
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"{SHUT_DOWN_OR_FULL} {reason}".rstrip()

@@ -96,7 +96,8 @@ class Candidate:
         )
 
     def hurry(self, now_ms: int) -> None:
-        """Start the next round soon, because the leader is dead; it may have this member's vote."""
+        """Start the next round soon, because the leader is dead; an earlier vote of this member for
+        another candidate does not delay it."""
         self._favoured = None
         self.last = ParseResult.WAIT_TO_VOTE_NEXT
         most_ms = self.member.options.max_take_leadership_vote_interval_ms

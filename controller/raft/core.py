@@ -217,7 +217,8 @@ class Raft:
     def on_response(
         self, peer_id: str, call: int, message: RaftMessage | None, now_ms: int
     ) -> None:
-        """Handle the answer to a Call; None if it failed."""
+        """Handle the answer of a peer to the Call with the number `call`; `message` is None if the
+        call failed."""
         self.now_ms = now_ms
         waiting = self.member.answered(peer_id, call)
         if waiting is None:
@@ -276,7 +277,8 @@ class Raft:
                 self._become_candidate(self.term)
 
     def on_snapshot(self, index: int, data: bytes, now_ms: int) -> None:
-        """Handle the data that a TakeSnapshot requested."""
+        """Handle the machine's state after the entry `index`, which a TakeSnapshot action
+        requested: it becomes the snapshot."""
         self.now_ms = now_ms
         self.member.took_snapshot(index, data)
 

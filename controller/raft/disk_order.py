@@ -49,7 +49,7 @@ class DiskOrder:
         return len(self._free) + len(self._votes) + len(self._log)
 
     def add(self, actions: Iterable[Action]) -> None:
-        """Add actions."""
+        """Queue actions; each of them waits for earlier writes that it rests on."""
         for action in actions:
             if is_free(action):
                 self._free.append(action)
@@ -103,7 +103,7 @@ class DiskOrder:
             self._written += len(batch)
 
     def clear(self) -> None:
-        """Remove all actions."""
+        """Drop all queued actions."""
         for queue in (self._free, self._votes, self._log):
             queue.clear()
 

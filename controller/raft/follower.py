@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 def check_leader(
     member: MemberState, request: PushEntryRequest | InstallSnapshotRequest
 ) -> RaftResponseCode:
-    """Check that a request comes from the leader of this term."""
+    """Return SUCCESS if the request comes from the leader of this member's term, else the code that
+    refuses the request."""
     if request.term < member.term:
         return RaftResponseCode.EXPIRED_TERM
     if request.term > member.term:

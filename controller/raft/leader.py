@@ -104,7 +104,8 @@ class LeaderTerm:
     # Appends
 
     def append(self, body: bytes, now_ms: int) -> Deferred[Outcome]:
-        """Propose an entry."""
+        """Propose an entry with this body; resolves with its place once committed, or with the
+        failure."""
         member, later = self.member, Deferred[Outcome]()
         if self.transferee is not None:
             later.resolve(
@@ -154,7 +155,8 @@ class LeaderTerm:
         member.ask_for_snapshot()
 
     def may_commit(self, index: int) -> bool:
-        """Whether the entry is of this term; older ones need one after them (Raft, 5.4.2)."""
+        """Whether the entry at `index` is of this term: older entries are committed only with a
+        later entry of this term (Raft, 5.4.2)."""
         return self.member.log.term_at(index) == self.term
 
     # Time

@@ -115,7 +115,7 @@ class Log:
         return found
 
     def upto(self, last: int, above: int) -> tuple[Entry, ...]:
-        """Return the entries of (above, last]."""
+        """Return the entries with indexes from `above` + 1 to `last`."""
         start = above - self.base.index
         return tuple(self._entries[start : last - self.base.index])
 
@@ -149,7 +149,7 @@ class Log:
         del self._entries[at:]
 
     def compact(self, index: int) -> None:
-        """Remove all entries up to `index`."""
+        """Remove all entries up to `index`, which a snapshot contains: it becomes the base."""
         base = self.base_at(index)
         del self._entries[: index - self.base.index]
         self.base = base

@@ -124,7 +124,7 @@ class MemberState:
             self.actions.append(SaveTerm(term, vote))
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Append entries to the log."""
+        """Append entries to the log in memory, and request their durable write."""
         self.log.extend(entries)
         last = self.actions[-1] if self.actions else None
         if isinstance(last, AppendEntries):
@@ -140,7 +140,8 @@ class MemberState:
         self.actions.append(TruncateFrom(index))
 
     def commit(self, index: int) -> None:
-        """Commit all entries up to `index`; never decreases."""
+        """Raise the index of the newest committed entry to `index`, never lower it, and request the
+        application of the entries."""
         if index <= self.committed:
             return
         entries = self.log.upto(index, self.committed)
@@ -202,7 +203,7 @@ class MemberState:
         return waiting
 
     def forget(self, call: int) -> None:
-        """Forget a call, so that its answer is ignored."""
+        """Forget the call with this number, so that its answer is ignored."""
         self._calls.pop(call, None)
 
     def forget_old(self, now_ms: int) -> None:

@@ -116,10 +116,8 @@ def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
 
 
 def foresee(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:
-    """Predict a vote in the term `pre_vote`.
-
-    Also returns the lowest term from `pre_vote` whose vote is free. UNKNOWN: not now.
-    """
+    """Return (the result of a vote in the term `pre_vote`, the lowest term from there whose vote is
+    free), without voting. UNKNOWN: this member would not vote now."""
     candidate, wanted = request.leader_id, request.pre_vote
     assert wanted is not None, "a vote is asked for"
     free = max(wanted, voter.term + (voter.vote not in (None, candidate)))
@@ -157,7 +155,9 @@ def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bo
 def parse(
     results: Iterable[VoteResult], known_max_term: int, term: int, majority: int
 ) -> tuple[ParseResult, Pause]:
-    """Return the result of a round's answers: the first row that fits."""
+    """Return (the result of a round, the pause before the next round), from the answers so far.
+    `known_max_term` is the greatest term that any member reported; the conditions are tried in
+    order."""
     found = list(results)
     accepted = found.count(VoteResult.ACCEPT)
     ready = accepted + found.count(VoteResult.REJECT_TERM_NOT_READY)

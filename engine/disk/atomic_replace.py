@@ -19,8 +19,8 @@ def write_beside(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) 
 
 
 def take(files: Files, path: str, suffix: str = TEMPORARY) -> None:
-    """Rename the content written beside a file to its name; call `sync_names` afterwards. Raises
-    OSError."""
+    """Rename the content that `write_beside` wrote to the file's own name; call `sync_names`
+    afterwards. Raises OSError."""
     target = files.resolve(path)
     files.rename(target + suffix, target)
 

@@ -114,7 +114,7 @@ class Changes:
         self.size = 0
 
     def stop(self) -> None:
-        """Append nothing until the file is written whole."""
+        """Let `fits` return False until the next `begin`: the file must be written whole."""
         self._digest = b""
 
     def remove(self) -> None:

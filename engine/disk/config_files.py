@@ -158,7 +158,7 @@ class ConfigFiles:
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:
-        """Whether changes were appended since the file was saved."""
+        """Whether changes were appended beside the file since it was saved whole."""
         return self._changes_of(name).size > 0
 
     def _changes_of(self, name: str) -> Changes:

@@ -31,12 +31,13 @@ class Unsynced:
 
 
 def nothing() -> None:
-    """A piece without work: the loop gets a turn, or nothing is to be changed."""
+    """Work that does nothing: a piece of steps that only gives the loop a turn, or has nothing to
+    change."""
 
 
 def removal(files: Files, path: str, folder: str) -> Work:
-    """Work that removes a file durably, before the next removal: a crash in between must not leave
-    a hole."""
+    """Return the work that removes the file `path` and syncs its `folder`, so that each removal is
+    durable before the next: a crash in between must not leave a hole."""
 
     def work() -> None:
         files.remove(path)

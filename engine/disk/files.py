@@ -67,7 +67,7 @@ class Files(Protocol):
         """Names in a folder, sorted; empty if the folder does not exist or is a file."""
 
     def list_files(self, path: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files in a folder, sorted, without its folders; empty if the
+        """(name, size in bytes) of each file in a folder, sorted, without its folders; empty if the
         folder does not exist or is a file."""
 
     def exists(self, path: str) -> bool: ...

@@ -386,7 +386,7 @@ class LastThread:
         threading.Thread(target=self._run, name="last", daemon=True).start()
 
     def result(self) -> None:
-        """Raise the work's exception, if it raised one."""
+        """Raise the exception of the work, if it raised one; the work has ended."""
         if self._error is not None:
             raise self._error
 

@@ -45,7 +45,8 @@ class SyncPace:
         self._fast_since_ms: int | None = None
 
     def under_way(self, took_ms: int, now_ms: int) -> None:
-        """A sync began `took_ms` ago and has not returned."""
+        """Judge a sync that began `took_ms` ago and has not returned: from SLOW_MS on it counts as
+        slow."""
         if took_ms < SLOW_MS:
             return
         self._slow_ms, self._fast_since_ms = now_ms, None
@@ -67,7 +68,8 @@ class SyncPace:
             )
 
     def ended(self, took_ms: int, now_ms: int) -> None:
-        """A sync returned after `took_ms`."""
+        """Judge a sync that returned after `took_ms`: the verdict `slow` may change to either
+        side."""
         self.under_way(took_ms, now_ms)
         counted, self._counted = self._counted, False
         if counted:

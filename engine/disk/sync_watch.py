@@ -49,7 +49,8 @@ class SyncWatch:
         return max(self._took_ms - self._bytes // SYNC_BYTES_MS, 0)
 
     def add_elapsed(self, passed_ms: int) -> OSError | None:
-        """Count time during a sync; returns the failure once the limit is reached, else None."""
+        """Add `passed_ms` to the time of the sync under way. Returns TimeoutError once the limit is
+        reached, else None."""
         if self._returned != self._seen:
             self._seen, self._took_ms = self._returned, 0
             return None

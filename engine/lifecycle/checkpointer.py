@@ -64,7 +64,7 @@ class Checkpointer:
         self._ready: list[Callable[[], None]] = []
 
     def load(self, saved: Checkpoint) -> None:
-        """Continue from the checkpoint with which the store is opened."""
+        """Take over the checkpoint that the store's files hold, before the first round."""
         self.checkpoint = saved
         if saved.marks is not None:
             self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
@@ -103,7 +103,7 @@ class Checkpointer:
             self._lane.submit(*self._save(log_timestamp_ms))
 
     def request(self) -> None:
-        """Let the next tick begin a thorough round."""
+        """Let the next tick begin a thorough round, which syncs the dirty queues, too."""
         self._requested = True
 
     def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
@@ -113,7 +113,8 @@ class Checkpointer:
         at_once(self.finishing(log_timestamp_ms, last=last))
 
     def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
-        """Steps of `finish`; no round may be under way or begin."""
+        """Steps that do the work of `finish`: sync all data and save the checkpoint. No round may
+        be under way or begin."""
         assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
             self._index.finish()
@@ -182,8 +183,9 @@ class Checkpointer:
             self._ended()
 
     def uncount(self) -> None:
-        """Record before queues are deleted that their number is unknown: a recovery must not miss
-        them. Raises OSError."""
+        """Write into the checkpoint, before queues are deleted, that their number is unknown: a
+        recovery must not take them for missing. Blocks until a round under way has ended. Raises
+        OSError."""
         self._lane.finish()
         self.uncounting()()
 

@@ -72,8 +72,7 @@ class DiskUse:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the disk has not answered for a minute, so that its last answer no longer
-        holds."""
+        """Whether the disk has not answered for a minute. Its last answer does not count then."""
         return self._silent_ms >= SILENT_MS
 
     def ask(self, paths: Sequence[str]) -> None:
@@ -85,12 +84,13 @@ class DiskUse:
             self._lane.submit(ask, self._answered)
 
     def add_elapsed(self, passed_ms: int) -> None:
-        """Count the time since the last tick while an answer is outstanding."""
+        """Count `passed_ms` since the last tick as time without an answer, while an answer is
+        outstanding."""
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
     def take(self) -> Room | None:
-        """The answer that came since the last call; None if no answer came."""
+        """Return the disk's answer, once; None if no answer came since the last call."""
         is_new, self._is_new = self._is_new, False
         return self.room if is_new else None
 

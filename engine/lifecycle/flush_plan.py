@@ -49,12 +49,13 @@ class DirtyFiles:
         self._batches: set[tuple[str, int]] = set()
 
     def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
-        """Add queues that got units."""
+        """Mark queues as dirty, because dispatch wrote units to them: `slots` of consume queues,
+        and (topic, queue id) of batch queues."""
         self._queues.update(slots)
         self._batches.update(batches)
 
     def forget(self, slot: int) -> None:
-        """Drop a queue that was deleted."""
+        """Unmark the consume queue with this slot, because it was deleted."""
         self._queues.discard(slot)
 
     def clear(self) -> None:
@@ -70,7 +71,8 @@ class DirtyFiles:
         return sum(count > 0 for count in counts), sum(counts)
 
     def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
-        """Result of `count_units` after the queues are cut at `log_end`."""
+        """(number of queues with units, number of units they have in all) once the queues are cut
+        at `log_end`."""
         queues, batches = self._parts.queues, self._parts.batches
         counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
         counts += [batches.max_offset_before(batch, log_end) for batch in batches]

@@ -26,7 +26,8 @@ def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
 
 
 def health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> StoreHealth:
-    """Whether the store can take messages or lead."""
+    """The store's verdict: FAILED after a failed sync or damage, FULL without room or a log file,
+    SLOW with a slow disk, else FIT."""
     if failure(parts, commit) is not None or parts.damage.first is not None:
         return StoreHealth.FAILED
     if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:

@@ -24,11 +24,13 @@ class QueueListeners:
         self._callbacks: list[QueueListener] = []
 
     def add_callback(self, callback: QueueListener) -> None:
-        """Register a callback, which receives (topic, queue id, new max queue offset)."""
+        """Register a callback; `notify` calls it with (topic, queue id, new max queue offset) for
+        each queue that has grown."""
         self._callbacks.append(callback)
 
     def notify(self) -> None:
-        """Report the queues that dispatch has grown since the last call."""
+        """Take the queues that dispatch has grown since the last call: mark them as dirty, and call
+        each callback for each queue."""
         parts, queues = self._parts, self._parts.queues
         if self._statistics.lane is not None:
             self._statistics.lane.arrivals_taken()

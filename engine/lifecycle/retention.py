@@ -199,7 +199,8 @@ class Retention:
             self.waiting_from = LogOffset(0)
 
     def pass_over(self, folders: Collection[str]) -> None:
-        """Skip files below these folders, which are removed as a whole."""
+        """Drop files below these folders from the files still to be removed: the caller removes the
+        folders as a whole."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
 
     def wait(self) -> None:

@@ -126,8 +126,8 @@ class TopicDeletions:
         return one.result
 
     def unapplied(self) -> dict[str, NewLife]:
-        """Topics with records that prove a deletion, which waits to be applied: `delete` is to be
-        called with `at`."""
+        """Topic to its new life, for each deletion that records of the log prove and that is not
+        applied: the caller has to call `delete` with the new life's `at`."""
         return self._parts.dispatcher.new_lives.all()
 
     def is_asked(self, topic: str) -> bool:
@@ -136,11 +136,13 @@ class TopicDeletions:
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
 
     def block_sends(self, topic: str) -> None:
-        """A deletion is going to be asked for: the topic takes no message until it ends."""
+        """Let the topic take no message until its deletion ends; the caller is about to call
+        `delete`."""
         self.going.add(topic)
 
     def unblock_sends(self, topic: str) -> None:
-        """Undo `block_sends`, unless a deletion is asked for."""
+        """Undo `block_sends`: the topic takes messages again, unless a deletion of it waits or is
+        under way."""
         if not self.is_asked(topic):
             self.going.discard(topic)
 

@@ -187,7 +187,8 @@ class CommitLog:
         self.flushed = min(self.flushed, end)
 
     def end_raw(self, last_store_timestamp_ms: int) -> None:
-        """Begin to append records: the log ends at a record boundary."""
+        """End the appending of raw bytes, and begin to append records: the log ends at a record
+        boundary, after a record stored at `last_store_timestamp_ms`."""
         self._is_copy = False
         self._raw_end = self.end
         self.tail.last_store_timestamp_ms = max(
@@ -264,7 +265,8 @@ class CommitLog:
         self.dropping(end)()
 
     def dropping(self, end: LogOffset) -> Work:
-        """Forget the files of `drop_files_behind` now; the returned work removes them."""
+        """Take the files after `end` out of the log now; the returned work removes them. See
+        `drop_files_behind`."""
         segments, files = self.segments, self.files
         paths: list[str] = []
         while segments.count > 1 and segments.last >= end:

@@ -129,7 +129,7 @@ class LogDamage:
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
-        """Drop places from `log_end` on, because the log was cut there."""
+        """Drop the damaged places at or after `log_end`, because the log was cut there."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
         self._changed()

@@ -195,7 +195,8 @@ class EpochFile:
         return partial(self._add, self._lines_end, line)
 
     def set_written(self, epochs: Epochs) -> None:
-        """Make the written list the current one: it labels this log."""
+        """Make the list that the work of `writing` wrote the current list of the log; called after
+        that work has succeeded."""
         if self._writing == 0:
             self._kept = self._number
         elif self._writing is not None:
@@ -224,7 +225,8 @@ class EpochFile:
         return partial(self._write, epochs, number), succeeded
 
     def fold(self) -> None:
-        """Bring X and X.bak up to date now. Raises OSError."""
+        """Write the current list into X and X.bak now, if `is_behind`. Blocks for the disk. Raises
+        OSError."""
         if self.is_behind:
             work, succeeded = self.folding()
             work()

@@ -95,7 +95,8 @@ class EpochKeeping:
         file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
-        """Take this list and write its file at once. Raises OSError."""
+        """Steps that make this list the current one and write its file at once. The steps raise
+        OSError."""
         file = self.file
         yield file.writing(epochs) or nothing
         file.set_written(epochs)
@@ -119,7 +120,7 @@ class EpochKeeping:
         return work
 
     def led(self, epoch: int, start: LogOffset) -> None:
-        """Take the list that `leading` wrote."""
+        """Make the list that `leading` wrote, with `epoch` starting at `start`, the current one."""
         if not self._plain:
             self.file.set_written(self._led_by(epoch, start))
 

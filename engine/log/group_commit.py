@@ -179,7 +179,7 @@ class GroupCommit:
         return not self._lane.busy
 
     def let_go(self) -> None:
-        """Block until no sync is under way."""
+        """Block until the sync under way, if any, has returned."""
         self._lane.finish()
 
     def is_slow(self) -> bool:
@@ -246,7 +246,7 @@ class GroupCommit:
         self.close()
 
     def close(self) -> None:
-        """Answer all waiting sends with FLUSH_DISK_TIMEOUT."""
+        """Answer all sends that wait for a sync with FLUSH_DISK_TIMEOUT."""
         self.pending.fail(PutStatus.FLUSH_DISK_TIMEOUT)
 
     @property

@@ -91,7 +91,7 @@ def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int
 
 
 def split_at(pieces: list[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
-    """The first `size` bytes of pieces that follow each other, and the rest."""
+    """(the first `size` bytes, the rest) of pieces that follow each other."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
             head = [piece[:size]] if size else []

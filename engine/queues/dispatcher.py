@@ -127,7 +127,8 @@ class LogDispatcher:
         self.log.tail.refuse(STALLED, self.stalled is not None)
 
     def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:
-        """Slots and batch queues that got units since the last call."""
+        """(slots of consume queues, (topic, queue id) of batch queues) to which dispatch wrote
+        units since the last call, which takes them."""
         batches, self._batch_arrivals = self._batch_arrivals, []
         return self._queues.table.take_arrivals(), batches
 

@@ -121,7 +121,8 @@ class IndexFiles:
         self.bad = []
 
     def end(self) -> tuple[LogOffset, int]:
-        """Log offset and store time of the last record that has entries; (-1, 0) if none has."""
+        """(log offset, store time in ms) of the last record that has entries; (-1, 0) if none
+        has."""
         self._refresh()
         for part in reversed(self.parts):
             if part.count > 1 or part.end_log_offset > 0:

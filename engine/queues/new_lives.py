@@ -53,7 +53,8 @@ class NewLives:
         return dict(self._found)
 
     def first_seen(self, position: LogOffset) -> LogOffset:
-        """The first proof before `position`, which a recovery has to find again; or `position`."""
+        """The least log offset below `position` of a record that proves a new life, which a
+        recovery has to dispatch again; `position` if there is none."""
         return min([position, *(life.seen for life in self._found.values())])
 
     def find(self, topic: str, life: NewLife) -> None:
@@ -68,5 +69,6 @@ class NewLives:
         self._found.pop(topic, None)
 
     def cut(self, log_end: LogOffset) -> None:
-        """Remove proofs at or after `log_end`: their records are gone, or are dispatched again."""
+        """Forget new lives whose proof, a record of the log, lies at or after `log_end`: it is
+        gone, or is dispatched again."""
         self._found = {name: life for name, life in self._found.items() if life.seen < log_end}

@@ -54,23 +54,27 @@ class QueueCounts:
             raise StoreError(f"{FILE_NAME} has values that are not counts: {error}") from None
 
     def forgetting(self, *, wanted: bool) -> Steps:
-        """Drop all counts because the log begins again. Raises OSError."""
+        """Steps that drop all counts and save the empty table, because the log begins again.
+        `wanted`: a master is to send counts. The steps raise OSError."""
         if self.wanted != wanted or self._counts:
             yield from self._saving({}, 0, wanted)
 
     def taking(self, counts: Counts, log_end: int) -> Steps:
-        """Keep the counts that a master sent while this log ended at `log_end`. Raises OSError."""
+        """Steps that replace all counts by a master's, sent while this log ended at `log_end`, and
+        save them. The steps raise OSError."""
         yield from self._saving(counts, log_end, False)
 
     def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-        """(topic, queue id, count), except of topics deleted since, whose queues begin at 0."""
+        """(topic, queue id, next queue offset) of each kept count, without topics deleted since,
+        whose queues begin at 0."""
         for topic, queues in self._counts.items():
             if deleted.get(topic, -1) < self._log_end:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
 
     def idle_offsets(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
-        """The next queue offset of each queue whose messages are all before `log_min`."""
+        """Topic to queue id to the next queue offset, for each queue whose messages are all before
+        `log_min`, so that the log no longer shows it."""
         found: Counts = {}
         for topic, queue_id, count in self.each(queues.deleted.ends()):
             queue = queues.find(topic, queue_id)

@@ -89,7 +89,7 @@ class QueueExtensions:
             extension.synced_end = extension.segments.first
 
     def names(self) -> list[tuple[str, int]]:
-        """Queues that have extension files."""
+        """(topic, queue id) of each queue that has extension files."""
         return list(self._by_name)
 
     def put(
@@ -120,7 +120,7 @@ class QueueExtensions:
         return address
 
     def get(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
-        """The unit at an address, or None."""
+        """The extension unit at an address of a queue; None if the queue has no unit there."""
         extension = self._by_name.get((topic, queue_id))
         at = position_of(address)
         if extension is None or not is_address(address) or at >= extension.end:
@@ -172,7 +172,7 @@ class QueueExtensions:
         return folder
 
     def dirty_paths(self) -> tuple[list[str], list[str]]:
-        """The files and folders that the next round must sync. They count as synced from this call,
+        """(files, folders) that the next round must sync. They count as synced from this call,
         because after a failed sync the store takes no writes."""
         paths, folders = list[str](), dict[str, None]()
         root = self.folder.rpartition("/")[0]

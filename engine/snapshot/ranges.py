@@ -64,7 +64,8 @@ class LogOpener(Protocol):
     """Access to the files of a store on a disk or in an object store."""
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files in a folder, sorted; empty if the folder does not exist."""
+        """(name, size in bytes) of each file in a folder, sorted; empty if the folder does not
+        exist."""
 
     def read(self, path: str) -> bytes:
         """Read a small file whole. Raises FileNotFoundError."""

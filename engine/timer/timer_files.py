@@ -255,7 +255,7 @@ class TimerFiles:
 
     @property
     def exists(self) -> bool:
-        """Whether there ever was a timer."""
+        """Whether a timer was ever added, so that the files of timers exist."""
         return self._wheel is not None
 
     def ready(self, steady_ms: int) -> bool:
@@ -323,7 +323,8 @@ class TimerFiles:
 
     @property
     def is_rewound(self) -> bool:
-        """Whether no unit can be added before the next `save`."""
+        """Whether units were removed and the removal is not durable yet: no unit can be added
+        before `save`."""
         return self._rewound is not None
 
     def add(
@@ -350,12 +351,13 @@ class TimerFiles:
         return self._wheel
 
     def room(self) -> tuple[Wheel, Region, int, int, int]:
-        """Place of the next units, if `ready`: the wheel, then the values of TimerLog.room."""
+        """(wheel, region, position in the region, first byte of its file, number of units with
+        room) for the next units. Requires `ready`. The caller writes the units and calls `took`."""
         assert self._wheel is not None, "no wheel yet"
         return self._wheel, *self._log.room()
 
     def took(self, count: int) -> None:
-        """Count units that were added at `room`."""
+        """Count `count` units that the caller wrote at `room`: the end of the timer log moves."""
         self._log.took(count)
 
     def rewind(self, queue_offset: QueueOffset) -> None:
@@ -386,11 +388,12 @@ class TimerFiles:
     # Looking
 
     def next_tick(self, since: int, until: int) -> int:
-        """The first tick of [since, until) that has units, else `until`."""
+        """The first tick of [since, until) whose slot has units, else `until`."""
         return until if self._wheel is None else self._wheel.next_tick(since, until)
 
     def counts(self, since: int, bounds: list[int]) -> list[int]:
-        """Numbers of messages that wait in [since, bounds[0]), [bounds[0], bounds[1]) ..."""
+        """Number of waiting messages in each range of ticks: [since, bounds[0]), [bounds[0],
+        bounds[1]) and so on. `since` and `bounds` are ticks, times divided by the precision."""
         if self._wheel is None:
             return [0] * len(bounds)
         starts = [since, *bounds]
@@ -398,7 +401,7 @@ class TimerFiles:
         return [max(0, wheel.count(*pair)) for pair in zip(starts, bounds, strict=False)]
 
     def count(self, tick: int) -> int:
-        """Number of messages that wait in one slot."""
+        """Number of messages that wait in the slot of `tick`, a time divided by the precision."""
         return 0 if self._wheel is None else self._wheel.slot(tick)[2]
 
     def free_tick(self, tick: int, cursor: int, high: int, floor: int) -> int:

@@ -78,14 +78,16 @@ class TimerLog:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether the next file should be made now."""
+        """Whether the last file has less than a quarter of its room left, so that the next one
+        should be made now."""
         return self.segments.end - self.end < self.segments.file_size // 4
 
     def _inside(self) -> int:
         return self.end % self.segments.file_size
 
     def adopt(self, mapped: MappedFile, start: int) -> None:
-        """Add the file that `needs` named."""
+        """Add the file that starts at `start`, as `needs` named it; the rest of the last file
+        becomes filler."""
         segments = self.segments
         if segments.count and segments.holds(self.end):
             last = segments.last
@@ -112,13 +114,14 @@ class TimerLog:
         return self.segments.region(start), position, start, units
 
     def took(self, count: int) -> None:
-        """Count the units that were written at `room`."""
+        """Count `count` units that the caller wrote at `room`: the end of the log moves, and the
+        file becomes dirty."""
         if count:
             self.end += count * kernel.UNIT_SIZE
             self._dirty.add(self.segments.last)
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position, or None."""
+        """The unit at a position of the log, in bytes; None outside of the log's files."""
         if not self.segments.holds(position):
             return None
         start = self.segments.start_of(position)
@@ -190,17 +193,17 @@ class TimerLog:
             self._dirty.add(self.segments.last)
 
     def take_dirty(self) -> list[str]:
-        """Paths of the files written since the last call."""
+        """Paths of the files written since the last call, which the caller must sync."""
         paths = [self.segments.path(start) for start in sorted(self._dirty)]
         self._dirty.clear()
         return paths
 
     def mark_changed(self, start: int) -> None:
-        """Mark the file that begins at `start` as dirty."""
+        """Mark the file that begins at byte `start` of the log as dirty."""
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """Mark files dirty again after a failed sync."""
+        """Mark these files dirty again, because their sync failed."""
         known = {self.segments.path(start): start for start in self.segments.starts()}
         self._dirty.update(known[path] for path in paths if path in known)
 

@@ -28,7 +28,7 @@ class TopicTimerCounts:
         self.topics: dict[str, int] = {}
 
     def add(self, topic: str | None, count: int) -> None:
-        """Count `count` timers more."""
+        """Count `count` more timers of a topic; None: of an unknown topic."""
         self.total += count
         if topic is not None and (topic in self.topics or len(self.topics) < MAX_TOPICS):
             self.topics[topic] = self.topics.get(topic, 0) + count
@@ -73,7 +73,7 @@ class TimerMetrics:
         return sum(max(0, count) for count, _time in self._topics.values())
 
     def forget(self, topic: str) -> None:
-        """Drop a deleted topic."""
+        """Drop the counts of a deleted topic."""
         self._topics.pop(topic, None)
 
     def to_json(self) -> dict[str, Any]:

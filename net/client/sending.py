@@ -250,8 +250,8 @@ def send_result(
 
 
 def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
-    """RECALL_MESSAGE, and a queue of the timer's topic at the timer's broker: a handle names both.
-    Raises InvalidArgument."""
+    """(the request RECALL_MESSAGE, a queue of the timer's topic at the timer's broker): a handle
+    names both. Raises InvalidArgument."""
     expect(handle, str, "a recall handle", "a text")
     try:
         decoded = decode_handle(handle)

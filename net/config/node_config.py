@@ -62,7 +62,7 @@ class NodeConfig:
 
     @classmethod
     def knows(cls, key: str) -> bool:
-        """Whether such a node has this key, here or in RocketMQ."""
+        """Whether nodes of this kind have this key: with an effect here, or only in RocketMQ."""
         return any(key in keys for keys in (declared(cls), _aliases(cls), cls.TLS, cls.IDLE))
 
     @classmethod

@@ -224,7 +224,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Methods for FairScheduler.
 
     def continue_turn(self) -> None:
-        """Serve more of the calls that wait for a turn."""
+        """Serve more of the calls of this connection that wait for its turn."""
         turns = self._hub.turns
         while self._ready and turns.begin():
             self._ready.popleft()()

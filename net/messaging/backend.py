@@ -110,7 +110,7 @@ class RequestBackend(Protocol):
         """Whether requests for a broker can be executed."""
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """The broker and the queue for a message; a message group always has the same queue. Raises
+        """(broker name, queue id) for a message; a message group always has the same queue. Raises
         RpcRefused if no queue is writable."""
 
     def choose_readable(self, topic: str) -> str:

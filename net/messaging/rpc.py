@@ -184,7 +184,7 @@ def status(code: Code, text: str) -> Any:
 
 
 def code_of(response: Command | None) -> tuple[Code, str]:
-    """The status for a handler's response."""
+    """(code, text) of the gRPC status for a handler's response; None: the broker did not answer."""
     if response is None:
         return Code.INTERNAL_SERVER_ERROR, "the broker did not answer"
     code = _CODES.get(response.code, Code.INTERNAL_SERVER_ERROR)

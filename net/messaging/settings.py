@@ -53,8 +53,8 @@ def topics_of(settings: Any, most: int) -> list[str]:
 
 
 def needs_of(settings: Any) -> tuple[list[str], list[str]]:
-    """The names that the server must resolve to answer the settings: a producer's topics, or a
-    consumer's group. Raises RpcRefused."""
+    """(topics, groups) that the server must resolve to answer the settings: a producer's topics, or
+    a consumer's group. Raises RpcRefused."""
     if settings.WhichOneof("kind") == "publishing":
         return topics_of(settings, TOPICS_MAX), []
     return [], [group_of(settings.subscription.group)]

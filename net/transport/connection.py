@@ -538,7 +538,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._paused |= reason
 
     def resume(self, reason: int) -> None:
-        """Remove a reason; read again if it was the last."""
+        """Remove a reason for which reading is paused; read again if no reason is left."""
         if self._paused & reason:
             self._paused &= ~reason
             if not self._paused and not self._closing and self._transport is not None:

@@ -93,7 +93,7 @@ class Swept(Protocol):
         """Bytes written that the peer has not taken."""
 
     def close(self) -> None:
-        """Bytes written that the peer has not read."""
+        """Write out the unsent bytes, then close."""
 
     def abort(self) -> None:
         """Close without writing anything."""

@@ -243,9 +243,9 @@ class ScheduledConnection(FastConnection):
         raise NotImplementedError
 
     def pause(self, reason: int) -> None:
-        """Stop reading until each reason is removed by `resume`."""
+        """Pause reading for a reason, until each reason is removed by `resume`."""
         raise NotImplementedError
 
     def resume(self, reason: int) -> None:
-        """Remove a reason; read again if it was the last."""
+        """Remove a reason for which reading is paused; read again if no reason is left."""
         raise NotImplementedError

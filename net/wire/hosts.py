@@ -35,7 +35,7 @@ def unpack(packed: bytes | bytearray | memoryview) -> str:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split `host:port`, removing the brackets of an IPv6 host; raises ValueError."""
+    """(host, port) of `host:port`, without the brackets of an IPv6 host; raises ValueError."""
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
         raise ValueError(f"{address!r} is no host:port")

@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Topic, queue id and queue offset of the claim."""
+        """(topic, queue id, queue offset) of the claim."""
         return self.topic, self.queue_id, self.queue_offset
 
 

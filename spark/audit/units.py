@@ -44,7 +44,8 @@ class NotCompared:
         self.batches += other.batches
 
     def tell(self, store: str, places: Tally) -> None:
-        """Report one reason for each kind, with its number."""
+        """Record in `places`, for each reason that occurred in the store, why records were not
+        compared, with their number."""
         if self.absent:
             count = sum(self.absent.values())
             (topic, queue_id), most = max(self.absent.items(), key=lambda one: (one[1], one[0]))

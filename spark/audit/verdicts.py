@@ -132,12 +132,12 @@ class Tally:
             self._shorten()
 
     def cannot_tell(self, why: str) -> None:
-        """Record why something could not be checked."""
+        """Record a reason why the promise could not be checked for an object."""
         if len(self.reasons) < REASONS_MAX:
             self.reasons.add(why)
 
     def count(self, what: str, number: int = 1) -> None:
-        """Add `number` checked objects of the kind `what`."""
+        """Add `number` to the checked objects of the kind `what`, such as "records"."""
         self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, other: "Tally") -> None:

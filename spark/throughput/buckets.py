@@ -37,7 +37,7 @@ def buckets_of(values: Ints) -> Ints:
 
 
 def bounds(bucket: int) -> tuple[int, int]:
-    """Return the least value of a bucket, and the least value above it."""
+    """Return (the least value of a bucket, the least value above the bucket)."""
     if bucket < EXACT_BELOW:
         return bucket, bucket + 1
     exponent = bucket // STEPS - 1

@@ -47,8 +47,11 @@ HELD_MS: Final = 30_000
 class ReplicaLinks(Protocol):
     """The part of replication that is used here (broker/ha/service.py)."""
 
-    def copying_hosts(self) -> list[str]: ...
-    def follow_anew(self, address: str) -> None: ...
+    def copying_hosts(self) -> list[str]:
+        """Hosts of replicas that have acknowledged bytes; one for each connection."""
+
+    def follow_anew(self, address: str) -> None:
+        """On a replica of default HA, follow the master at `address` at once; "" for none yet."""
 
 
 class ActingGroup:
@@ -159,7 +162,8 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """Handle the end of the term, if there was one."""
+        """End the requests to replicas before the term, because this broker is no longer the
+        elected master; no-op without a term."""
         if self._term is not None:
             self._term, self.waits = None, False
             if self._asking is not None:

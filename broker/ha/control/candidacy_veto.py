@@ -48,21 +48,24 @@ class CandidacyVeto:
         return self.is_silent or self.declines
 
     def decline(self, epoch: int) -> None:
-        """Decline until there is a later epoch than `epoch`, and at least for a while."""
+        """Report that this broker cannot lead, until its epoch is later than `epoch`, and for a
+        time that doubles with each decline."""
         self._declined_epoch = epoch
         self._declined_until_ms = self._steady_ms() + self._decline_ms
         self._decline_ms = min(2 * self._decline_ms, DECLINED_MAX_MS)
 
     def resign(self) -> None:
-        """Suspend heartbeats, to count as dead."""
+        """Suspend heartbeats for a while, so that the controllers count this broker as dead."""
         self._silent_until_ms = self._steady_ms() + self._silent_ms
 
     def look(self, epoch: int) -> None:
-        """Apply the broker's epoch: a decline may end."""
+        """End the decline if this broker's epoch is now later than the declined one and the minimum
+        time has passed."""
         declined, until_ms = self._declined_epoch, self._declined_until_ms
         if declined is not None and epoch > declined and self._steady_ms() >= until_ms:
             self._declined_epoch = None
 
     def on_term_begun(self) -> None:
-        """Reset the time of the next decline, because a term has begun."""
+        """Reset the duration of the next decline to the minimum, because this broker's term has
+        begun."""
         self._decline_ms = DECLINED_MS

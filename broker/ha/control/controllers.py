@@ -81,7 +81,8 @@ class Controllers:
         return answer
 
     def leads(self, address: str) -> None:
-        """Take the controller at `address` for the leader."""
+        """Use the controller at `address` as the leader for later requests; `on_leader` is called
+        if it is another one."""
         self._doubted = ""
         if address != self.leader:
             self.leader = address

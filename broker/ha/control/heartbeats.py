@@ -82,7 +82,7 @@ class ControllerHeartbeats:
 
     @property
     def holds(self) -> bool:
-        """Whether the lease holds."""
+        """Whether the lease that the controllers granted is still valid."""
         return self._steady_ms() < self.lease_until_ms
 
     def tick(self) -> None:

@@ -24,7 +24,7 @@ class LastRole:
         """Epoch of the newest SyncStateSet that was named."""
 
     def note_master(self) -> None:
-        """Note that this broker is now the master."""
+        """Set the role to MASTER, because this broker is now the master."""
         self.value = MASTER
 
     def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:

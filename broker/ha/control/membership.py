@@ -167,11 +167,12 @@ class Membership:
         return self._role_reason or self._retry_loop.reason
 
     def holds(self) -> bool:
-        """Whether a master may acknowledge."""
+        """Whether this broker, as a master, may acknowledge: its lease is valid."""
         return self.heartbeats.holds
 
     def named_at(self) -> int:
-        """Return when controllers last named another broker as the master."""
+        """Return the time, in ms of the monotonic clock, at which controllers last named another
+        broker as the master."""
         return self._named_ms
 
     @property
@@ -197,8 +198,8 @@ class Membership:
         return serves and others and not self.heartbeats.leader_is_java
 
     def retire(self) -> None:
-        """Have another member lead. This broker serves until there is one, and follows no master
-        then."""
+        """Have another member lead. Until another member does, this broker serves; then it follows
+        no master."""
         self._retires = True
         self.tick()
 
@@ -209,7 +210,8 @@ class Membership:
             self._take(group_state)
 
     def look_soon(self) -> None:
-        """Look at the group soon: its state may have changed."""
+        """Make the next reading of the group's state from the controllers due at once, because it
+        may have changed."""
         self._retry_loop.retry_soon()
 
     def _other_leader(self) -> None:

@@ -45,11 +45,12 @@ class RetryLoop:
         self._again = False
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a script should be run now."""
+        """Whether no script is running and the pause after the last one has passed."""
         return self._script is None and now_ms >= self._due_ms
 
     def run(self, script: Steps[None]) -> None:
-        """Begin a script; it continues as answers arrive."""
+        """Begin a script of requests, which continues as answers arrive. After its end or failure a
+        pause begins, see `is_due`."""
         self._script, self._again = script, False
         self._go_on(script, None)
 

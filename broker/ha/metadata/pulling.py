@@ -65,7 +65,8 @@ class Versioned(Protocol):
     versions: Versions
 
     @property
-    def data_version(self) -> DataVersion: ...
+    def data_version(self) -> DataVersion:
+        """The version of the table's content."""
 
     def bump_version(self, now_ms: int) -> None:
         """Start a new version of the same content."""
@@ -75,11 +76,19 @@ class CountedLog(Protocol):
     """The part of a replica's log that needs queue counts (engine.replicated.Replicated)."""
 
     @property
-    def min(self) -> LogOffset: ...
+    def min(self) -> LogOffset:
+        """Log offset of the first byte that the log has."""
+
     @property
-    def wants_counts(self) -> bool: ...
-    def no_counts(self) -> None: ...
-    def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]: ...
+    def wants_counts(self) -> bool:
+        """Whether the master must be asked for the queue offsets of queues without a message in the
+        log."""
+
+    def no_counts(self) -> None:
+        """Record that the current master does not know these offsets."""
+
+    def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
+        """Keep the master's offsets, durably; resolves with None or the error."""
 
 
 @dataclass(slots=True)

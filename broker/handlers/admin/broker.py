@@ -106,7 +106,7 @@ class ConfigRequests:
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     requests = ConfigRequests(broker)
     table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update)
     table.add(RequestCode.GET_BROKER_CONFIG, requests.get)

@@ -58,7 +58,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.GET_CONSUME_STATS, partial(_consume_stats, broker))
     table.add(RequestCode.GET_BROKER_CONSUME_STATS, partial(_broker_consume_stats, broker))
     table.add(RequestCode.QUERY_CONSUME_TIME_SPAN, partial(_time_span, broker))

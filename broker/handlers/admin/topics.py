@@ -91,7 +91,7 @@ class _Refused(Exception):
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this family."""
+    """Add the handlers of this module's request codes to the table."""
     table.add(RequestCode.UPDATE_AND_CREATE_TOPIC, partial(_create_topic, broker))
     table.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, partial(_create_topics, broker))
     table.add(RequestCode.DELETE_TOPIC_IN_BROKER, partial(_delete_topic, broker))

@@ -47,7 +47,8 @@ def check_readable(broker: BrokerContext) -> None:
 
 
 def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> TopicConfig:
-    """The topic, if the queue (-1: any) can be read."""
+    """Return the topic's configuration; raises PopRefused if the topic or its queue (-1: any)
+    cannot be read."""
     topic = broker.topics.get(name)
     if topic is None:
         raise PopRefused(
@@ -112,7 +113,7 @@ def check_queue(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def handle_of(text: str, broker: BrokerContext) -> PopHandle:
-    """The decoded handle, if this broker can have issued it."""
+    """Decode a handle; raises PopRefused if this broker cannot have issued it."""
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:

@@ -157,8 +157,8 @@ class AdminCalls:
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
-        """Return a group's queues, sorted, its consume rate, and the number of its popped and
-        unhandled messages, over the brokers of a route."""
+        """Return (a group's queues, sorted; its consume rate in messages per second; the number of
+        its popped and unhandled messages), over the brokers of a route."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
         bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))

@@ -102,7 +102,8 @@ def broker_line(
 
 
 def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
-    """Queues and put rate in the answer of GET_TOPIC_STATS_INFO; raises BadBody."""
+    """(queues, put rate in messages per second) in the answer of GET_TOPIC_STATS_INFO; raises
+    BadBody."""
     members = load_object(body)
     queues = [
         QueueStatus(
@@ -118,8 +119,8 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
 
 
 def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
-    """Queues, consume rate and number of popped and unhandled messages in the answer of
-    GET_CONSUME_STATS; raises BadBody."""
+    """(queues, consume rate in messages per second, number of popped and unhandled messages) in the
+    answer of GET_CONSUME_STATS; raises BadBody."""
     members = load_object(body)
     popped = as_object(members.get("popInflight") or {})
     queues = [
@@ -280,7 +281,7 @@ def consumer_clients(group: str, body: bytes) -> ConsumerClients:
 
 
 def stats_data(body: bytes) -> tuple[float, int]:
-    """Messages a second over the last minute, and of the last 24 hours, in the answer of
+    """(messages per second over the last minute, messages in the last 24 hours) in the answer of
     VIEW_BROKER_STATS_DATA; raises BadBody. A missing count is replaced by that of a shorter time
     (StatsAllSubCommand.compute24HourSum)."""
     members = load_object(body)

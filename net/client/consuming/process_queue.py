@@ -195,7 +195,8 @@ class ProcessQueue:
         ]
 
     def retire(self) -> None:
-        """Stop handing out; messages that were not handed out are left to the next owner."""
+        """Hand out no further message of the queue: the messages that wait are left to its next
+        owner."""
         self.retired = True
         for message in self._waiting:
             self._forget(message)

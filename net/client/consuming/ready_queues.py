@@ -32,7 +32,8 @@ class ReadyQueues:
             self._turn.append(queue)
 
     def next(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
-        """The next message and its queue, or None when no queue has a message now."""
+        """(queue, its next message), which counts as handed out; None when no queue has a message
+        now."""
         while self._turn:
             queue = self._turn.popleft()
             message = queue.take(now_ms)

@@ -81,7 +81,8 @@ def percentile(values: Any, counts: Any, part: float) -> float:
 
 
 def peaks(cells: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
-    """Return the most messages and bytes in one second, for each value of `keys`."""
+    """Return, for each value of `keys`, the greatest numbers of messages and of bytes in one
+    second."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in added(of_metrics(cells, "size"), (*keys, "second")):
         peak = found.setdefault(

@@ -130,8 +130,8 @@ class ProxyRequestBackend:
         return self._known.knows(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose a broker and queue for a message: brokers in rotation, without recently failed
-        ones; a message group always has the same queue. Raises RpcRefused."""
+        """Choose (broker name, queue id) for a message: brokers in rotation, without recently
+        failed ones; a message group always has the same queue. Raises RpcRefused."""
         writable = {
             name: config.write_queue_nums
             for name, config in self.topics_of(topic).items()

@@ -47,7 +47,7 @@ FORWARD_TIMEOUT_MS: Final = 800
 """Time-out in ms of a forwarded query: a Java client waits 1 s for its first answer."""
 UNUSED_MS: Final = 600_000
 """Time in ms without a query after which an assignment is forgotten, except its copy on disk."""
-ALIKE_MAX: Final = 1_000
+CACHED_ANSWERS_MAX: Final = 1_000
 """Maximum of kept answers in mode CLIENT, each for a topic of a group."""
 KEPT_MAX: Final = 64 << 10
 """Maximum of bytes of a kept assignment that is sent to another broker with a query."""
@@ -361,7 +361,7 @@ class Assignments:
         def take(result: Computed) -> Deferred[AssignmentAnswer]:
             if isinstance(result, AllocationError):
                 return Deferred.resolved(_nothing(str(result)))
-            while len(self._alike) >= ALIKE_MAX:
+            while len(self._alike) >= CACHED_ANSWERS_MAX:
                 del self._alike[next(iter(self._alike))]
             self._alike[key] = basis, result[0]
             share = result[0].get(query.client_id, [])

@@ -2,6 +2,9 @@
 
 Owns the choice of the coordinator, and the versions of routes (RocketMQ: TopicRouteInfoManager). It
 must never open a connection: a function sends the requests.
+
+Tests: tests/unit/broker/assignment/test_assignments.py,
+    tests/unit/broker/assignment/test_coordinator.py
 """
 
 from collections.abc import Callable, Mapping, Sequence

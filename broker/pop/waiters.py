@@ -33,7 +33,7 @@ Arrived = tuple[str, int]
 """A topic and a queue id."""
 
 
-class Waits(Enum):
+class WaiterAdded(Enum):
     """Result of adding a waiting pop."""
 
     WAITS = auto()
@@ -65,10 +65,13 @@ _Key = tuple[str, str, int]
 
 
 class PopWaiters:
-    """The waiting pops of a broker. Loop thread only. `wake` asks for a `sweep` soon."""
+    """The waiting pops of a broker. Loop thread only."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], watch: Callable[[bool], None]) -> None:
+        """`wake` asks for a `sweep` soon; `watch` is called with True when the first pop begins to
+        wait, with False when the last one leaves."""
         self._wake = wake
+        self._watch = watch
         self._woken = False
         self._by_key: dict[_Key, dict[PopWaiter, None]] = {}
         self._groups: dict[str, dict[str, int]] = {}
@@ -81,11 +84,8 @@ class PopWaiters:
         self.count = 0
         self.size = 0
         """Bytes of all waiting pops."""
-        self.watch: Callable[[bool], None] = lambda watched: None
-        """Called with True when the first pop begins to wait, with False when the last one leaves.
-        """
 
-    def add(self, waiter: PopWaiter) -> Waits:
+    def add(self, waiter: PopWaiter) -> WaiterAdded:
         """Add a waiting pop, unless a limit is reached (FULL)."""
         size = WAITER_SIZE + waiter.size
         key = self._key(waiter, waiter.topics[0])
@@ -94,12 +94,12 @@ class PopWaiters:
             or self.size + size > MAX_SIZE
             or len(self._by_key.get(key, ())) >= MAX_OF_GROUP
         ):
-            return Waits.FULL
+            return WaiterAdded.FULL
         waiter.waiting = True
         self.count += 1
         self.size += size
         if self.count == 1:
-            self.watch(True)
+            self._watch(True)
         for topic in waiter.topics:
             self._by_key.setdefault(self._key(waiter, topic), {})[waiter] = None
             groups = self._groups.setdefault(topic, {})
@@ -110,7 +110,7 @@ class PopWaiters:
         if len(self._deadlines) > 2 * self.count + _SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
-        return Waits.WAITS
+        return WaiterAdded.WAITS
 
     def number_of(self, topic: str, group: str, queue_id: int) -> int:
         """Return the number of pops waiting for the queue; -1: for any queue (POLLING_INFO)."""
@@ -199,7 +199,7 @@ class PopWaiters:
         self.count -= 1
         self.size -= WAITER_SIZE + waiter.size
         if self.count == 0:
-            self.watch(False)
+            self._watch(False)
         for topic in waiter.topics:
             self._forget_key(self._key(waiter, topic), waiter)
         owned = self._by_owner[waiter.owner]

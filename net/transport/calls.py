@@ -2,6 +2,8 @@
 
 Owns the calls in progress. It must never know the meaning of a request. The node that makes it also
 stops it.
+
+Tests: tests/integration/transport/test_transport_calls.py
 """
 
 import asyncio

@@ -8,6 +8,8 @@ All controllers are asked at once (1005), and the first that names a leader is b
 may be wrong for a while: a controller that does not lead refuses, and a silent controller is
 not taken again before another controller names it. RocketMQ asks one after the other, three seconds
 each.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable, Sequence

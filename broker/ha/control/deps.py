@@ -1,4 +1,7 @@
-"""Options and dependencies of a broker's membership in an elected group, as values."""
+"""Options and dependencies of a broker's membership in an elected group, as values.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

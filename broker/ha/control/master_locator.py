@@ -12,6 +12,8 @@ between two.
 A RocketMQ master does not record an epoch in which no message was written before the next epoch,
 and does not report that: its replica cannot insist on such an epoch (`fenced`). The answer's
 language reveals a RocketMQ master.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable

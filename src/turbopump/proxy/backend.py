@@ -2,6 +2,8 @@
 
 Owns the choice of the broker for a request. It must never handle a message of gRPC. The services of
 net/messaging use it through the port RequestBackend.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +11,7 @@ from typing import Any, Final
 
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, without_failing
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, logged_steps
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.routing.name_servers import Absent
@@ -35,7 +37,7 @@ TOPIC_FIELDS: Final = ("topic", "b", "originTopic")
 """Fields with the topic of a request."""
 
 
-class ClusterBackend:
+class ProxyRequestBackend:
     """The port of a proxy. Loop thread only.
 
     `soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
@@ -74,7 +76,7 @@ class ClusterBackend:
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; the steps of a host run one after another."""
-        self._turns.work(host, without_failing(steps))
+        self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
         self,

@@ -5,6 +5,8 @@ It must never choose a broker.
 
 Only requests to a broker that hangs wait: their bytes are bounded for each broker, and requests to
 other brokers do not wait for them.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections.abc import Callable, Iterable

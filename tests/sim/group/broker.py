@@ -24,7 +24,7 @@ from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.lifecycle.replication_setup import ReplicationSetup, ReplicationSetupDeps
+from turbopump.broker.lifecycle.replication_setup import ReplicationSetup
 from turbopump.broker.lifecycle.store_reopen import TRY_MS
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
@@ -181,16 +181,14 @@ class GroupBroker(Stands, Broker):
         self.context = context = tables.context
         self.part = context.role
         self.replicating = replicating = ReplicationSetup(
-            ReplicationSetupDeps(
-                context=context,
-                files=self.disk,
-                disk=self.work,
-                now_ms=lambda: clock.wall_ms,
-                calls=tables,
-                life=self._life,
-                options=self.options,
-                shell=lambda events: self.wire,
-            )
+            context,
+            files=self.disk,
+            disk=self.work,
+            now_ms=lambda: clock.wall_ms,
+            calls=tables,
+            life=self._life,
+            options=self.options,
+            shell=lambda events: self.wire,
         )
         service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)
@@ -331,9 +329,9 @@ class GroupBroker(Stands, Broker):
 
     def _counts_on(self) -> None:
         """Check that the set which the master considers in force is the agreed set (R02)."""
-        reign = self.service.reign
-        if isinstance(reign, Leader):
-            self.counted = (reign.sync.members, reign.sync.set_epoch)
+        term = self.service.term
+        if isinstance(term, Leader):
+            self.counted = (term.sync.members, term.sync.set_epoch)
             self.run_of.journal.same_set(self, *self.counted)
 
     # Its role
@@ -342,7 +340,7 @@ class GroupBroker(Stands, Broker):
         """Check the beginning of a term before any other part of the broker is notified."""
         service = self.service
         assert service is not None, "it is up"
-        if service.reign is None:
+        if service.term is None:
             return
         journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
         self.role = Known(self.number, epoch, frozenset(), 0)
@@ -360,7 +358,7 @@ class GroupBroker(Stands, Broker):
         began (I3).
         """
         service, log = self.service, self.replicated
-        if service is not None and service.reign is not None:
+        if service is not None and service.term is not None:
             due = self.run_of.journal.due(self, service.epoch)
             self._history.begins(self.number, self.log, log.min, log.end, due)
         self._renew()

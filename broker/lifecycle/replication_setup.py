@@ -18,8 +18,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_group import ActingGroup
 from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.controller_protocol import Name
-from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.leader import MasterTerm
 from turbopump.broker.ha.leadership_handover import LeadershipHandover
@@ -83,17 +83,15 @@ class ReplicationSetup:
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:
             previous_shutdown.record(files, config.store, life.lost(log.end))
-            membership = MembershipDeps(
-                service=self.service,
-                log=log,
+            self.membership = Membership(
+                membership_options(config, life),
+                self.service,
+                log,
                 files=files,
                 call=calls,
                 wall_ms=now_ms,
                 steady_ms=steady_ms,
-            )
-            self.membership = Membership(membership_options(config, life), membership)
-            self.membership.registration.on_doubt_reported = partial(
-                previous_shutdown.write, files, config.store, ""
+                on_doubt_reported=partial(previous_shutdown.write, files, config.store, ""),
             )
             self._elected(self.membership)
             self._handover = LeadershipHandover(self.membership, self.service, steady_ms)

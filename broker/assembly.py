@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
-from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
+from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
@@ -65,7 +65,7 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_path import FastPath
 from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.broker.traffic.role import Role
-from turbopump.broker.unheard_deletions import UnheardDeletions
+from turbopump.broker.unapplied_deletions import UnappliedDeletions
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
@@ -74,6 +74,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.config.audit import audit
+from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
@@ -217,7 +218,7 @@ def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRunt
         context.consumers,
         context.pop.held,
     )
-    UnheardDeletions(context)
+    UnappliedDeletions(context)
     _connect_callbacks(context, runtime.wall_ms)
     if not context.config.replication.replicates:
         context.store.notify_new_lives(context.started_ms)  # a replica waits for its role

@@ -2,6 +2,8 @@
 
 Owns no state itself. It must never grow logic: that belongs to the parts. Made by assembly.py,
 given to every handler family's `register(table, broker)`.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py
 """
 
 import random

@@ -2,6 +2,8 @@
 
 Owns start and stop and the timers between them. It must never know the meaning of a request: the
 handlers do.
+
+Tests: tests/integration/broker/test_broker_node.py
 """
 
 import asyncio
@@ -444,7 +446,7 @@ class BrokerNode:
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
         try:
-            from turbopump.broker.grpc.backend import BrokerBackend
+            from turbopump.broker.grpc.backend import BrokerRequestBackend
             from turbopump.broker.grpc.front import GrpcFront
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("google"):
@@ -452,7 +454,7 @@ class BrokerNode:
             # An older environment lacks the package: the broker serves without gRPC, as before.
             logger.warning("gRPC is off: %s; install protobuf", error)
             return None
-        backend = BrokerBackend(
+        backend = BrokerRequestBackend(
             self.context,
             table,
             call_soon=self._loop.call_soon,

@@ -35,7 +35,7 @@ class ReplicaStatus:
     handshake."""
     acked: LogOffset
     """End of the replica's log; -1 until it has reported it."""
-    next: LogOffset
+    next_log_offset: LogOffset
     """First byte that was not sent to the replica yet; -1 until known."""
     in_sync: bool
     """Whether the replica is a member of the SyncStateSet; in default HA, whether its lag is below

@@ -14,12 +14,12 @@ simulation make the same calls:
 How soon a master is replaced: at once if its connection closes and its port refuses a new one
 (kill -9); death_probe.py knows the other cases. Its lease may still be valid then, and that is
 safe: an acknowledgement needs every member of the SyncStateSet, the new master is a member, and it
-cuts every earlier connection when its reign begins. If the master is silent, it is replaced after
+cuts every earlier connection when its term begins. If the master is silent, it is replaced after
 its whole heartbeat timeout, counted from the ARRIVAL of its last heartbeat here or from the start
 of this lead. Its lease is 0.8 of that, counted from when the heartbeat was SENT, and a leader that
 may be deposed grants none. So the master has stopped by itself before another can be elected (R27).
-The first lease of a reign is granted after an entry that records it (`BeginReign`): until then
-nothing is acknowledged in the reign, and the former members are candidates.
+The first lease of a master's term is granted after an entry that records it (`BeginMasterTerm`):
+until then nothing is acknowledged in the term, and the former members are candidates.
 """
 
 import logging
@@ -142,7 +142,7 @@ class ControllerCore:
         for event in happened:
             self.tables.apply(event)
             if isinstance(event, ElectMaster):
-                self.heartbeats.on_reign(event.broker_name, self.now_ms)
+                self.heartbeats.on_master_term(event.broker_name, self.now_ms)
         if self.leading:
             self._tell(happened)
         self.proposals.land()
@@ -255,8 +255,8 @@ class ControllerCore:
     def is_moving(self, broker_name: str) -> bool:
         """Whether that group may be about to get another master.
 
-        A group that is only due for its regular check is not, or the first lease of a reign would
-        be refused at its first attempt.
+        A group that is only due for its regular check is not, or the first lease of a master's
+        term would be refused at its first attempt.
         """
         if self.proposals.unsure:
             return True

@@ -6,7 +6,7 @@ table: a decision is an answer and the events that make it true once they are co
 are made one at a time, each after the previous decision's events are applied.
 
 Only a member of the SyncStateSet becomes master, because every member has all acknowledged
-messages. A new master is the only member (RocketMQ), and may be dead already. So until its reign
+messages. A new master is the only member (RocketMQ), and may be dead already. So until its term
 begins, before which nothing is acknowledged, the other candidates of its election remain electable.
 Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is skipped:
 
@@ -24,7 +24,7 @@ counts while it is reported, and is in no log.
     a master that is about to stop             likewise, while it still serves; it stays if there
                                                is no other
     a master whose disk is slow for senders    is replaced by a member that reports a fast disk,
-                                               not before the reign is SETTLED_MS old; else it stays
+                                               not before its term is SETTLED_MS old; else it stays
     a member whose disk is slow                is elected only if no fit member is available
     no store takes any, as disks are full      the master stays, or a candidate becomes master
     no store takes any, the master's failed    it cannot lead: the group has no master until a
@@ -51,8 +51,8 @@ raised when there is a new master or the old one is given up, and never for an o
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from turbopump.controller.events import AlterSyncStateSet, BeginReign, ElectMaster, Event
-from turbopump.controller.liveness import OUTSIDE, PRIORITY_LAST, REIGNS, Epochs, Heard
+from turbopump.controller.events import AlterSyncStateSet, BeginMasterTerm, ElectMaster, Event
+from turbopump.controller.liveness import MASTER, OUTSIDE, PRIORITY_LAST, Epochs, Heard
 from turbopump.controller.state import DAMAGED, Group, GroupTables
 from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.codes import ResponseCode
@@ -62,7 +62,7 @@ from turbopump.net.wire.headers import controller as headers
 EPOCH_JUMP_MAX: Final = 1_000_000
 """Greatest accepted distance of a broker's epoch from the group's: a made-up epoch must not exhaust
 the numbers."""
-NOBODY: Final = -1
+NO_REQUESTER: Final = -1
 """The broker id of an election that the controller itself starts."""
 
 
@@ -185,14 +185,14 @@ def elect(
     asked = header.broker_id
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
         return _need_register(header.broker_name)
-    if asked != NOBODY and asked not in group.replicas and header.designate_elect:
+    if asked != NO_REQUESTER and asked not in group.replicas and header.designate_elect:
         return _nobody(group, asked)  # an administrator's mistake, not an unregistered broker
-    if asked != NOBODY and asked not in group.replicas:
+    if asked != NO_REQUESTER and asked not in group.replicas:
         return _need_register(header.broker_name, asked)
-    if not group.reigned and asked != NOBODY and not header.designate_elect:
+    if not group.had_master and asked != NO_REQUESTER and not header.designate_elect:
         winner: int | None = _first(group, asked, liveness)
     else:
-        wanted = asked if header.designate_elect and asked != NOBODY else None
+        wanted = asked if header.designate_elect and asked != NO_REQUESTER else None
         winner = choose(group, liveness, unclean=unclean, wanted=wanted)
         is_new = winner != group.master_id or is_behind(group, liveness)
         if wanted is None and is_new and is_unsure(group, liveness):
@@ -207,7 +207,7 @@ def elect(
             _as_elected(group),
             ElectMasterBody(group.members).encode(),
         )
-    event = new_reign(group, winner, liveness)
+    event = election_event(group, winner, liveness)
     after = group.after(event)
     members = MemberGroup(after.cluster_name, after.broker_name, after.addresses)
     return Decision(
@@ -258,7 +258,7 @@ def is_behind(group: Group, liveness: Liveness) -> bool:
     return False
 
 
-def is_unsure(group: Group, liveness: Liveness, but: int = NOBODY) -> bool:
+def is_unsure(group: Group, liveness: Liveness, but: int = NO_REQUESTER) -> bool:
     """Whether a broker, other than `but`, may be about to report a later epoch than the group's.
 
     That is so if this lead is young and this controller received no heartbeat of the broker yet.
@@ -290,7 +290,7 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
         and liveness.health(group, one) is not StoreHealth.FAILED
     }
     latest = _latest_epoch(group, liveness)
-    last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, REIGNS)]
+    last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, MASTER)]
     if last:
         return _best(group, last, liveness)
     if len(reports) < len(group.replicas) or None in reports.values():
@@ -321,7 +321,7 @@ def choose(
     """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, liveness, unclean) else None
-    if is_behind(group, liveness) or (group.reigned and not group.candidates):
+    if is_behind(group, liveness) or (group.had_master and not group.candidates):
         return _forgotten(group, liveness)
     master = group.master_id if _is_there(group, liveness) else None
     if master is not None and liveness.health(group, master) is StoreHealth.FIT:
@@ -386,12 +386,12 @@ def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: b
     return allowed and present and not _failed(group, [wanted], liveness)
 
 
-def new_reign(group: Group, winner: int, liveness: Liveness) -> ElectMaster:
+def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster:
     """Make the event that makes `winner` master.
 
     If a broker of the group knows a later epoch, which the controllers lost, it would refuse a
     lower one: the new epoch is later than that. The winner may be dead by now, or lose its log
-    before its reign begins: then another broker with all messages must be found. A Java broker
+    before its term begins: then another broker with all messages must be found. A Java broker
     begins without a request, so after its election only the set counts.
     """
     report = liveness.newest(group, winner)
@@ -411,7 +411,7 @@ def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
     group = tables.groups.get(broker_name)
     if group is None or group.master_epoch != master_epoch or not group.eligible:
         return Decision()
-    return Decision(events=(BeginReign(broker_name, master_epoch),))
+    return Decision(events=(BeginMasterTerm(broker_name, master_epoch),))
 
 
 def look_after(
@@ -422,7 +422,7 @@ def look_after(
     It is due when a broker died or came back or became unfit, and from time to time.
     """
     group = tables.groups.get(broker_name)
-    if group is None or not group.reigned or is_unsure(group, liveness):
+    if group is None or not group.had_master or is_unsure(group, liveness):
         return None
     if is_behind(group, liveness) and choose(group, liveness) is None:
         return None  # no data is given up: wait for brokers with a later epoch
@@ -454,7 +454,7 @@ def _nobody(group: Group, asked: int) -> Decision:
 
     The loss of the master is recorded once; RocketMQ raises the epoch again with every attempt.
     """
-    if asked != NOBODY:
+    if asked != NO_REQUESTER:
         remark = "Failed to elect a new master: no broker that may be master is alive"
         return Decision(
             ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark, headers.ElectMasterResponse()

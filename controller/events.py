@@ -57,8 +57,8 @@ class ElectMaster:
 
     `master_epoch` is ours: the new epoch if the next one would not suffice, because a broker of the
     group knows a later one; 0 means the next one. `on_lease` is ours, too: the master serves
-    nothing before `BeginReign`, so brokers that could have been elected instead remain electable
-    until then.
+    nothing before `BeginMasterTerm`, so brokers that could have been elected instead remain
+    electable until then.
     """
 
     broker_name: str
@@ -68,7 +68,7 @@ class ElectMaster:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginReign:
+class BeginMasterTerm:
     """The master of that epoch has reported and gets leases from now. Ours."""
 
     broker_name: str
@@ -118,7 +118,7 @@ Event = (
     | CleanBrokerData
     | UpdateBrokerAddress
     | MarkUnfit
-    | BeginReign
+    | BeginMasterTerm
 )
 
 
@@ -266,12 +266,12 @@ def _read_mark(members: dict[str, Any]) -> Event:
     return MarkUnfit(_name(members), _id(members, "brokerId"), text(members, "reason", "unclean"))
 
 
-def _write_begin(event: BeginReign) -> dict[str, Any]:
+def _write_begin(event: BeginMasterTerm) -> dict[str, Any]:
     return {"brokerName": event.broker_name, "masterEpoch": event.master_epoch}
 
 
 def _read_begin(members: dict[str, Any]) -> Event:
-    return BeginReign(_name(members), int32(members, "masterEpoch"))
+    return BeginMasterTerm(_name(members), int32(members, "masterEpoch"))
 
 
 _TYPES: Final[dict[type[Any], int]] = {
@@ -282,7 +282,7 @@ _TYPES: Final[dict[type[Any], int]] = {
     CleanBrokerData: 5,
     UpdateBrokerAddress: 6,
     MarkUnfit: 101,
-    BeginReign: 102,
+    BeginMasterTerm: 102,
 }
 _WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     AlterSyncStateSet: _write_alter,
@@ -292,7 +292,7 @@ _WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     CleanBrokerData: _write_clean,
     UpdateBrokerAddress: _write_update,
     MarkUnfit: _write_mark,
-    BeginReign: _write_begin,
+    BeginMasterTerm: _write_begin,
 }
 _READERS: Final[dict[int, Callable[[dict[str, Any]], Event]]] = {
     1: _read_alter,

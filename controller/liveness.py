@@ -64,10 +64,11 @@ CREDIT_MS: Final = 1_000
 PRIORITY_LAST: Final = 2**31 - 1
 OUTSIDE: Final = 0
 MEMBER: Final = 1
-REIGNS: Final = 2
+MASTER: Final = 2
 """A broker's present or last role; see BrokerHeartbeatRequest.standing."""
 SETTLED_MS: Final = 10_000
-"""Minimum age of a reign before a faster disk may get the master: the role must not alternate."""
+"""Minimum age of a master's term before a faster disk may get the master: the role must not
+alternate."""
 NO_CONNECTION: Final = -1
 """Connection of a broker whose connection closed and that sent no heartbeat since."""
 
@@ -95,7 +96,7 @@ class Heard:
     credited: bool = False
     """Whether the broker got extra time since its last heartbeat."""
     standing: int | None = None
-    """The broker's role in `epoch`: REIGNS, MEMBER or OUTSIDE; None: not reported."""
+    """The broker's role in `epoch`: MASTER, MEMBER or OUTSIDE; None: not reported."""
     health: StoreHealth = StoreHealth.FIT
     """The store's health as reported; a Java broker reports none and counts as fit."""
     reports_fast: bool = False
@@ -104,7 +105,7 @@ class Heard:
     @property
     def knows(self) -> tuple[int, bool]:
         """Sort key: a broker with a greater one more surely has all acknowledged messages."""
-        return self.epoch, self.standing == REIGNS
+        return self.epoch, self.standing == MASTER
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -194,7 +195,7 @@ class Heartbeats:
         self._ticked_ms = LONG_AGO_MS
         self._last_epochs: dict[Key, Epochs] = {}
         """Last reported epochs of registered brokers; NO_EPOCHS if a report is not reliable."""
-        self._reigns_ms: dict[str, int] = {}
+        self._term_begins_ms: dict[str, int] = {}
         """Time of a group's last election, by broker name, until SETTLED_MS have passed."""
         self.unregistered: UnregisteredBrokers[Heard] = UnregisteredBrokers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
@@ -270,13 +271,13 @@ class Heartbeats:
             self._heard[key].health = StoreHealth.FIT
             self._heard[key].reports_fast = False
 
-    def on_reign(self, broker_name: str, now_ms: int) -> None:
+    def on_master_term(self, broker_name: str, now_ms: int) -> None:
         """Record the time of a group's election."""
-        self._reigns_ms[broker_name] = now_ms
+        self._term_begins_ms[broker_name] = now_ms
 
     def is_settled(self, broker_name: str, now_ms: int) -> bool:
         """Whether the group's last election that this controller saw is SETTLED_MS ago."""
-        return self._reigns_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
+        return self._term_begins_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
     def discard_reports(self, key: Key, now_ms: int) -> None:
         """Discard a broker's reports, which belong to its previous life."""
@@ -329,8 +330,8 @@ class Heartbeats:
             self._silent.add(key, now_ms)
         self._closed.expire(now_ms - self.timeout_ms)
         self.unregistered.expire(now_ms - self.timeout_ms)
-        for name in [name for name in self._reigns_ms if self.is_settled(name, now_ms)]:
-            del self._reigns_ms[name]
+        for name in [name for name in self._term_begins_ms if self.is_settled(name, now_ms)]:
+            del self._term_begins_ms[name]
         for key in [one for one in self._last_epochs if not self._is_registered(one)]:
             del self._last_epochs[key]
         return dead

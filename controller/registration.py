@@ -12,9 +12,9 @@ from turbopump.controller.elections import (
     Decision,
     Liveness,
     choose,
+    election_event,
     is_behind,
     is_unsure,
-    new_reign,
     unregistered,
 )
 from turbopump.controller.events import (
@@ -95,8 +95,8 @@ def register(
 ) -> Decision:
     """Register a broker with an id at the start of its process, at its address (1003).
 
-    A master's reign ended with its previous process, noticed or not. It gets another reign with a
-    new epoch, because two reigns must not share one; or another broker becomes master if this one
+    A master's term ended with its previous process, noticed or not. It gets another term with a
+    new epoch, because two terms must not share one; or another broker becomes master if this one
     is no candidate. (RocketMQ's continues in the old epoch.)
     """
     name, broker_id = header.broker_name, header.broker_id
@@ -123,7 +123,7 @@ def register(
         happened.append(
             UpdateBrokerAddress(group.cluster_name, name, header.broker_address, broker_id)
         )
-    if group.reigned and (header.unclean or header.damaged):
+    if group.had_master and (header.unclean or header.damaged):
         reason = DAMAGED if header.damaged else UNCLEAN
         # In another life it is recorded again, because a change of the set that the master
         # requested before must no longer count.
@@ -134,7 +134,7 @@ def register(
         # Repaired: its log may be the best one left, but may lack messages that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
     elif group.master_id == broker_id and not is_behind(group, liveness):
-        happened.append(new_reign(group, broker_id, liveness))
+        happened.append(election_event(group, broker_id, liveness))
     after = group.after(*happened)
     master = None if is_behind(after, liveness) else after.master_id
     if master is not None and (master == broker_id or liveness.alive(after, master)):
@@ -156,7 +156,7 @@ def _unfit(group: Group, broker_id: int, reason: str, liveness: Liveness) -> lis
     winner = choose(after, liveness)
     if winner is None:
         return [mark, ElectMaster(group.broker_name, None)]
-    return [mark, new_reign(after, winner, liveness)]
+    return [mark, election_event(after, winner, liveness)]
 
 
 def notice(group: Group) -> Command:

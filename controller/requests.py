@@ -3,6 +3,8 @@
 Owns the table of request codes and the decoding of headers. It must never decide about a group
 (elections.py and registration.py do, in the order of proposals), nor change one. Loop thread only;
 all times are of the monotonic clock.
+
+Tests: tests/unit/controller/test_core.py
 """
 
 import logging
@@ -110,7 +112,7 @@ class ControllerRequests:
     # Requests that any controller answers
 
     def _heartbeat(self, connection: int, request: Command) -> Deferred[Command]:
-        """Answer a heartbeat (904); a master's first one in its reign waits for the quorum."""
+        """Answer a heartbeat (904); a master's first one in its term waits for the quorum."""
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
@@ -138,7 +140,11 @@ class ControllerRequests:
             self._core.attend(name)
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)
-        if group is None or not group.eligible or not group.reigns(header.broker_id, header.epoch):
+        if (
+            group is None
+            or not group.eligible
+            or not group.is_current_master(header.broker_id, header.epoch)
+        ):
             return Deferred.resolved(self._alive(request, header))
         epoch = group.master_epoch
         begun = self._propose(request, lambda: elections.begin(self._core.tables, name, epoch))
@@ -157,9 +163,11 @@ class ControllerRequests:
         if self._core.sure and group is not None and is_here:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
-            reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
+            is_master = (
+                group.is_current_master(header.broker_id, header.epoch) and not group.eligible
+            )
             if (
-                reigns
+                is_master
                 and not elections.may_have_lost_data(group, liveness)
                 and not self._core.is_moving(name)
             ):

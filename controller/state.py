@@ -69,11 +69,11 @@ class Group:
     master_epoch: int = 0
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
-    reigned: bool = False
+    had_master: bool = False
     """Whether the group ever had a master: before the first one, any broker may become it."""
     eligible: frozenset[int] = frozenset()
     """Brokers besides the members that have all acknowledged messages (KIP-966: Eligible Leader
-    Replicas): the members and eligible brokers at the master's election, until its reign begins."""
+    Replicas): the members and eligible brokers at the master's election, until its term begins."""
 
     @property
     def size(self) -> int:
@@ -89,7 +89,7 @@ class Group:
         """Brokers that have all acknowledged messages, unless they are unfit."""
         return self.members | self.eligible
 
-    def reigns(self, broker_id: int | None, epoch: int | None) -> bool:
+    def is_current_master(self, broker_id: int | None, epoch: int | None) -> bool:
         """Whether that broker is the master, in its own epoch."""
         return self.master_id is not None and (broker_id, epoch) == (
             self.master_id,
@@ -130,7 +130,7 @@ class Group:
             self.master_epoch,
             self.members,
             self.set_epoch,
-            self.reigned,
+            self.had_master,
             self.eligible,
         )
         for event in happened:
@@ -162,7 +162,7 @@ class Group:
                 # it.
                 self.replicas[broker_id].unfit = event.reason
                 self.set_epoch += 1
-            case events.BeginReign(master_epoch=epoch) if epoch == self.master_epoch:
+            case events.BeginMasterTerm(master_epoch=epoch) if epoch == self.master_epoch:
                 self.eligible = frozenset()
             case _:
                 pass
@@ -182,7 +182,7 @@ class Group:
         self.eligible = others if event.on_lease else frozenset()
         self.members = frozenset({broker_id})
         self.set_epoch += 1
-        self.reigned = True
+        self.had_master = True
         self.replicas[broker_id].unfit = ""
 
     def _forget(self, ids: frozenset[int]) -> None:
@@ -323,7 +323,7 @@ def _group_members(group: Group) -> dict[str, Any]:
         "masterEpoch": group.master_epoch,
         "members": sorted(group.members),
         "nextId": group.next_id,
-        "reigned": group.reigned,
+        "reigned": group.had_master,
         "replicas": [
             [key, one.address, one.check_code, one.unfit]
             for key, one in sorted(group.replicas.items())

@@ -15,7 +15,7 @@ there. A killed process leaves whole records only. The master sends the missing 
 without WHOLE_MARK_FILE may have bytes of older versions or of RocketMQ: a record without its last
 bytes has zeros there, and no text ends in zeros (pyx.walk: CUT_BYTES).
 
-2. The epoch list is durable before the bytes it labels (`record`, `record_reign`), by one line
+2. The epoch list is durable before the bytes it labels (`record`, `record_term`), by one line
 (epoch_file.py), and is cut after them (`truncating`): entries that start after the log's end are
 void, and the next open drops them.
 
@@ -37,7 +37,7 @@ may not lead (S1).
 Default HA (`plain`) has neither epochs nor confirmOffset: readers may read all of a replica's log.
 It has a mark of its own, from which recovery knows that the log may end inside a record.
 
-    replica --record_reign, reign--> master --to_replica--> replica
+    replica --record_term, begin_term--> master --to_replica--> replica
 
 A store begins as a replica; only a replica is cut, restarted or given bytes.
 """
@@ -92,7 +92,7 @@ class Replicated(ReplicaLog):
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all bytes are durable."""
         self.pending = commit.pending
-        """Sends that wait for the disk, and for the number of copies that the reign requires."""
+        """Sends that wait for the disk, and for the number of copies that the term requires."""
         self._marks = MarkerFiles(parts.files, parts.config.root, plain)
         self._steps = SerialTasks(disk)
         self._confirm_wanted = LogOffset(0)
@@ -133,15 +133,15 @@ class Replicated(ReplicaLog):
         except OSError as error:
             raise _not_recorded(epoch, error) from error
         self._kept.led(epoch, start)
-        self.reign(start, now_ms)
+        self.begin_term(start, now_ms)
         return start
 
-    def record_reign(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
+    def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
         """Make the durable changes of `to_master` on a disk thread; gives the log offset at which
-        the reign starts. The store is not a master before `reign`, and need not become one: other
-        members may lack an epoch without bytes."""
+        the term starts. The store is not a master before `begin_term`, and need not become one:
+        other members may lack an epoch without bytes."""
         if self._truncation.busy:
-            return self._truncation.after(lambda: self.record_reign(epoch, now_ms))
+            return self._truncation.after(lambda: self.record_term(epoch, now_ms))
         result: Deferred[LogOffset | StoreError] = Deferred()
         try:
             self._check_may_lead(epoch, now_ms)
@@ -163,7 +163,7 @@ class Replicated(ReplicaLog):
         self._steps.submit(lambda: self._kept.leading(epoch, start), done)
         return result
 
-    def reign(self, start: LogOffset, now_ms: int) -> None:
+    def begin_term(self, start: LogOffset, now_ms: int) -> None:
         """Take messages in the epoch that was recorded as starting at `start`. Raises
         StoreError."""
         self._check_usable()
@@ -184,12 +184,12 @@ class Replicated(ReplicaLog):
         self, start: LogOffset, epoch: int, now_ms: int
     ) -> Deferred[LogOffset | StoreError]:
         """Cut the record that a transfer left incomplete, on disk threads, then record the
-        reign."""
+        term."""
         result: Deferred[LogOffset | StoreError] = Deferred()
 
         def cut(ended: Ended) -> None:
             if ended is None:
-                self.record_reign(epoch, now_ms).then(result.resolve)
+                self.record_term(epoch, now_ms).then(result.resolve)
             else:
                 result.resolve(_not_recorded(epoch, ended))
 
@@ -269,7 +269,7 @@ class Replicated(ReplicaLog):
         def begin() -> Callable[[], None]:
             return self._kept.file.writing(epochs) or nothing
 
-        return self._in_turn(begin, lambda: self._kept.file.took(epochs))
+        return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
 
     def get_ready(self) -> Deferred[Ended]:
         """Wait for earlier steps and mark that whole records will be written; recovery must know
@@ -361,7 +361,7 @@ class Replicated(ReplicaLog):
 
     def idle_counts(self) -> Counts:
         """The next queue offset of each queue whose messages are all too old to be in this log."""
-        return self._counts.idle(self._parts.queues, self._log.min)
+        return self._counts.idle_offsets(self._parts.queues, self._log.min)
 
     def taking_counts(self, counts: Counts) -> Deferred[Ended]:
         """Keep a master's offsets of idle queues, on a disk thread; they count once they are

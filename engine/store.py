@@ -4,6 +4,10 @@ Owns the order append, become durable, be dispatched, be seen; and open, tick, c
 block on a disk while it runs, and is used from one thread only. queues/reading.py has the reads.
 
     recovering --open--> open --close--> closed
+
+Tests: tests/unit/engine/log/test_commit_log.py,
+    tests/unit/engine/queues/test_lookup.py,
+    tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import logging
@@ -78,8 +82,8 @@ class Store(StoreReader):
         self.queue_of: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
         """Returns the queue for a message that waited for a queue of a topic, which may have fewer
         queues now; the broker replaces this function."""
-        self.on_unheard: list[Callable[[int], None]] = []
-        """Called with epoch ms when `deletions.unheard` has topics."""
+        self.on_unapplied_deletions: list[Callable[[int], None]] = []
+        """Called with epoch ms when `deletions.unapplied` has topics."""
         self._checkpointer.start(opened.steady_ms)
         self._retention.start(opened.steady_ms)
 
@@ -356,7 +360,7 @@ class Store(StoreReader):
     def on_arrival(self, callback: QueueListener) -> None:
         """Register a callback, which receives (topic, queue id, new max queue offset) once messages
         can be read."""
-        self._listeners.add(callback)
+        self._listeners.add_callback(callback)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
         """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
@@ -522,7 +526,7 @@ class Store(StoreReader):
         new_lives = self._dispatcher.new_lives
         new_lives.is_news = False
         if new_lives:
-            for callback in self.on_unheard:
+            for callback in self.on_unapplied_deletions:
                 callback(now_ms)
 
     def notify_arrivals(self) -> None:

@@ -49,7 +49,7 @@ class Mixed:
         self.pair.master = place
         until(
             "it takes a message",
-            lambda: self.pair.brokers[place].send("raw", b"of a new reign") == 0,
+            lambda: self.pair.brokers[place].send("raw", b"of a new term") == 0,
         )
         self.reigns += 1
 

@@ -65,7 +65,7 @@ class Line:
     colour: str
 
 
-def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = False) -> str:
+def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = False) -> str:
     """Draw lines over time; `number` is the plot's own on the page."""
     with _figure(number) as (figure, axes, done):
         everything = [time for line in lines for time, _ in line.points]
@@ -87,7 +87,7 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
     return done[0]
 
 
-def in_order(number: int, lines: Sequence[Line], label: str) -> str:
+def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     """Draw lines over the numbers 1, 2, ..., so that runs of different days are comparable."""
     with _figure(number) as (figure, axes, done):
         for line in lines:
@@ -120,7 +120,7 @@ def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], labe
     return done[0]
 
 
-def spans(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
+def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
     """Draw bars from one time to another, numbered from 1 at the top like the table's rows."""
     with _figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
         everything = [time for row in rows for time in row]

@@ -24,7 +24,7 @@ from turbopump.broker.assignment.coordinator import (
     compute,
 )
 from turbopump.broker.assignment.history import AssignmentHistory
-from turbopump.broker.assignment.routes import Call, GroupCoordinator, KnownRoute, TopicRoutes
+from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.assignment_store import AssignmentStore, StoredAssignment
 from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable, notify_changed
@@ -33,6 +33,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.pop_shares import pop_share
 from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
 from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.bodies import BadBody, as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -46,7 +47,7 @@ FORWARD_TIMEOUT_MS: Final = 800
 """Time-out in ms of a forwarded query: a Java client waits 1 s for its first answer."""
 UNUSED_MS: Final = 600_000
 """Time in ms without a query after which an assignment is forgotten, except its copy on disk."""
-ALIKE_MAX: Final = 1_000
+CACHED_ANSWERS_MAX: Final = 1_000
 """Maximum of kept answers in mode CLIENT, each for a topic of a group."""
 KEPT_MAX: Final = 64 << 10
 """Maximum of bytes of a kept assignment that is sent to another broker with a query."""
@@ -362,7 +363,7 @@ class Assignments:
         def take(result: Computed) -> Deferred[AssignmentAnswer]:
             if isinstance(result, AllocationError):
                 return Deferred.resolved(_nothing(str(result)))
-            while len(self._alike) >= ALIKE_MAX:
+            while len(self._alike) >= CACHED_ANSWERS_MAX:
                 del self._alike[next(iter(self._alike))]
             self._alike[key] = basis, result[0]
             share = result[0].get(query.client_id, [])

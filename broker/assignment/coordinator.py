@@ -35,10 +35,10 @@ T = TypeVar("T")
 INLINE: Final = 500
 """Maximum of members plus queues that are computed on the loop, some 2 ms; more on another
 thread."""
-RETURN_MS: Final = 35_000
+REJOIN_MS: Final = 35_000
 """Time in ms after a start in which unconnected members of the last assignment count as members:
 clients send a heartbeat every 30 s, and the first ones to return get only their own queues."""
-TRIES: Final = 3
+COMPUTE_TRIES_MAX: Final = 3
 """Maximum number of computations for a query if members keep coming and going meanwhile."""
 
 Computed = tuple[Shares, float] | AllocationError
@@ -177,10 +177,10 @@ class CoordinatedTopics:
         mode: GroupMode,
         rooms: MachineRooms,
         pops: bool,
-        tries: int = TRIES,
+        tries: int = COMPUTE_TRIES_MAX,
     ) -> Deferred[None]:
         """Resolves when the assignment is that of these members and queues, and not busy; also
-        after TRIES if members keep coming and going: then check `is_ready`."""
+        after COMPUTE_TRIES_MAX if members keep coming and going: then check `is_ready`."""
         done: Deferred[None] = Deferred()
         absent = len(entry.absent)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
@@ -290,7 +290,7 @@ class CoordinatedTopics:
             entry.generation = kept.generation
         if held is None and kept is not None:
             held = kept.shares
-            until_ms = self._started_ms + RETURN_MS
+            until_ms = self._started_ms + REJOIN_MS
             if self._steady_ms() < until_ms:
                 entry.absent = set(held) - group.client_ids()
                 entry.absent_ms = until_ms

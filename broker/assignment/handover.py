@@ -20,7 +20,7 @@ from typing import Final
 from turbopump.net.allocation.shares import Shares
 from turbopump.net.wire.queues import MessageQueue
 
-ROUNDS: Final = 5
+NOTICE_ROUNDS_MAX: Final = 5
 """Rounds of notices to members that do not ask: members that compute shares by themselves
 never do."""
 AGAIN_MS: Final = 1_000
@@ -138,7 +138,7 @@ class QueueHandover:
         members get further notices, at growing intervals, because one may be lost."""
         self._rounds += 1
         self._deadline_ms = None
-        if not self.is_settled and self._rounds < ROUNDS:
+        if not self.is_settled and self._rounds < NOTICE_ROUNDS_MAX:
             self._deadline_ms = now_ms + (self._handover_ms << self._rounds)
         late = [
             (queue, holder)

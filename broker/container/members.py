@@ -39,7 +39,7 @@ class InnerBroker(Protocol):
         """Hand over the lead, answer pending requests, write everything to disk."""
 
 
-class PartOfLife(Enum):
+class LifeStage(Enum):
     """Stage in a broker's life."""
 
     STARTING = "starting"
@@ -47,14 +47,14 @@ class PartOfLife(Enum):
     STOPPING = "stopping"
 
 
-class Holding(NamedTuple):
+class ExclusiveResource(NamedTuple):
     """A resource that only a single broker can have: a folder, or a port at a host."""
 
     what: str
     host: str = ""
     port: int = 0
 
-    def meets(self, other: "Holding") -> bool:
+    def meets(self, other: "ExclusiveResource") -> bool:
         """Whether the two resources conflict."""
         if not self.port:
             return not other.port and (
@@ -70,8 +70,8 @@ class ContainerMember:
 
     config: BrokerConfig
     node: InnerBroker
-    claims: Sequence[Holding]
-    state: PartOfLife = PartOfLife.STARTING
+    claims: Sequence[ExclusiveResource]
+    state: LifeStage = LifeStage.STARTING
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ class ContainerMember:
     @property
     def id(self) -> int:
         """The broker id that name servers show; before the role is known, the id in its file."""
-        if self.state is PartOfLife.STARTING:
+        if self.state is LifeStage.STARTING:
             return self.config.broker_id
         role = self.node.context.role
         return role.broker_id if role.is_known else self.config.broker_id
@@ -90,13 +90,13 @@ class ContainerMember:
     @property
     def is_master(self) -> bool:
         """Whether the broker accepts messages of producers now."""
-        return self.state is PartOfLife.SERVING and self.node.context.role.leads
+        return self.state is LifeStage.SERVING and self.node.context.role.leads
 
 
 class Members:
     """The members of a container, in the order in which they were added."""
 
-    def __init__(self, own: Sequence[Holding]) -> None:
+    def __init__(self, own: Sequence[ExclusiveResource]) -> None:
         self._own = own
         """Resources of the container itself."""
         self._members: list[ContainerMember] = []
@@ -104,7 +104,7 @@ class Members:
     def __iter__(self) -> Iterator[ContainerMember]:
         return iter(tuple(self._members))
 
-    def refusal(self, config: BrokerConfig, claims: Sequence[Holding]) -> str:
+    def refusal(self, config: BrokerConfig, claims: Sequence[ExclusiveResource]) -> str:
         """The reason why such a broker cannot be added, as a sentence; empty if it can."""
         name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
         if config.broker_id != NO_ID_YET and self._is_there(config):
@@ -149,7 +149,7 @@ class Members:
             one
             for one in self._members
             if (one.config.broker_cluster_name, one.config.broker_name) == (cluster, name)
-            and one.state is not PartOfLife.STOPPING
+            and one.state is not LifeStage.STOPPING
         ]
         for wanted in (broker_id, NO_ID_YET):
             for one in named:
@@ -163,7 +163,7 @@ def _lies_in(folder: str, other: str) -> bool:
     return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 
-def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
+def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[ExclusiveResource]:
     """Resources that a broker with this configuration needs; `folders` are its files' folders,
     without links. A port of 0 is any free port and no resource."""
     host, port = config.bind_address, config.listen_port
@@ -178,11 +178,11 @@ def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
     if config.metrics_exporter_type is MetricsExporterType.PROM:
         at = config.metrics_prom_exporter_host or config.bind_address
         ports.append((at, config.metrics_prom_exporter_port, "the port of metrics"))
-    found = [Holding(f"the folder {folder}") for folder in dict.fromkeys(folders)]
-    return found + [Holding(f"{what} {at}", host, at) for host, at, what in ports if at]
+    found = [ExclusiveResource(f"the folder {folder}") for folder in dict.fromkeys(folders)]
+    return found + [ExclusiveResource(f"{what} {at}", host, at) for host, at, what in ports if at]
 
 
-def own_claims(host: str, port: int, vip: bool) -> list[Holding]:
+def own_claims(host: str, port: int, vip: bool) -> list[ExclusiveResource]:
     """Resources of the container itself."""
     ports = [port, port - VIP_DISTANCE] if vip else [port]
-    return [Holding(join(host, at), host, at) for at in ports if at]
+    return [ExclusiveResource(join(host, at), host, at) for at in ports if at]

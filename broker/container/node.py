@@ -4,6 +4,8 @@ Owns start and stop of each, so that no broker takes another down. It must never
 work: each is a whole node with its own store, disks, ports and tables.
 
     its file -> broker_config -> Members.refusal -> BrokerNode.start -> serving -> BrokerNode.stop
+
+Tests: tests/unit/broker/container/test_members.py, tests/integration/broker/test_container.py
 """
 
 import asyncio
@@ -29,8 +31,8 @@ from turbopump.broker.container.local_master import LocalMaster
 from turbopump.broker.container.members import (
     ContainerMember,
     InnerBroker,
+    LifeStage,
     Members,
-    PartOfLife,
     claims_of,
     own_claims,
 )
@@ -61,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 STOP_S: Final = 10.0
 """Seconds that a stop waits for the disk of the configuration files."""
-BROKERS_USUAL: Final = 4
+MAPPING_SHARES_MIN: Final = 4
 """Minimum number of shares of the process's file mappings: more brokers may be added later."""
 KNOWN_FAILURES: Final = (StartError, StoreError, PropertiesError, TlsError, OSError)
 """Errors of a start whose text is a sentence for the operator."""
@@ -91,7 +93,7 @@ class _Start:
     over: asyncio.Event
 
 
-class PartOfProcess(RealFiles):
+class SharedProcessFiles(RealFiles):
     """Files of a broker that shares its process with others: the number of mapped files is limited
     per process."""
 
@@ -103,7 +105,7 @@ class PartOfProcess(RealFiles):
     def mapping_limit(self) -> int:
         """The broker's share of the mappings; beyond it files are unmapped, and mapped again when
         they are read."""
-        parts = max(BROKERS_USUAL, self._brokers())
+        parts = max(MAPPING_SHARES_MIN, self._brokers())
         return max(MAPPED_FILES_MIN, super().mapping_limit() // parts)
 
 
@@ -203,7 +205,7 @@ class ContainerNode:
     def _make_broker(
         self, config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
     ) -> BrokerNode:
-        files = PartOfProcess(lambda: len(list(self._members)))
+        files = SharedProcessFiles(lambda: len(list(self._members)))
         return BrokerNode(config, files=files, neighbours=neighbours)
 
     def _masters(self) -> list[Neighbour]:
@@ -279,7 +281,7 @@ class ContainerNode:
         if reason:
             self._members.drop(member)
             raise AddRefused(reason)
-        member.state = PartOfLife.SERVING
+        member.state = LifeStage.SERVING
 
     async def _remove(self, cluster: str, name: str, broker_id: int) -> BrokerOutcome:
         member = self._members.find(cluster, name, broker_id)
@@ -297,10 +299,10 @@ class ContainerNode:
         if start is not None:
             start.task.cancel()
             await start.over.wait()
-        if member.state is not PartOfLife.SERVING:
+        if member.state is not LifeStage.SERVING:
             return ""
         name, reason = member.name, ""
-        member.state = PartOfLife.STOPPING
+        member.state = LifeStage.STOPPING
         try:
             await _named_task(name, member.node.stop())
         except Exception as error:
@@ -367,7 +369,7 @@ class ContainerNode:
             in_force = member.config.values()
             if any(in_force[item.key] != item.value for item in shared):
                 member.config.update(shared)
-                if member.state is PartOfLife.SERVING:
+                if member.state is LifeStage.SERVING:
                     member.node.context.save_config(())
 
 

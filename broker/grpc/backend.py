@@ -2,6 +2,8 @@
 handlers.
 
 Owns the way from a call to a remoting handler and back. It must never know a message of gRPC.
+
+Tests: tests/unit/broker/grpc/test_native_receives.py, tests/unit/broker/grpc/test_native_sends.py
 """
 
 import hashlib
@@ -17,7 +19,7 @@ from turbopump.net.messaging.backend import (
     Given,
     NoReadBuffers,
     Take,
-    without_failing,
+    logged_steps,
 )
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
@@ -34,7 +36,7 @@ from turbopump.net.wire.topics import TopicConfig
 from turbopump.pyx.grpc_pops import GrpcPops
 
 
-class BrokerBackend:
+class BrokerRequestBackend:
     """RequestBackend of a broker, which serves only its own topics and groups. Loop thread only."""
 
     def __init__(
@@ -79,7 +81,7 @@ class BrokerBackend:
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; all steps of a host run one after another."""
-        self._turns.work(host, without_failing(steps))
+        self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
         self,

@@ -8,7 +8,7 @@ Owns the file's format; `service` reads it. All brokers of the group have the sa
 `brokers` are the HA addresses by brokerId of the group; `members` may name the brokers in the
 SyncStateSet (without it, all). A message counts as replicated when every member has it, so the next
 master in the file must be a member of the previous version. A broker that was no member before
-counts only once the master of that file has confirmed a byte of its own reign: until then it may
+counts only once the master of that file has confirmed a byte of its own term: until then it may
 lack messages acknowledged earlier.
 """
 

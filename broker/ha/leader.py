@@ -1,4 +1,4 @@
-"""A master at work for one reign: its replicas' connections, the set in sync, safe offsets.
+"""A master at work for one term: its replicas' connections, the set in sync, safe offsets.
 
 Owns the machines of the connections and the order in which an acknowledgement takes effect: the
 SyncStateSet, confirmOffset, readers, senders. It passes to the pending sends (engine: PendingSends)
@@ -7,10 +7,10 @@ how many copies one needs, and the offset up to which the log has that many.
     withheld --first lease--> confirming --lease lost--> withheld (pending sends fail)
     any state --end--> over (connections are cut, pending sends fail)
 
-At the end of the reign or its lease pending sends fail, and are not released: a copy on
-the master alone is not the promised safety (RocketMQ releases them, and loses them). The next reign
+At the end of the term or its lease pending sends fail, and are not released: a copy on
+the master alone is not the promised safety (RocketMQ releases them, and loses them). The next term
 has a new `Leader`, so acknowledgements of old connections do not count in it. No socket and no
-clock is used: `service` or the simulator drives a reign. Times are of the monotonic clock; stored
+clock is used: `service` or the simulator drives a term. Times are of the monotonic clock; stored
 times come from `wall_ms`.
 
 Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
@@ -75,22 +75,22 @@ class ReplicaLink:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MasterTermDeps:
-    """The dependencies of a reign, and its begin."""
+    """The dependencies of a term, and its begin."""
 
     log: ReplicatedLog
-    """Open for writes before the reign is made."""
+    """Open for writes before the term is made."""
     rules: AckRules
     options: LeaderOptions
     transport: Transport
     wall_ms: Callable[[], int]
     now_ms: int
-    """Begin of the reign, of the monotonic clock."""
+    """Begin of the term, of the monotonic clock."""
     holds: Callable[[], bool] = lambda: True
     """Whether a lease holds: without it no send is acknowledged, whatever its copies."""
 
 
 class MasterTerm(ABC):
-    """The part of a reign that both protocols share."""
+    """The part of a term that both protocols share."""
 
     def __init__(self, deps: MasterTermDeps, copies: Copies) -> None:
         log, options, now_ms = deps.log, deps.options, deps.now_ms
@@ -104,7 +104,7 @@ class MasterTerm(ABC):
         self._wall_ms = deps.wall_ms
         self._holds = deps.holds
         self._needs: list[int] = []
-        """The different numbers of copies that sends of this reign needed."""
+        """The different numbers of copies that sends of this term needed."""
         self._now_ms = now_ms
         self._quota_at_ms = now_ms
         self._withhold()
@@ -122,7 +122,7 @@ class MasterTerm(ABC):
 
     def lapse(self) -> None:
         """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE, because
-        their outcome is unknown; the reign goes on."""
+        their outcome is unknown; the term goes on."""
         if not self.over:
             self._withhold()
 
@@ -204,7 +204,7 @@ class MasterTerm(ABC):
         self._settle()
 
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """End the reign: connections are cut before the log is changed, pending sends fail."""
+        """End the term: connections are cut before the log is changed, pending sends fail."""
         if self.over:
             return
         self.over = True
@@ -261,7 +261,7 @@ class MasterTerm(ABC):
 
     def _push(self) -> None:
         """Pass to the pending sends how many copies new sends need, and the safe offset for each
-        number needed in this reign. A callback may do anything, even end the reign."""
+        number needed in this term. A callback may do anything, even end the term."""
         pending, need, holds = self._log.pending, self.need(), self._holds()
         if need is not None and need not in (0, 1) and need not in self._needs:
             self._needs.append(need)

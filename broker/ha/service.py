@@ -1,9 +1,9 @@
 """A broker's part in replication: its role, and the change to another role.
 
 Owns the order of a role change and the objects that live as long as a role: the follower, the
-reign. It touches neither frames nor sockets nor files.
+term. It touches neither frames nor sockets nor files.
 
-    no role --to_master--> epoch being recorded --durable--> reign (master)
+    no role --to_master--> epoch being recorded --durable--> term (master)
        |  '--to_replica--> follower (replica)
        ^ any failure, and the first step of each change
 
@@ -14,7 +14,7 @@ change, or the next look at the group file, tries again.
 
 A master's epoch is made durable by a disk thread. The loop goes on meanwhile, with heartbeats and
 reads, and there is no role until that is done. A change that comes meanwhile takes its place: the
-earlier reign does not begin, even if its epoch is recorded by then. (An epoch without a byte is not
+earlier term does not begin, even if its epoch is recorded by then. (An epoch without a byte is not
 missed by other brokers.) The log does one such step after the other, so the later one sees it.
 """
 
@@ -47,7 +47,7 @@ NO_EPOCH = -1
 
 
 class Overtaken(StoreError):
-    """A reign did not begin, because another role was named while its epoch was written."""
+    """A term did not begin, because another role was named while its epoch was written."""
 
 
 class SwitchingLog(ReplicatedLog, Protocol):
@@ -56,8 +56,8 @@ class SwitchingLog(ReplicatedLog, Protocol):
     @property
     def is_master(self) -> bool: ...
     def to_master(self, epoch: int, now_ms: int) -> LogOffset: ...
-    def record_reign(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]: ...
-    def reign(self, start: LogOffset, now_ms: int) -> None: ...
+    def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]: ...
+    def begin_term(self, start: LogOffset, now_ms: int) -> None: ...
     def to_replica(self, now_ms: int) -> None: ...
 
 
@@ -89,16 +89,16 @@ class HaService:
         self.options = options
         self.port = 0
         """Port for replicas; known after `start`."""
-        self.reign: MasterTerm | None = None
+        self.term: MasterTerm | None = None
         self.follower: Follower | None = None
         self.epoch = NO_EPOCH
         """Epoch of the master that this broker is or follows."""
         self.on_role: list[Callable[[], None]] = []
-        """Called after each change of the role, and when a reign ended."""
+        """Called after each change of the role, and when a term ended."""
         self.on_link: list[Callable[[], None]] = []
         """Called when a connection to the master is made, and when it is lost."""
         self.lease: Callable[[], bool] = lambda: True
-        """Whether a reign of AutoSwitch HA may answer now: a controller's lease."""
+        """Whether a term of AutoSwitch HA may answer now: a controller's lease."""
         self.counters = HaCounters()
         self._log = log
         self._files = files
@@ -110,7 +110,7 @@ class HaService:
         self._make_shell = shell
         self._shell: Shell
         self.coming_epoch = NO_EPOCH
-        """Epoch of the reign being recorded; NO_EPOCH otherwise."""
+        """Epoch of the term being recorded; NO_EPOCH otherwise."""
         self._link: int | None = None
         """The present connection to the master."""
         self._change = 0
@@ -155,8 +155,8 @@ class HaService:
         now_ms = self._steady_ms()
         if self._stopped:
             return
-        if self.reign is not None:
-            self.reign.on_tick(now_ms)
+        if self.term is not None:
+            self.term.on_tick(now_ms)
         if self.follower is not None:
             self.follower.on_tick(now_ms)
         path = self.options.ha_group_file
@@ -169,7 +169,7 @@ class HaService:
     @property
     def is_master(self) -> bool:
         """Whether replication allows this broker to take writes."""
-        return self.reign is not None
+        return self.term is not None
 
     @property
     def master_address(self) -> str:
@@ -180,7 +180,7 @@ class HaService:
         self, epoch: int, members: frozenset[int], set_epoch: int
     ) -> Deferred[OSError | StoreError | None]:
         """Become the master: with AutoSwitch HA in that epoch, with that SyncStateSet. A master may
-        get this call, too, with a newer epoch. Resolves when the reign has begun, or with the
+        get this call, too, with a newer epoch. Resolves when the term has begun, or with the
         error: there is no role then, or the role named meanwhile. Raises OSError,
         StoreError."""
         self._leave()
@@ -194,21 +194,23 @@ class HaService:
             self.coming_epoch = NO_EPOCH
             if not isinstance(start, StoreError):
                 try:
-                    self._log.reign(start, self._wall_ms())
-                    self._reign(start, epoch, members, set_epoch)
+                    self._log.begin_term(start, self._wall_ms())
+                    self._begin_term(start, epoch, members, set_epoch)
                 except (OSError, StoreError) as error:
                     result.resolve(error)
                     return
             result.resolve(start if isinstance(start, StoreError) else None)
 
         try:
-            self._log.record_reign(epoch, self._wall_ms()).then(recorded)
+            self._log.record_term(epoch, self._wall_ms()).then(recorded)
         except (OSError, StoreError):
             self.coming_epoch = NO_EPOCH
             raise
         return result
 
-    def _reign(self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int) -> None:
+    def _begin_term(
+        self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int
+    ) -> None:
         options = self.options
         deps = MasterTermDeps(
             log=self._log,
@@ -220,7 +222,7 @@ class HaService:
             holds=self.lease if options.switches else lambda: True,
         )
         if options.switches:
-            self.reign = Leader(
+            self.term = Leader(
                 deps,
                 options.sync,
                 self.alterations,
@@ -229,7 +231,7 @@ class HaService:
                 epoch_start=start,
             )
         else:
-            self.reign = DefaultHaLeader(deps, gap_max=options.ha_max_gap_not_in_sync)
+            self.term = DefaultHaLeader(deps, gap_max=options.ha_max_gap_not_in_sync)
         self.epoch = epoch
         logger.info("this broker is the master of epoch %d from %d on", epoch, start)
         self._notify_role()
@@ -240,7 +242,7 @@ class HaService:
         self._leave()
         try:
             start = self._log.to_master(NO_EPOCH, self._wall_ms())
-            self._reign(start, NO_EPOCH, frozenset(), 0)
+            self._begin_term(start, NO_EPOCH, frozenset(), 0)
         except StoreError as error:
             if self._log.damage is None:
                 raise
@@ -281,7 +283,7 @@ class HaService:
 
     def copying_hosts(self) -> list[str]:
         """Return the hosts of replicas that have acknowledged; one for each connection."""
-        links = () if self.reign is None else self.reign.links.values()
+        links = () if self.term is None else self.term.links.values()
         return [
             self._shell.address(link.connection).rsplit(":", 1)[0].strip("[]")
             for link in links
@@ -291,12 +293,12 @@ class HaService:
     def reconfigure(self, options: HaOptions) -> None:
         """Apply changed options to a running broker: times, limits, and required copies."""
         self.options = options = replace(options, own_id=self.options.own_id)
-        if self.reign is not None:
-            self.reign.reconfigure(options.rules, options.leader)
-        if isinstance(self.reign, Leader):
-            self.reign.sync.options = options.sync
-        elif isinstance(self.reign, DefaultHaLeader):
-            self.reign.group.gap_max = options.ha_max_gap_not_in_sync
+        if self.term is not None:
+            self.term.reconfigure(options.rules, options.leader)
+        if isinstance(self.term, Leader):
+            self.term.sync.options = options.sync
+        elif isinstance(self.term, DefaultHaLeader):
+            self.term.group.gap_max = options.ha_max_gap_not_in_sync
         machine = None if self.follower is None else self.follower.machine
         if isinstance(machine, Replica):
             machine.options = replace(options.replica, fenced=machine.options.fenced)
@@ -305,7 +307,7 @@ class HaService:
 
     def identify(self, own_id: int) -> None:
         """Set the id in the group, assigned by a controller; to be called without a role."""
-        assert self.reign is None and self.follower is None, "the current role has another id"
+        assert self.term is None and self.follower is None, "the current role has another id"
         self.options = replace(self.options, own_id=own_id)
 
     def leave(self) -> None:
@@ -314,13 +316,13 @@ class HaService:
 
     def lapse(self) -> None:
         """Handle the end of the lease: pending sends fail, because their outcome is unknown."""
-        if self.reign is not None:
-            self.reign.lapse()
+        if self.term is not None:
+            self.term.lapse()
 
     def renew(self) -> None:
-        """Handle a new lease, or the first one of a reign."""
-        if self.reign is not None:
-            self.reign.renew()
+        """Handle a new lease, or the first one of a term."""
+        if self.term is not None:
+            self.term.renew()
         self.grew()
 
     def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
@@ -339,15 +341,15 @@ class HaService:
             if isinstance(follower.machine, Replica):
                 self.counters.truncated_bytes += follower.machine.truncated_bytes
             self.counters.reconnects += follower.reconnects
-        reign, self.reign = self.reign, None
-        if reign is not None:
-            if isinstance(reign, Leader):
-                self.counters.set_changes += reign.set_changes
-            reign.end()
+        term, self.term = self.term, None
+        if term is not None:
+            if isinstance(term, Leader):
+                self.counters.set_changes += term.set_changes
+            term.end()
         # A master with a new term, too, takes no writes until its epoch is recorded.
         self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
-        if reign is not None:
+        if term is not None:
             self._notify_role()  # the following steps may fail
 
     def _notify_role(self) -> None:
@@ -375,7 +377,7 @@ class HaService:
             if isinstance(content, OSError):
                 raise content
             group = parse_group(content)
-            is_without = self.reign is None and self.follower is None
+            is_without = self.term is None and self.follower is None
             known = max(self.epoch, self.coming_epoch)
             if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
                 self._take_role(group)
@@ -384,7 +386,7 @@ class HaService:
         self._log_group(reason)
 
     def _group_taken(self, error: OSError | StoreError | None) -> None:
-        if error is not None and self.reign is None and self.follower is None:
+        if error is not None and self.term is None and self.follower is None:
             self._log_group(f"{self.options.ha_group_file}: {error}")
 
     def _log_group(self, reason: str) -> None:
@@ -410,23 +412,23 @@ class HaService:
 
     def grew(self) -> None:
         """Schedule sending: all appends of this turn of the loop are sent together."""
-        if not self._pumping and self.reign is not None:
+        if not self._pumping and self.term is not None:
             self._pumping = True
             self._shell.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pumping = False
-        if self.reign is not None:
-            self.reign.pump(self._steady_ms())
+        if self.term is not None:
+            self.term.pump(self._steady_ms())
 
     # Events of connections
 
     def on_accepted(self, connection: int) -> None:
-        """Accept a replica's connection; a broker without a reign closes it."""
-        if self.reign is None or self._stopped:
+        """Accept a replica's connection; a broker without a term closes it."""
+        if self.term is None or self._stopped:
             self._shell.close(connection)
         else:
-            self.reign.on_connected(connection, self._steady_ms())
+            self.term.on_connected(connection, self._steady_ms())
 
     def on_connected(self, connection: int) -> None:
         """Start the handshake on the connection to the master."""
@@ -439,23 +441,23 @@ class HaService:
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
         """Handle bytes of a replica, or of the master."""
-        if self.reign is not None:
-            self.reign.on_bytes(connection, data, self._steady_ms())
+        if self.term is not None:
+            self.term.on_bytes(connection, data, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_bytes(connection, data, self._steady_ms())
 
     def on_writable(self, connection: int) -> None:
         """Resume writing: the connection takes more bytes."""
-        if self.reign is not None:
-            self.reign.on_writable(connection, self._steady_ms())
+        if self.term is not None:
+            self.term.on_writable(connection, self._steady_ms())
 
     def on_closed(self, connection: int, reason: str) -> None:
         """Handle a closed connection."""
         if connection == self._link:
             self._link = None
             self._notify_link()
-        if self.reign is not None:
-            self.reign.on_closed(connection, reason, self._steady_ms())
+        if self.term is not None:
+            self.term.on_closed(connection, reason, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_closed(connection, reason, self._steady_ms())
 
@@ -475,10 +477,10 @@ class HaService:
         counters = HaCounters(
             self.counters.set_changes, self.counters.truncated_bytes, self.counters.reconnects
         )
-        if self.reign is not None:
-            leader = self.reign.status(self._shell.address, self._steady_ms())
-            if isinstance(self.reign, Leader):
-                counters.set_changes += self.reign.set_changes
+        if self.term is not None:
+            leader = self.term.status(self._shell.address, self._steady_ms())
+            if isinstance(self.term, Leader):
+                counters.set_changes += self.term.set_changes
         elif self.follower is not None:
             follower = self._follower_status(self.follower)
             counters.reconnects += self.follower.reconnects

@@ -65,7 +65,7 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
         "diff": log_end - replica.acked,
         "inSync": replica.in_sync,
         "slaveAckOffset": replica.acked,
-        "transferFromWhere": replica.next,
+        "transferFromWhere": replica.next_log_offset,
         "transferredByteInSecond": replica.bytes_per_second,
     }
 
@@ -145,7 +145,7 @@ def _exchange_ha_info(
     elif header.is_online:
         if broker.acting is not None and header.return_number is not None:
             broker.acting.master_serves(header.return_number)
-    elif broker.ha is not None and broker.role.reign is not None:
+    elif broker.ha is not None and broker.role.term is not None:
         end = LogOffset(broker.store.max_log_offset)
         info = ExchangeHaInfo(broker.ha_address, end, broker.address)
     return response(request, ResponseCode.SUCCESS, header=info)

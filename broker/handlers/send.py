@@ -37,7 +37,12 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
+from turbopump.net.wire.headers.send import (
+    MAX_RECONSUME_SINCE,
+    SendMessageRequest,
+    SendMessageResponse,
+    read_send,
+)
 from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.message_id import RecallHandle, encode_message_ids
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, RETRY_PREFIX, validate_topic_name
@@ -46,7 +51,6 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import count_batch
 
-_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: clients since this version send maxReconsumeTimes
 _UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
 _STORED = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -310,7 +314,7 @@ class SendHandler:
                 f"subscription group not exist, {name} {SEE_FAQ}",
             )
         limit = group.retry_max_times
-        if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
+        if request.version >= MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
         # A group that holds queue locks consumes in order: another delivery would break the order.
         ordered = broker.locks.is_group_locked(name, broker.steady_ms())

@@ -2,6 +2,8 @@
 
 Owns GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and RECALL_MESSAGE (370). It must never
 deliver or count a timer: broker/scheduled/timers.py does.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re
@@ -27,8 +29,8 @@ from turbopump.net.wire.message_id import INVALID, RecallHandle, decode_handle
 from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 RECALL_TAG: Final = "_RECALL_TAG_"
-NOT_NOW: Final = "recall failed, broker service not available"
-NOT_DONE: Final = "recall failed, execute error"
+RECALL_UNAVAILABLE: Final = "recall failed, broker service not available"
+RECALL_FAILED: Final = "recall failed, execute error"
 _STORED = (
     PutStatus.PUT_OK,
     PutStatus.FLUSH_DISK_TIMEOUT,
@@ -75,11 +77,11 @@ def _recall(
     draft = _draft(broker, header, refused, peer, now_ms)
     outcome = broker.writer.put(draft, now_ms, must_wait=True, is_sent=True)
     if not isinstance(outcome, Put):
-        return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
+        return response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
 
     def reply(status: PutStatus) -> Command | None:
         if status not in _STORED:
-            return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
+            return response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
         recalled = RecallMessageResponse(refused.message_id)
         return response(request, ResponseCode.SUCCESS, None, recalled, fields=region)
 
@@ -94,10 +96,10 @@ def _refusal(
     if not config.recall_message_enable:
         return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
     if not broker.role.is_master:
-        return ResponseCode.SLAVE_NOT_AVAILABLE, NOT_NOW
+        return ResponseCode.SLAVE_NOT_AVAILABLE, RECALL_UNAVAILABLE
     is_closed = not (config.writable or config.allow_recall_when_broker_not_writeable)
     if is_closed or now_ms < config.start_accept_send_request_timestamp_ms:
-        return ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW
+        return ResponseCode.SERVICE_NOT_AVAILABLE, RECALL_UNAVAILABLE
     if broker.topics.get(header.topic) is None:
         return (
             ResponseCode.TOPIC_NOT_EXIST,
@@ -112,7 +114,7 @@ def _refusal(
     if handle.topic != header.topic:
         return ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match"
     if handle.broker_name != config.broker_name:
-        return ResponseCode.ILLEGAL_OPERATION, NOT_NOW
+        return ResponseCode.ILLEGAL_OPERATION, RECALL_UNAVAILABLE
     due_ms = int(handle.timestamp) if _MS.fullmatch(handle.timestamp) else -1
     if not 0 < due_ms - now_ms < config.timer_max_delay_sec * 1_000:
         return ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid"

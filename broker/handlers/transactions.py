@@ -7,6 +7,8 @@ A transaction ends once. RocketMQ stores its message again for each repeated com
 request gets the first answer, and a contradicting one is refused (F31). A request is accepted only
 if the queue of half messages has its record at the requested log offset: the bytes there may be
 anything, such as the body of another message.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 from dataclasses import replace
@@ -14,7 +16,6 @@ from functools import partial
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     committed_flag,
     committed_properties,
     immunity_ms,
@@ -42,7 +43,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id, encode_message_id
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 
 _NOT_FOUND = "Find prepared transaction message failed"

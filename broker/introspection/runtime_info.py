@@ -5,6 +5,8 @@ changed here.
 
 Keys of parts that do not exist here (thread pools, the transient pool, page cache locks) have the
 values of an idle RocketMQ broker: tools parse them and fail if one is missing.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py, tests/unit/broker/ha/test_membership_told.py
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,7 @@ from turbopump.net.wire.names import SCHEDULE_TOPIC
 VERSION_TEXT: Final = "V5_5_0"
 """The name of command.VERSION; tools show it, clients do not parse it."""
 
-GROUPS_TOLD: Final = 20
+GROUP_ROWS_MAX: Final = 20
 """Pairs of group and topic in the table: as many as fit a screen."""
 
 _RATE_SECONDS = (10, 60, 600)
@@ -88,7 +90,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Return the consumer groups with the largest lag (keys of this project; `top` reads them)."""
     table = {}
-    for lag in broker.lags.worst(GROUPS_TOLD):
+    for lag in broker.lags.worst(GROUP_ROWS_MAX):
         behind = behind_ms(lag.since, now_ms)
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
         text = f"{lag.messages} messages, {waited} ms, {lag.members} members"
@@ -103,7 +105,7 @@ def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     if not rates and not in_flight:
         return {}
     table = {"popReviveBehind": str(broker.pop.behind_ms(now_ms))}
-    groups = nlargest(GROUPS_TOLD, rates.keys() | in_flight.keys(), key=in_flight.__getitem__)
+    groups = nlargest(GROUP_ROWS_MAX, rates.keys() | in_flight.keys(), key=in_flight.__getitem__)
     for group in groups:
         popped, acked = rates.get(group, (0.0, 0.0))
         text = f"{popped:.1f} popped/s, {acked:.1f} acked/s, {in_flight[group]} in flight"

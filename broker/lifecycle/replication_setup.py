@@ -6,6 +6,8 @@ never decide which broker is master: the configuration, the group file or the co
 
     controllers (Membership), name server, group file -> HaService -> the store changes sides ->
     tables -> Role -> sends, registration
+
+Tests: tests/integration/broker/test_ha.py, tests/unit/broker/config/test_config.py
 """
 
 import logging
@@ -200,25 +202,25 @@ class ReplicationSetup:
         self.metadata.follow(address if followed else "", service.epoch, steady_ms)
 
     def _role_changed(self) -> None:
-        context, reign, acting = self._context, self.service.reign, self.acting
-        if acting is not None and self._waits(acting, reign):
+        context, term, acting = self._context, self.service.term, self.acting
+        if acting is not None and self._waits(acting, term):
             return  # its replicas may copy, its clients have to wait
-        if reign is not None:
+        if term is not None:
             self.metadata.lead(self.service.epoch, self._now_ms())
-            context.role.begin(reign)
+            context.role.begin(term)
         else:
             context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
             if self._handover is not None:
                 self._handover.look()
 
-    def _waits(self, acting: ActingGroup, reign: MasterTerm | None) -> bool:
-        """Whether clients must still wait although the reign has begun."""
-        if reign is None:
+    def _waits(self, acting: ActingGroup, term: MasterTerm | None) -> bool:
+        """Whether clients must still wait although the term has begun."""
+        if term is None:
             acting.deposed()
             return False
         if self.membership is not None:
-            return acting.elected(reign)
+            return acting.elected(term)
         return acting.waits
 
     def _let_replicas_act(self) -> None:

@@ -1,6 +1,8 @@
 """Construction of the pop service from its parts, and the calls between them.
 
 The process, the simulator and the tests use the same construction. No request is handled here.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py
 """
 
 from collections.abc import Callable, Iterator

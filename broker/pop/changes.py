@@ -3,6 +3,8 @@
 A repeated change counts once, and an acknowledgement by the old handle is an error: its check point
 is handled, and the message comes again. A handle is kept until its time ends; a restart forgets
 all.
+
+Tests: tests/unit/broker/handlers/pop/test_acks.py
 """
 
 from collections.abc import Callable

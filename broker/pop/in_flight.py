@@ -3,6 +3,8 @@
 Messages are counted by the second in which their invisible time ends, and forgotten after it. So
 the figure becomes right again after uncounted events: a restart, or an acknowledgement received
 twice. No decision depends on these counts.
+
+Tests: tests/unit/broker/pop/test_lag.py
 """
 
 from collections import Counter

@@ -55,7 +55,7 @@ class OrderedBatch:
     visible_ms: dict[QueueOffset, int] = field(default_factory=dict)
     counts: dict[QueueOffset, int] = field(default_factory=dict)
 
-    def blocked_until(self) -> int:
+    def blocked_until_ms(self) -> int:
         """Return when the last unacknowledged message becomes visible; 0 if none is left."""
         waiting = [
             self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
@@ -157,13 +157,13 @@ class OrderedBatches:
             self._put((topic, group), queue_id, batch)
             self._changed = True
 
-    def out_count(self, topic: str, group: str, now_ms: int) -> int:
+    def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
         """Return the number of unacknowledged messages that consumers hold."""
         batches = self._table.get((topic, group), {}).values()
         return sum(
             len(batch.offsets) - batch.acked.bit_count()
             for batch in batches
-            if now_ms < batch.blocked_until()
+            if now_ms < batch.blocked_until_ms()
         )
 
     def outdated(self, done: Callable[[str, str, int], int]) -> None:
@@ -181,7 +181,7 @@ class OrderedBatches:
                 if is_former(topic, group, batch.pop_time_ms):
                     self.clear(topic, group, queue_id)
 
-    def blocked_until(
+    def blocked_until_ms(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:
         """Return until when the queue may not be popped; 0 if it may be. The same attempt may read
@@ -189,7 +189,7 @@ class OrderedBatches:
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or (attempt_id is not None and attempt_id == batch.attempt_id):
             return 0
-        until_ms = batch.blocked_until()
+        until_ms = batch.blocked_until_ms()
         return until_ms if now_ms < until_ms else 0
 
     def has_room(self, topic: str, group: str, queue_id: int) -> bool:

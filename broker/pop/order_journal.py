@@ -68,7 +68,7 @@ class OrderJournal:
             if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:
                 return
             del self._logged_ms[queue]
-            if self._batches.blocked_until(*queue, None, now_ms):
+            if self._batches.blocked_until_ms(*queue, None, now_ms):
                 self.write(queue, now_ms)
 
     def forget(self) -> None:

@@ -5,6 +5,8 @@ Owns the order in which queues are read, the first offset of a group, and the re
 its check point is safe.
 
     queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_long_reads.py
 """
 
 from collections.abc import Generator, Iterator
@@ -23,6 +25,7 @@ from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred, gather
+from turbopump.engine.log.record_parts import records_in
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
@@ -49,7 +52,6 @@ _NOTHING_HERE: Final = {
     ReadStatus.OFFSET_FOUND_NULL,
     ReadStatus.MESSAGE_WAS_REMOVING,
 }
-_QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 
 @dataclass(slots=True, frozen=True)
@@ -257,7 +259,7 @@ class Popping:
             return
         position = self.next_offset(query, queue, now_ms)
         if query.is_ordered:
-            until_ms = self._orders.blocked_until(*queue, query.attempt_id, now_ms)
+            until_ms = self._orders.blocked_until_ms(*queue, query.attempt_id, now_ms)
             if until_ms or not self._orders.has_room(*queue):
                 if until_ms:
                     popped.blocked_ms[queue.queue_id] = until_ms
@@ -401,7 +403,7 @@ class Popping:
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
     """Return the queue offset of each record in slices of the log, which contain whole records."""
-    return [offset for piece in slices for offset, _ in _records(piece)]
+    return [QueueOffset(record.queue_offset) for piece in slices for record in records_in(piece)]
 
 
 def within_span(result: ReadResult) -> ReadResult:
@@ -410,9 +412,9 @@ def within_span(result: ReadResult) -> ReadResult:
     kept: list[memoryview] = []
     offsets: list[QueueOffset] = []
     for piece in result.slices:
-        for offset, position in _records(piece):
-            if offsets and offset - offsets[0] >= SPAN_MAX:
-                kept += [piece[:position]] if position else []
+        for record in records_in(piece):
+            if offsets and record.queue_offset - offsets[0] >= SPAN_MAX:
+                kept += [piece[: record.log_offset]] if record.log_offset else []
                 return replace(
                     result,
                     slices=kept,
@@ -420,15 +422,6 @@ def within_span(result: ReadResult) -> ReadResult:
                     size=sum(map(len, kept)),
                     next_queue_offset=QueueOffset(offsets[-1] + 1),
                 )
-            offsets.append(offset)
+            offsets.append(QueueOffset(record.queue_offset))
         kept.append(piece)
     return result
-
-
-def _records(piece: memoryview) -> Iterator[tuple[QueueOffset, int]]:
-    """Yield the queue offset and position of each record in a slice."""
-    position = 0
-    while position < len(piece):
-        record = piece[position : position + 28]
-        yield QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")), position
-        position += int.from_bytes(record[:4], "big")

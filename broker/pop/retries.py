@@ -18,7 +18,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.message import after_attempts
+from turbopump.net.wire.message import reconsume_times_after
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import RetryKind, original_topic
 from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
@@ -248,7 +248,7 @@ class RetryCopies:
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=host,
             store_host=host,
-            reconsume_times=after_attempts(
+            reconsume_times=reconsume_times_after(
                 record.reconsume_times, int(not check_point.is_suspended)
             ),
         )

@@ -71,7 +71,7 @@ PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
 each try adds a copy, so one message at a time is tried then. A store that refuses a message writes
 nothing: it is tried again after the first of these pauses, and does not count as a failure."""
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
-PUT_OFF_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
+REVIVE_RETRY_DELAYS_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
 """Delays in s of a message that cannot be revived, by the number of delays before
 (PopReviveService.ckRewriteIntervalsInSeconds)."""
 REVIVED_MAX: Final = 64
@@ -395,7 +395,7 @@ class ReviveQueue:
         """Write a new check point for a message that cannot be revived now, so that it does not
         hold back others (PopReviveService.rePutCK)."""
         old = entry.check_point
-        later_s = PUT_OFF_S[min(old.retries, len(PUT_OFF_S) - 1)]
+        later_s = REVIVE_RETRY_DELAYS_S[min(old.retries, len(REVIVE_RETRY_DELAYS_S) - 1)]
         if not old.retries:
             logger.warning("offset %d of %s cannot be revived yet", queue_offset, old.key)
         new = CheckPoint(

@@ -2,6 +2,8 @@
 
 Owns the format and place of these records. Queues and properties are RocketMQ's, so that a Java
 broker of the group can continue with them. It never blocks: results are delivered later.
+
+Tests: tests/unit/broker/pop/test_revive.py, tests/unit/broker/pop/test_order_journal.py
 """
 
 from collections.abc import Callable

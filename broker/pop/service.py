@@ -7,6 +7,8 @@ parts.
     not serving --master, or acting replica--> recovering --done--> serving
          ^                                         |                   |
          '---------- role lost, or acting replica becomes master ------'
+
+Tests: tests/unit/broker/pop/test_revive.py, tests/unit/broker/handlers/pop/test_pops.py
 """
 
 import heapq
@@ -207,7 +209,7 @@ class PopService:
         """Return the messages of the topic that the group has popped and not acknowledged."""
         now_ms = self.now_ms()
         found = self.in_flight.count_of(group, topic, now_ms)
-        ordered = self.orders.out_count(topic, group, now_ms)
+        ordered = self.orders.unacknowledged_count(topic, group, now_ms)
         return Held(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:

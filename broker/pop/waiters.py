@@ -33,7 +33,7 @@ Arrived = tuple[str, int]
 """A topic and a queue id."""
 
 
-class Waits(Enum):
+class WaiterAdded(Enum):
     """Result of adding a waiting pop."""
 
     WAITS = auto()
@@ -85,7 +85,7 @@ class PopWaiters:
         self.size = 0
         """Bytes of all waiting pops."""
 
-    def add(self, waiter: PopWaiter) -> Waits:
+    def add(self, waiter: PopWaiter) -> WaiterAdded:
         """Add a waiting pop, unless a limit is reached (FULL)."""
         size = WAITER_SIZE + waiter.size
         key = self._key(waiter, waiter.topics[0])
@@ -94,7 +94,7 @@ class PopWaiters:
             or self.size + size > MAX_SIZE
             or len(self._by_key.get(key, ())) >= MAX_OF_GROUP
         ):
-            return Waits.FULL
+            return WaiterAdded.FULL
         waiter.waiting = True
         self.count += 1
         self.size += size
@@ -110,7 +110,7 @@ class PopWaiters:
         if len(self._deadlines) > 2 * self.count + _SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
-        return Waits.WAITS
+        return WaiterAdded.WAITS
 
     def number_of(self, topic: str, group: str, queue_id: int) -> int:
         """Return the number of pops waiting for the queue; -1: for any queue (POLLING_INFO)."""

@@ -2,6 +2,8 @@
 
 Owns the step from a unit of the wheel to its message, and the counters. It must never deliver
 before the exact time; timers.py decides which broker delivers.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import logging
@@ -22,7 +24,7 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_batches import TimerBatches
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
-from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
+from turbopump.engine.timer.timer_metrics import TimerMetrics, TopicTimerCounts
 from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
@@ -52,7 +54,7 @@ class TimerDeliveries:
         role: Role,
         slots: WheelReader,
         batches: TimerBatches,
-        counted: tuple[TimerMetrics, TimerTotals],
+        counted: tuple[TimerMetrics, TopicTimerCounts],
         precision_ms: int,
         on_delivered: Callable[[str], None],
         reading: TimerReading,

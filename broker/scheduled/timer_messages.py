@@ -2,6 +2,8 @@
 
 Owns RocketMQ's rules (TimerMessageStore.convert) about a timer that is stored. Nothing is stored or
 read here; traffic/timer_requests.py has the rules of timers that are sent.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re

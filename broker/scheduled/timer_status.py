@@ -1,6 +1,8 @@
 """Status of timers for operators: waiting timers, the next due time, and the backlog.
 
 Computes the figures and changes nothing.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 from typing import Final, NamedTuple

@@ -52,7 +52,7 @@ from turbopump.engine.timer import timer_metrics
 from turbopump.engine.timer.timer_batches import SlotWindow, TimerBatches
 from turbopump.engine.timer.timer_check import SteppedClock, TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
-from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
+from turbopump.engine.timer.timer_metrics import TimerMetrics, TopicTimerCounts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset, QueueUnit
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx import timer as kernel
@@ -110,7 +110,7 @@ class Timers:
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
         self.metrics = TimerMetrics()
-        self.enqueued, self.dequeued = TimerTotals(), TimerTotals()
+        self.enqueued, self.dequeued = TopicTimerCounts(), TopicTimerCounts()
         self._moved = 0
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
@@ -165,7 +165,7 @@ class Timers:
         the master's wheel may differ there."""
         if self._leads:
             self._leads, self._held = False, None
-            self._slots.stop()
+            self._slots.clear()
             self._kept.follow()
         if self._enabled and self._files.queue_offset > self._kept.current.queue_offset:
             self._files.rewind(self._kept.current.queue_offset)
@@ -290,7 +290,7 @@ class Timers:
         self._escaping.stop()
         self._escaping, self._leads, self._held, self._rolls = None, False, None, None
         self._late.clear()
-        self._slots.stop()
+        self._slots.clear()
         if self._files.queue_offset > self._kept.current.queue_offset:
             self._files.rewind(self._kept.current.queue_offset)
 

@@ -11,6 +11,8 @@ the new record: so the old part of the queue can be forgotten. A message in its 
 it is, unless too many ended messages after it are kept because of it. RocketMQ only moves its
 offset past the old record; here an op message marks the old record as finished, so that a crash in
 between does not duplicate it.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 import logging
@@ -20,7 +22,6 @@ from typing import Final
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     as_committed,
     check_times,
     given_up,
@@ -41,7 +42,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
 from turbopump.net.wire.message_id import encode_message_id
-from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
-    TRANSACTION_GROUP,
     is_committed,
     op_message,
     read_op,
@@ -38,10 +36,12 @@ from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import (
+    GIVEN_UP_TOPIC,
     HALF_QUEUE_ID,
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
 )
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode

@@ -16,19 +16,12 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.half_messages import (
-    TRANSACTION_GROUP,
-)
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, QueueOffset
-from turbopump.net.wire.names import (
-    HALF_QUEUE_ID,
-    HALF_TOPIC,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 
 logger = logging.getLogger(__name__)
 

@@ -112,7 +112,7 @@ class WheelReader:
 
     def begin(self, read_tick: int, now_tick: int) -> None:
         """Start with all slots before `read_tick` as delivered."""
-        self.stop()
+        self.clear()
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
 
@@ -128,7 +128,7 @@ class WheelReader:
         before that slot, were delivered."""
         return tuple(self._floors)
 
-    def stop(self) -> None:
+    def clear(self) -> None:
         """Forget all state: another broker delivers."""
         self.heap.clear()
         self._loading = None

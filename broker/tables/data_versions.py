@@ -2,6 +2,8 @@
 
 Owns the rule by which the DataVersion of topics, groups, offsets and delay progress increases. It
 must never know a table. broker/ha/metadata/pulling.py changes it at every change of role.
+
+Tests: tests/unit/broker/ha/metadata/test_pulling.py
 """
 
 from collections.abc import Collection
@@ -20,7 +22,7 @@ without this replica's knowledge."""
 
 @dataclass(slots=True)
 class Versions:
-    """The reign that changes belong to; a single object for all tables of a broker.
+    """The term that changes belong to; a single object for all tables of a broker.
 
     `epoch`: the master's epoch (RocketMQ: the state machine version), 0 without epochs.
     `following`: the tables are a copy of the master's. Additions of a replica (a topic of its
@@ -39,7 +41,7 @@ class Versions:
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:
-    """Whether `version` is of an earlier reign, or of fewer changes in the same reign.
+    """Whether `version` is of an earlier term, or of fewer changes in the same term.
 
     RocketMQ's order (DataVersion.compare) without its last member: the times come from different
     clocks.

@@ -9,6 +9,8 @@ queue whose offset ever went back has a number that grows with each set-back (`_
 `loweredTable` in the file and in the answer to 43, which RocketMQ ignores). Of two tables, the
 entry with the higher number is right, whatever the offsets; at equal numbers the higher offset is
 right. Its lower bits are the time of the set-back, so that earlier deliveries no longer count.
+
+Tests: tests/unit/broker/tables/test_tables.py, tests/unit/broker/tables/test_offset_sync.py
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -227,9 +229,9 @@ class OffsetTable:
         there; offsets that the master had before and has no longer are forgotten. Offsets committed
         here between two steps stay.
 
-        All offsets here that are not marked as own belong to the version's reign, and are no newer
-        than the version. So within a reign the version is adopted before the offsets, and a new
-        reign's version after them.
+        All offsets here that are not marked as own belong to the version's term, and are no newer
+        than the version. So within a term the version is adopted before the offsets, and a new
+        term's version after them.
         """
         self.collect()
         tables = OffsetSyncTables(
@@ -280,7 +282,7 @@ class OffsetTable:
         return found
 
     def bump_version(self, now_ms: int) -> None:
-        """Give the same offsets a new version, of the reign that begins now."""
+        """Give the same offsets a new version, of the term that begins now."""
         self.collect_popped()
         if not self.versions.following:
             self._own.remove_all()  # as master, no offset is the replica's own
@@ -502,8 +504,8 @@ class OffsetTable:
         return self.versions.next(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
-        """Increase the set-back number of a queue; a later reign's number is higher than all of an
-        earlier reign."""
+        """Increase the set-back number of a queue; a later term's number is higher than all of an
+        earlier term."""
         if self.versions.following and not self.acting:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version, 0)

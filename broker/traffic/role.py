@@ -1,13 +1,13 @@
 """The broker's current role, and the copies that a send must wait for in it.
 
 Owns the current role and the two questions of each send: may it be written, and may its sender be
-answered. It must never lead or follow: `broker/ha` does, and sets the reign here.
+answered. It must never lead or follow: `broker/ha` does, and sets the term here.
 
     before the append   admit()      a permit: number of copies the message needs; or
                                      SERVICE_NOT_AVAILABLE of a replica, IN_SYNC_REPLICAS_NOT_ENOUGH
     after it            when_safe()  durable by flushDiskType, and with that number of copies
 
-The native lane does not ask: the reign's number of copies is set in the list that the lane fills.
+The native lane does not ask: the term's number of copies is set in the list that the lane fills.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ ALONE: Final = 1
 
 
 class SendTerm(Protocol):
-    """A master's reign, as sends use it (broker/ha/leader.py)."""
+    """A master's term, as sends use it (broker/ha/leader.py)."""
 
     over: bool
-    """Whether the reign has ended; another may have begun."""
+    """Whether the term has ended; another may have begun."""
 
     def need(self) -> int | None:
         """Number of copies that the next message needs, the master's included, or net.ha.acks.ALL;
@@ -41,8 +41,8 @@ class Permit:
 
     copies: int = ALONE
     """Copies of the message, as `SendTerm.need` counts them."""
-    reign: SendTerm | None = None
-    """Reign in which the message is written; None for a broker without replication."""
+    term: SendTerm | None = None
+    """Term in which the message is written; None for a broker without replication."""
 
 
 class Put(NamedTuple):
@@ -54,7 +54,7 @@ class Put(NamedTuple):
 
 class Role:
     """The role of a broker. A configured master is master from the start; the waits of its sends
-    are known once its reign began. Loop thread only."""
+    are known once its term began. Loop thread only."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Role:
         self._config = config
         self._store = store
         self._is_slave = config.is_slave or not self.is_known
-        self._reign: SendTerm | None = None
+        self._term: SendTerm | None = None
 
     @property
     def is_master(self) -> bool:
@@ -89,9 +89,9 @@ class Role:
         return not self._is_slave
 
     @property
-    def reign(self) -> SendTerm | None:
-        """The current reign; None for a replica, between two reigns, and without replication."""
-        return None if self._reign is None or self._reign.over else self._reign
+    def term(self) -> SendTerm | None:
+        """The current term; None for a replica, between two terms, and without replication."""
+        return None if self._term is None or self._term.over else self._term
 
     @property
     def leads(self) -> bool:
@@ -112,16 +112,16 @@ class Role:
 
     # Changes by broker/ha.
 
-    def begin(self, reign: SendTerm) -> None:
-        """Make this broker the master; a previous reign has ended."""
-        self._reign = reign
+    def begin(self, term: SendTerm) -> None:
+        """Make this broker the master; a previous term has ended."""
+        self._term = term
         self.is_known = True
         self._is_slave, self.broker_id = False, MASTER_ID
         self._changed()
 
     def end(self, broker_id: int) -> None:
         """Make this broker a replica with that id: nothing is written, pending sends fail."""
-        self._reign, self._is_slave, self.broker_id = None, True, broker_id
+        self._term, self._is_slave, self.broker_id = None, True, broker_id
         self.is_known = True
         self._changed()
 
@@ -134,33 +134,33 @@ class Role:
         A message whose sender does not wait (WAIT=false) may be written however few replicas are in
         sync, as in RocketMQ.
         """
-        reign = self.reign
+        term = self.term
         if self._is_slave:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._config.replicates and (reign is None or not self.holds()):
+        if self._config.replicates and (term is None or not self.holds()):
             return PutStatus.SERVICE_NOT_AVAILABLE
-        copies = self._need(reign) if waits else ALONE
-        return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, reign)
+        copies = self._need(term) if waits else ALONE
+        return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, term)
 
     def when_safe(self, appended: Appended, permit: Permit) -> Deferred[PutStatus]:
         """The final status for the sender of a message that was just appended under that permit."""
-        reign = permit.reign
-        if appended.status is PutStatus.PUT_OK and reign is not None and reign.over:
-            # The reign ended within the append: the outcome of the message is unknown.
+        term = permit.term
+        if appended.status is PutStatus.PUT_OK and term is not None and term.over:
+            # The term ended within the append: the outcome of the message is unknown.
             return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         return self._store.when_safe(appended, permit.copies)
 
     def safe_end(self) -> LogOffset:
         """End of the part of the log that has as many copies as a new message needs; -1 if there
         cannot be as many."""
-        reign = self.reign
-        if self._config.replicates and (reign is None or not self.holds()):
+        term = self.term
+        if self._config.replicates and (term is None or not self.holds()):
             return LogOffset(-1)
-        copies = self._need(reign)
+        copies = self._need(term)
         return LogOffset(-1 if copies is None else self._store.pending.safe_end(copies))
 
-    def _need(self, reign: SendTerm | None) -> int | None:
-        return ALONE if reign is None else reign.need()
+    def _need(self, term: SendTerm | None) -> int | None:
+        return ALONE if term is None else term.need()
 
     def _changed(self) -> None:
         for callback in self.on_change:

@@ -3,6 +3,8 @@
 Owns the list of these properties and the bytes reserved for them. It must never store anything. A
 message without that room could not be delivered at its time, retried, checked or made a dead
 letter; RocketMQ accepts it, and drops it later.
+
+Tests: tests/property/kept/test_room.py
 """
 
 from collections.abc import Mapping

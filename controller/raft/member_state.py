@@ -1,6 +1,8 @@
 """State that the parts of a member share: term, vote, role, log, and pending actions.
 
 Owns the order of actions, and the committed index. It must never decide on the leader.
+
+Tests: tests/unit/controller/raft/test_core.py
 """
 
 import random
@@ -24,7 +26,7 @@ from turbopump.controller.raft.messages import RaftMessage
 from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
 
-SOMEONE: Final = ""
+UNKNOWN_LEADER: Final = ""
 """Id of an unknown leader: the term had one before a restart, which forgot the id."""
 
 
@@ -69,7 +71,7 @@ class MemberState:
         self.vote = restored.vote
         self.leader_id: str | None = None
         self.log = restored.log if restored.log is not None else Log()
-        self.led_by = SOMEONE if self.log.end_term == self.term else None
+        self.led_by = UNKNOWN_LEADER if self.log.end_term == self.term else None
         """The member that it followed in this term, dead or not."""
         self.snapshot = restored.snapshot
         self.committed = -1

@@ -48,7 +48,7 @@ class SyncWatch:
         """The time of the sync so far, less the time that its bytes need."""
         return max(self._took_ms - self._bytes // SYNC_BYTES_MS, 0)
 
-    def passed(self, passed_ms: int) -> OSError | None:
+    def add_elapsed(self, passed_ms: int) -> OSError | None:
         """Count time during a sync; returns the failure once the limit is reached, else None."""
         if self._returned != self._seen:
             self._seen, self._took_ms = self._returned, 0

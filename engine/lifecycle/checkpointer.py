@@ -3,6 +3,8 @@
 Owns when a round of syncs is due and the content of the checkpoint; flush_plan.py knows the dirty
 files. It must never write a checkpoint before the data that it covers is synced, and never sync on
 the loop thread while the store runs.
+
+Tests: tests/unit/engine/log/test_group_commit.py, tests/unit/engine/disk/test_checkpoint.py
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class Checkpointer:
         interval, or earlier if a recovery would have much to dispatch."""
         passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
         if self._lane.busy and self.failed is None:
-            late = self._watch.passed(passed_ms)
+            late = self._watch.add_elapsed(passed_ms)
             if late is not None:
                 self._fail(late)
         interval_ms = self._config.flush_interval_consume_queue_ms

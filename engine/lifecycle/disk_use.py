@@ -71,7 +71,7 @@ class DiskUse:
         self._silent_ms = 0
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether the disk has not answered for a minute, so that its last answer no longer
         holds."""
         return self._silent_ms >= SILENT_MS
@@ -84,7 +84,7 @@ class DiskUse:
             ask = partial(room_of, self._files, self._config, paths)
             self._lane.submit(ask, self._answered)
 
-    def passed(self, passed_ms: int) -> None:
+    def add_elapsed(self, passed_ms: int) -> None:
         """Count the time since the last tick while an answer is outstanding."""
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)

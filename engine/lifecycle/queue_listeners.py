@@ -2,6 +2,8 @@
 
 Owns the list of callbacks. It must never report units that readers may not see yet: it takes them
 from the dispatcher.
+
+Tests: tests/unit/broker/handlers/test_pull.py
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ class QueueListeners:
         self._statistics = statistics
         self._callbacks: list[QueueListener] = []
 
-    def add(self, callback: QueueListener) -> None:
+    def add_callback(self, callback: QueueListener) -> None:
         """Register a callback, which receives (topic, queue id, new max queue offset)."""
         self._callbacks.append(callback)
 

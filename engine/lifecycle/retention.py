@@ -82,7 +82,7 @@ class Retention:
         """Reason why writes are refused, "" while they are not."""
         if not self.disk_full:
             return ""
-        return SILENT_TEXT if self._use.silent else FULL_TEXT
+        return SILENT_TEXT if self._use.is_silent else FULL_TEXT
 
     def start(self, steady_ms: int) -> None:
         """Start the clock: the first check comes one interval after the start."""
@@ -93,12 +93,12 @@ class Retention:
         if self._following and not self.turn.busy:
             self._follow()
             self._remove()
-        was_silent = self._use.silent
-        self._use.passed(steady_ms - self._ticked_ms)
+        was_silent = self._use.is_silent
+        self._use.add_elapsed(steady_ms - self._ticked_ms)
         self._ticked_ms = steady_ms
         self._ask(steady_ms)
         room = self._use.take()
-        if room is not None or was_silent is not self._use.silent:
+        if room is not None or was_silent is not self._use.is_silent:
             self._refuse_if_full()
         if room is None or self.turn.busy or self._log.rests:
             return
@@ -134,7 +134,7 @@ class Retention:
         used = self._use.room.used_percent
         was_full, self.disk_full = (
             self.disk_full,
-            self._use.silent or used > full_percent(self._config),
+            self._use.is_silent or used > full_percent(self._config),
         )
         self._log.tail.refuse(DISK_FULL, self.disk_full)
         if self.disk_full != was_full:

@@ -125,7 +125,7 @@ class TopicDeletions:
         self._next()
         return one.result
 
-    def unheard(self) -> dict[str, NewLife]:
+    def unapplied(self) -> dict[str, NewLife]:
         """Topics with records that prove a deletion, which waits to be applied: `delete` is to be
         called with `at`."""
         return self._parts.dispatcher.new_lives.all()
@@ -135,12 +135,12 @@ class TopicDeletions:
         current = self._current
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
 
-    def hold_back(self, topic: str) -> None:
+    def block_sends(self, topic: str) -> None:
         """A deletion is going to be asked for: the topic takes no message until it ends."""
         self.going.add(topic)
 
-    def let_go(self, topic: str) -> None:
-        """Undo `hold_back`, unless a deletion is asked for."""
+    def unblock_sends(self, topic: str) -> None:
+        """Undo `block_sends`, unless a deletion is asked for."""
         if not self.is_asked(topic):
             self.going.discard(topic)
 

@@ -202,4 +202,4 @@ class _Watch:
         if returned != self._returned:
             self._returned = returned
             self._watch.returned()
-        return self._watch.passed(passed_ms)
+        return self._watch.add_elapsed(passed_ms)

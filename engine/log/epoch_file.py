@@ -179,8 +179,8 @@ class EpochFile:
 
     def writing(self, epochs: Epochs) -> Callable[[], None] | None:
         """Work for a disk thread that makes `epochs` durable; None if they are durable already.
-        Call `took` if the work succeeds, and begin no other change meanwhile. The work raises
-        OSError."""
+        Call `set_written` if the work succeeds, and begin no other change meanwhile. The work
+        raises OSError."""
         self._writing = None
         if epochs == self.epochs and self.trust is not Trust.UNPROVEN:
             return None
@@ -194,7 +194,7 @@ class EpochFile:
         self._writing = self._lines_end + len(line)
         return partial(self._add, self._lines_end, line)
 
-    def took(self, epochs: Epochs) -> None:
+    def set_written(self, epochs: Epochs) -> None:
         """Make the written list the current one: it labels this log."""
         if self._writing == 0:
             self._kept = self._number
@@ -218,17 +218,17 @@ class EpochFile:
         The work raises OSError."""
         number, epochs = self._number, self.epochs
 
-        def took() -> None:
+        def succeeded() -> None:
             self._kept = number
 
-        return partial(self._write, epochs, number), took
+        return partial(self._write, epochs, number), succeeded
 
     def fold(self) -> None:
         """Bring X and X.bak up to date now. Raises OSError."""
         if self.is_behind:
-            work, took = self.folding()
+            work, succeeded = self.folding()
             work()
-            took()
+            succeeded()
 
     def _load(self, log_min: LogOffset, log_end: LogOffset, never_kept: bool) -> None:
         found = self._read_both(never_kept)
@@ -324,7 +324,7 @@ class EpochFile:
         was = self.trust
         if work is not None:
             work()
-            self.took(epochs)
+            self.set_written(epochs)
         self.trust = Trust.WHOLE if epochs.entries else was
 
     def _add(self, position: int, line: bytes) -> None:

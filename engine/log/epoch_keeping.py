@@ -3,6 +3,8 @@
 Owns the EpochFile, the time at which its two copies are updated from the lines, and the mark files
 that requires. It must never decide which epochs the list should have, nor let a change of role wait
 for the copies.
+
+Tests: tests/unit/engine/log/test_epoch_file.py, tests/unit/engine/replicated/test_trouble.py
 """
 
 import errno
@@ -90,13 +92,13 @@ class EpochKeeping:
             return
         epochs = file.epochs.cut(log_end)
         yield file.writing(epochs) or nothing
-        file.took(epochs)
+        file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
         """Take this list and write its file at once. Raises OSError."""
         file = self.file
         yield file.writing(epochs) or nothing
-        file.took(epochs)
+        file.set_written(epochs)
         if file.is_behind:
             write, took = file.folding()
             yield write
@@ -119,7 +121,7 @@ class EpochKeeping:
     def led(self, epoch: int, start: LogOffset) -> None:
         """Take the list that `leading` wrote."""
         if not self._plain:
-            self.file.took(self._led_by(epoch, start))
+            self.file.set_written(self._led_by(epoch, start))
 
     def finish(self) -> None:
         """Block until no work on the list is under way."""
@@ -188,7 +190,7 @@ class EpochKeeping:
                     "epochs before log offset %d could not be removed: %s", log_min, error
                 )
             else:
-                self.file.took(epochs)
+                self.file.set_written(epochs)
 
         self._steps.submit(begin, done)
 

@@ -9,7 +9,7 @@ consistent point of two logs. It must never touch a file nor cut a log.
 
 An entry ends where the next one starts, the last one at the log's end. An epoch without writes has
 the start of its successor and is kept: a master without an entry of its own could not label the
-bytes of its reign (RocketMQ refuses such entries: regressions R15, R16, S2).
+bytes of its term (RocketMQ refuses such entries: regressions R15, R16, S2).
 """
 
 import re

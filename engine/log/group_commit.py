@@ -159,7 +159,7 @@ class GroupCommit:
 
     def _watch(self, passed_ms: int) -> None:
         """Count the time of the sync or cut step under way."""
-        watch = self._sync_watch.passed if self._lane.busy else self.cut_watch
+        watch = self._sync_watch.add_elapsed if self._lane.busy else self.cut_watch
         if watch is not None and self.failed is None:
             late = watch(passed_ms)
             if late is not None:

@@ -8,6 +8,8 @@ trace of a queue without a message after that, and a broker that became master w
 the queue from 0 again: offsets would be given twice (I9), and consumers would be beyond its end. So
 the copy is durably marked as lacking these counts, before its first byte, until a master has sent
 them. RocketMQ has no such mechanism.
+
+Tests: tests/unit/broker/ha/metadata/test_pulling_counts.py
 """
 
 from collections.abc import Iterator
@@ -67,7 +69,7 @@ class QueueCounts:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
 
-    def idle(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
+    def idle_offsets(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
         """The next queue offset of each queue whose messages are all before `log_min`."""
         found: Counts = {}
         for topic, queue_id, count in self.each(queues.deleted.ends()):

@@ -2,6 +2,8 @@
 
 Owns the bounds of such a request, the form of its lines, and the responses of name servers and
 controllers (318 and 319, 1009 and 1010). It must never know which node has which key.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py, tests/unit/namesrv/test_handlers.py
 """
 
 import copy
@@ -29,7 +31,7 @@ MAX_UPDATE: Final = 64 << 10
 """Maximum bytes of a request to change a configuration: five times all keys of a broker."""
 MAX_LINES: Final = 2_000
 """Maximum lines of such a request: a broker has some 500 keys."""
-MAX_TOLD: Final = 20
+LISTED_MAX: Final = 20
 """Maximum number of warnings that are logged for a request, and of refused keys in its response."""
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9._]*")
 
@@ -80,7 +82,7 @@ def update_config(
         if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
-        for warning in copy.copy(config).update(properties)[:MAX_TOLD]:
+        for warning in copy.copy(config).update(properties)[:LISTED_MAX]:
             logger.warning("configuration from %s: %s", address, warning)
         changed = config.changing(properties)
     except PropertiesError as error:

@@ -1,7 +1,7 @@
 """The number of copies that a send needs, and the end of the log that has enough copies.
 
 Owns RocketMQ's rules of inSyncReplicas, minInSyncReplicas and allAckInSyncStateSet (RIP-34). It
-must never know a connection, nor a send. The reign (broker/ha/leader.py) pushes both values to
+must never know a connection, nor a send. The term (broker/ha/leader.py) pushes both values to
 pending sends.
 """
 

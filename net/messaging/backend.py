@@ -3,6 +3,8 @@
 Owns the shape of that port, and the types that both sides share. It must never know the backend:
 the handlers of the broker in this process (`broker/grpc/backend.py`), or brokers that a proxy asks
 (`src/turbopump/proxy/backend.py`).
+
+Tests: tests/unit/net/messaging/test_sending.py
 """
 
 import logging
@@ -142,7 +144,7 @@ class NoReadBuffers:
         """No-op: there is no buffer to lengthen."""
 
 
-def without_failing(steps: Steps[None]) -> Steps[None]:
+def logged_steps(steps: Steps[None]) -> Steps[None]:
     """Run steps and log a failure, so that it does not stop the steps of others."""
     try:
         yield from steps

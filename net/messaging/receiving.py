@@ -41,7 +41,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
-from turbopump.net.wire.message import MessageView, Unreadable, after_attempts, decode_each
+from turbopump.net.wire.message import MessageView, Unreadable, decode_each, reconsume_times_after
 from turbopump.net.wire.pop_handles import (
     BadHandle,
     PopHandle,
@@ -285,7 +285,7 @@ def _each(receive: _Receive, response: Command) -> Iterator[tuple[MessageView, R
         before = counts.get((found.queue_id, found.queue_offset), of_queue)
         take = receive.wish
         receipt = Receipt(take.group.group_name, take.topic, handle, found.log_offset)
-        yield found, receipt, after_attempts(found.reconsume_times, before + 1)
+        yield found, receipt, reconsume_times_after(found.reconsume_times, before + 1)
 
 
 def _handle_of(

@@ -9,6 +9,9 @@ never know a request code. Connections of a Server or Client share its Hub.
                        -> HTTP/2 (also after TLS) -> handed over to the hub's Upgrade
     frames -> closing: unsent bytes are written -> ended; a peer that is gone may first have
              its unread bytes handled
+
+Tests: tests/integration/transport/test_transport_last_words.py,
+    tests/integration/transport/test_transport_cut.py
 """
 
 import asyncio
@@ -542,4 +545,4 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
                 self._transport.resume_reading()
                 self._note_progress()
             elif reason == _IN_FLIGHT:
-                self.hear_on()
+                self.continue_drain()

@@ -3,6 +3,8 @@
 Owns the state of waiting for a turn, the request that is handled in steps, and the unread bytes of
 a peer that is gone. It must never write to a socket, nor read from a peer that is connected. The
 base class of Connection, which has the rest.
+
+Tests: tests/integration/transport/test_transport_last_words.py
 """
 
 from functools import partial
@@ -167,10 +169,10 @@ class ScheduledConnection(FastConnection):
             return False
         self.mute()
         self.blocked = False
-        self.hear_on()
+        self.continue_drain()
         return True
 
-    def hear_on(self) -> None:
+    def continue_drain(self) -> None:
         """Continue in the next turn with the unread bytes of a peer that is gone."""
         if self._drain is not None and not self.rests and not self.is_over:
             self.give_way()
@@ -193,7 +195,7 @@ class ScheduledConnection(FastConnection):
                 self._hub.turns.gives(size)
             else:
                 self.abort()
-            self.hear_on()
+            self.continue_drain()
 
     def _worked(self, work: _Work, request: Command, answer: Answer) -> None:
         self._work, self.rests = None, False

@@ -77,7 +77,7 @@ class Unreadable:
     error: BadBody | CompressionMissing
 
 
-def after_attempts(reconsume_times: int, more: int = 1) -> int:
+def reconsume_times_after(reconsume_times: int, more: int = 1) -> int:
     """Compute reconsumeTimes after `more` attempts, at most the largest int of 32 bits: a producer
     may set the number to that, and Java's would become negative."""
     return min(reconsume_times + more, _INT32_MAX)

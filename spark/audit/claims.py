@@ -38,7 +38,7 @@ class Fact(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Known:
+class JudgedStore:
     """Facts about a store that a judgement needs."""
 
     name: str
@@ -54,12 +54,12 @@ class Known:
 class AuditedStores:
     """The stores of the audit; `leader` is the index of the leader's store."""
 
-    stores: tuple[Known, ...]
+    stores: tuple[JudgedStore, ...]
     leader: int
 
 
 @dataclass(slots=True)
-class Judged:
+class Judgement:
     """Results of judging some claims; the results of several tasks can be added up."""
 
     acked: Tally = field(default_factory=lambda: Tally(ACKED))
@@ -68,7 +68,7 @@ class Judged:
     missing: list[tuple[int, Claim]] = field(default_factory=list)
     """The first SOUGHT_MAX claims whose message is not at its place, by log offset."""
 
-    def add(self, other: "Judged") -> None:
+    def add(self, other: "Judgement") -> None:
         """Add the results of another task."""
         for mine, theirs in (
             (self.acked, other.acked),
@@ -92,7 +92,7 @@ def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
 def audited_stores(logs: Sequence[AuditedLog], leader: AuditedLog) -> AuditedStores:
     """Collect the facts for judging, after all logs are scanned."""
     stores = tuple(
-        Known(
+        JudgedStore(
             log.replica.name,
             log.replica.min,
             log.replica.promised_end,
@@ -105,7 +105,7 @@ def audited_stores(logs: Sequence[AuditedLog], leader: AuditedLog) -> AuditedSto
     return AuditedStores(stores, next(n for n, log in enumerate(logs) if log is leader))
 
 
-def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judged) -> None:
+def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judgement) -> None:
     """Judge one claim; `facts` are all messages at its place, of any store, in any order."""
     tally = judged.tally_of(claim)
     tally.count("claims")
@@ -155,11 +155,11 @@ def _by_store(claim: Claim, facts: Sequence[Fact], audited: AuditedStores) -> li
     return there
 
 
-def _is_of_this_life(claim: Claim, known: Known, log_offset: int) -> bool:
+def _is_of_this_life(claim: Claim, known: JudgedStore, log_offset: int) -> bool:
     return log_offset >= known.deleted.get(claim.topic, 0)
 
 
-def _excuse(claim: Claim, fact: Fact | None, known: Known) -> str:
+def _excuse(claim: Claim, fact: Fact | None, known: JudgedStore) -> str:
     """Return the reason if the message is rightly absent from its place, else ""."""
     begins_anew = known.deleted.get(claim.topic)
     if begins_anew is not None and (claim.log_offset is None or claim.log_offset < begins_anew):
@@ -174,7 +174,7 @@ def _excuse(claim: Claim, fact: Fact | None, known: Known) -> str:
     return ""
 
 
-def _differences(claim: Claim, fact: Fact, known: Known) -> Iterator[Finding]:
+def _differences(claim: Claim, fact: Fact, known: JudgedStore) -> Iterator[Finding]:
     at = fact.log_offset
     if fact.digest and claim.digest and not fact.digest.startswith(claim.digest):
         yield _finding(claim, known, "is another message there", at)
@@ -184,7 +184,7 @@ def _differences(claim: Claim, fact: Fact, known: Known) -> Iterator[Finding]:
         yield _finding(claim, known, f"lies at {at}, not at log offset {claim.log_offset}", at)
 
 
-def _check_writer(claim: Claim, fact: Fact, known: Known, writers: Tally) -> None:
+def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) -> None:
     """Check that a broker that acknowledged a message in an epoch also wrote it in that epoch."""
     if claim.epoch is None or claim.read or known.epochs is None:
         return
@@ -204,7 +204,7 @@ def _check_writer(claim: Claim, fact: Fact, known: Known, writers: Tally) -> Non
 
 
 def _finding(
-    claim: Claim, known: Known, what: str, log_offset: int | None, epoch: int | None = None
+    claim: Claim, known: JudgedStore, what: str, log_offset: int | None, epoch: int | None = None
 ) -> Finding:
     verb = "read" if claim.read else "acknowledged"
     name = f" {claim.digest[:16] or claim.key}" if claim.digest or claim.key else ""

@@ -85,7 +85,7 @@ def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int 
 
 
 @dataclass(slots=True, frozen=True)
-class Lies:
+class RecordPlace:
     """Place of the record that contains a given byte."""
 
     log_offset: int
@@ -94,7 +94,7 @@ class Lies:
     queue_offset: int
 
 
-def record_at(file: LogFile, log_offset: int) -> Lies | None:
+def record_at(file: LogFile, log_offset: int) -> RecordPlace | None:
     """Find the record that contains a byte, by a walk from the file's beginning.
 
     None in a filler, in damage or after the end. Raises OSError.
@@ -109,5 +109,5 @@ def record_at(file: LogFile, log_offset: int) -> Lies | None:
     return None
 
 
-def _lies(row: list[int], region: Region, at: int) -> Lies:
-    return Lies(at, topic_of(row, region), row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET])
+def _lies(row: list[int], region: Region, at: int) -> RecordPlace:
+    return RecordPlace(at, topic_of(row, region), row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET])

@@ -2,6 +2,8 @@
 
 Owns how tasks are distributed and how claims are joined with facts. All executors give the same
 verdicts. It must never judge, nor import Spark unless it is given a session.
+
+Tests: tests/unit/spark/audit/test_digests.py
 """
 
 import multiprocessing
@@ -10,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from turbopump.spark.audit.claims import AuditedStores, Fact, Judged, judge
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge
 from turbopump.spark.audit.facts import FactTask, judge_in_rounds
 from turbopump.spark.audit.ledger import Claim, LedgerError, Part
 
@@ -29,7 +31,7 @@ class TaskRunner(Protocol):
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
-    ) -> Judged:
+    ) -> Judgement:
         """Judge all claims of the ledgers."""
 
 
@@ -48,7 +50,7 @@ class LocalTaskRunner:
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
-    ) -> Judged:
+    ) -> Judgement:
         return judge_in_rounds(parts, tasks, audited)
 
 
@@ -64,7 +66,7 @@ class SparkTaskRunner:
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
-    ) -> Judged:
+    ) -> Judgement:
         from pyspark.sql import functions as f
 
         from turbopump.spark.audit.sources import PLACE, Claims, Facts, packed
@@ -78,7 +80,7 @@ class SparkTaskRunner:
             f.collect_list(f.struct("store", "at", "found_key", "found_digest")).alias("facts")
         )
         joined = claims.join(there, PLACE, "left")
-        total = Judged()
+        total = Judgement()
         for judged in joined.rdd.mapPartitions(partial(_judged, audited)).collect():
             total.add(judged)
         return total
@@ -97,8 +99,8 @@ def _or_raise(result: Any) -> Any:
     return result
 
 
-def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judged]:
-    judged = Judged()
+def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judgement]:
+    judged = Judgement()
     for row in rows:
         claim = Claim(
             row.read,

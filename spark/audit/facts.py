@@ -12,7 +12,7 @@ from itertools import islice
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.claims import AuditedStores, Fact, Judged, judge
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge
 from turbopump.spark.audit.ledger import (
     Claim,
     Confirmed,
@@ -168,9 +168,9 @@ def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
 
 def judge_in_rounds(
     parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores, count: int = ROUND
-) -> Judged:
+) -> Judgement:
     """Judge all claims of the ledgers, `count` per round. Raises OSError, LedgerError."""
-    judged = Judged()
+    judged = Judgement()
     claims = claims_of(parts)
     while some := list(islice(claims, count)):
         wanted = {claim.place for claim in some}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from turbopump.spark import session
 from turbopump.spark.audit import compare
-from turbopump.spark.audit.claims import Judged, audited_stores
+from turbopump.spark.audit.claims import Judgement, audited_stores
 from turbopump.spark.audit.digests import BLOCK_BYTES, digest_file, tasks_of
 from turbopump.spark.audit.executors import LocalTaskRunner, SparkTaskRunner, TaskRunner
 from turbopump.spark.audit.facts import (
@@ -151,7 +151,7 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
         for file in log.replica.files
         if file.base < log.replica.end
     ]
-    judged = runner.judge(parts, tasks, audited_stores(logs, leader)) if parts else Judged()
+    judged = runner.judge(parts, tasks, audited_stores(logs, leader)) if parts else Judgement()
     _check_writers(summary, leader, judged, tallies)
     _look_elsewhere(runner, judged, [one for one in tasks if logs[one.store] is leader])
     return Audit(
@@ -247,7 +247,9 @@ def _check_stores(
             )
 
 
-def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies: Tallies) -> None:
+def _check_writers(
+    summary: Summary, leader: AuditedLog, judged: Judgement, tallies: Tallies
+) -> None:
     """Check that each epoch had one broker and began where its election was recorded."""
     for what, pairs in (("acknowledged", summary.writers), ("elected", set(summary.elected))):
         brokers: dict[int, list[str]] = {}
@@ -278,7 +280,7 @@ def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies
         judged.writers.cannot_tell(f"{summary.left_out:,} lines of brokers were too many")
 
 
-def _look_elsewhere(runner: TaskRunner, judged: Judged, tasks: Sequence[FactTask]) -> None:
+def _look_elsewhere(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactTask]) -> None:
     """Add to findings where else the first missing messages lie in the leader's log."""
     sought = tuple(claim for _at, claim in judged.missing)
     if not sought:
@@ -306,7 +308,7 @@ def _look_elsewhere(runner: TaskRunner, judged: Judged, tasks: Sequence[FactTask
 
 
 def _verdicts(
-    tallies: Tallies, judged: Judged, summary: Summary, parts: Sequence[Part]
+    tallies: Tallies, judged: Judgement, summary: Summary, parts: Sequence[Part]
 ) -> list[Verdict]:
     looked = tallies.records.counts.get("records", 0) > 0
     compared = any(tallies.equal.counts.values())

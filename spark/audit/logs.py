@@ -43,7 +43,7 @@ class AuditedLog:
     queue_ends: dict[Queue, int]
     """Queue offset after the last message, by queue."""
     behind: list[TrailingBytes]
-    loose_starts: tuple[int, ...]
+    unaligned_epoch_starts: tuple[int, ...]
     count: int
 
 
@@ -100,7 +100,7 @@ def put_together(
         not_compared.add(report.not_compared)
         is_damaged = is_damaged or bool(report.records.total)
         _join(queues, first, report, places, is_damaged)
-        loose += report.loose_starts
+        loose += report.unaligned_epoch_starts
         count += report.count
         end, is_full = report.end, report.is_full
         confirmed = max(confirmed, report.confirmed) if sure else confirmed
@@ -177,7 +177,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         epochs.count("epochs", len(replica.labels.epochs))
         epochs.count("stores")
         by_start = {entry.start: entry.epoch for entry in replica.labels.epochs}
-        for start in log.loose_starts:
+        for start in log.unaligned_epoch_starts:
             file = replica.file_at(start)
             assert file is not None, "it was scanned"
             epochs.found(

@@ -6,6 +6,8 @@ file of the log: tasks scan files in parallel, and `logs` joins the reports.
 The walk goes from record to record, as recovery does: lengths, body CRC and the record's own log
 offset must agree. Below the confirmed end, bytes that are no record are damage, and the walk
 continues at the next record; above it, they end the log.
+
+Tests: tests/unit/spark/audit/test_logs.py
 """
 
 from collections.abc import Iterator
@@ -77,7 +79,7 @@ class FileReport:
     places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
     not_compared: NotCompared = field(default_factory=NotCompared)
     """Records whose queue units cannot be judged."""
-    loose_starts: tuple[int, ...] = ()
+    unaligned_epoch_starts: tuple[int, ...] = ()
     """Starts of epochs at which no record begins."""
     behind: tuple[int, int] | None = None
     """The first and the last byte after `end` that are not zero, as log offsets."""
@@ -255,7 +257,7 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
     end = walk.position
     # The next epoch may begin where the filler lies; `logs` checks epochs after the log's end.
     loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]
-    report.loose_starts = tuple(loose)
+    report.unaligned_epoch_starts = tuple(loose)
     if walk.is_full and (confirm is None or confirm >= task.file.end):
         report.confirmed = task.file.end
 

@@ -2,6 +2,8 @@
 
 Owns how a RebalanceResult is shown. It must never need Spark or the network, and never let a name
 from a history be read as markup.
+
+Tests: tests/unit/spark/rebalance/test_job.py
 """
 
 import html
@@ -97,7 +99,7 @@ def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
             for (_, rows), colour in zip(drawn, plots.COLOURS, strict=False)
         ]
         if any(value is not None for line in lines for _, value in line.points):
-            yield f"<h2>{label}</h2><figure>{plots.in_order(number, lines, label)}"
+            yield f"<h2>{label}</h2><figure>{plots.numbered_lines(number, lines, label)}"
             yield f"<figcaption>{key}by the number of the rebalance</figcaption></figure>"
 
 

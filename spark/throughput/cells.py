@@ -1,7 +1,7 @@
-"""Cells, the counts from which the throughput job computes all its figures.
+"""Cells, the counts from which the throughput job computes all its statistics.
 
-Owns the definition of a cell, and how figures come from cells; throughput/batches.py counts them.
-It must never look at a record, nor bring more to the driver than the caller requests.
+Owns the definition of a cell, and the way from cells to statistics; throughput/batches.py counts
+them. It must never look at a record, nor bring more to the driver than the caller requests.
 
 A record is counted in one cell of each metric:
 
@@ -20,6 +20,8 @@ throughput/buckets.py. The `bucket` is queue offset / 64 for `offset`, the milli
 `messages`, `total`, `least` and `most` are count, sum, minimum and maximum of the values;
 `first_ms` and `last_ms` the limits of the store time. So there are never more cells than five per
 record, and under traffic far fewer.
+
+Tests: tests/integration/spark/test_throughput.py
 """
 
 from collections.abc import Sequence
@@ -66,7 +68,7 @@ def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     )
 
 
-def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+def traffic_statistics(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     """Return one row for each value of `keys`, from histograms with these keys.
 
     Percentiles follow numpy's default method, over the means of the buckets.

@@ -8,6 +8,9 @@ records more than once (throughput/source.py), nor collect more than throughput/
 The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (the
 source of all others), seconds (per topic, queue, producer host and second), queues, topics, hosts,
 stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
+
+Tests: tests/integration/spark/test_throughput_stores.py,
+    tests/unit/spark/throughput/local/test_job.py
 """
 
 import argparse
@@ -167,14 +170,14 @@ def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) 
 def _seconds(measured: "DataFrame") -> "DataFrame":
     keys = (*cell.KEYS, "second")
     return (
-        stamped(cell.figures(measured, keys))
+        stamped(cell.traffic_statistics(measured, keys))
         .selectExpr("*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day")
         .withColumnRenamed("second", "unix_second")
     )
 
 
 def _level(cells: "DataFrame", base: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
-    figures = cell.figures(cell.added(base, keys), keys)
+    figures = cell.traffic_statistics(cell.added(base, keys), keys)
     peaks = cell.peaks(cells, keys)
     joined = figures.join(peaks, list(keys), "left") if keys else figures.crossJoin(peaks)
     return stamped(joined) if keys else joined
@@ -222,7 +225,7 @@ def _totals(
 
 def _over_time(measured: "DataFrame", step_s: int) -> tuple[Row, ...]:
     steps = _in_steps(measured, step_s)
-    points = cell.figures(cell.added(steps, ("start_s",)), ("start_s",))
+    points = cell.traffic_statistics(cell.added(steps, ("start_s",)), ("start_s",))
     return rows(
         points.select(
             "start_s",
@@ -261,16 +264,16 @@ def _copies(
     pairs = replicas.paired(origin, copy).persist()
     cells = replicas.copy_cells(pairs).persist()
     inside = replicas.missing_inside(pairs)
-    by_topic = replicas.copy_figures(cells, ("topic",)).join(inside, "topic", "left").fillna(0)
+    by_topic = replicas.copy_statistics(cells, ("topic",)).join(inside, "topic", "left").fillna(0)
     topics = tables.keep("copies", by_topic)
-    totals = one(replicas.copy_figures(cells, ()))
+    totals = one(replicas.copy_statistics(cells, ()))
     totals |= one(topics.agg(f.coalesce(f.sum("missing_inside"), f.lit(0)).alias("missing_inside")))
     for name, table in (("origin", origin), ("copy", copy)):
         totals[f"{name}_without_key"] = table.where("unique_key is null").count()
     times = one(cells.selectExpr("min(first_ms) as first_ms", "max(last_ms) as last_ms"))
     step_s = step_seconds(_number(times, "first_ms"), _number(times, "last_ms"))
     points = (
-        replicas.copy_figures(_in_steps(cells.where("second is not null"), step_s), ("start_s",))
+        replicas.copy_statistics(_in_steps(cells.where("second is not null"), step_s), ("start_s",))
         .select("start_s", "copied", "missing", "delay_ms_p50", "delay_ms_p99")
         .orderBy("start_s")
     )

@@ -210,18 +210,18 @@ def _plots(result: Throughput) -> Iterable[str]:
     lines = _topic_lines(result)
     drawn = [plots.Line(points, colour[at]) for at, (_, points) in enumerate(lines)]
     yield _figure(
-        plots.over_time(1, drawn, "messages a second"),
+        plots.lines_over_time(1, drawn, "messages a second"),
         [(name, colour[at]) for at, (name, _) in enumerate(lines)],
     )
     traffic = _filled(result.over_time, "bytes", step)
     yield _figure(
-        plots.over_time(2, [plots.Line(traffic, colour[0])], "bytes a second"),
+        plots.lines_over_time(2, [plots.Line(traffic, colour[0])], "bytes a second"),
         [("records of all topics", colour[0])],
     )
     yield "<h2>Latency over time</h2>"
     wanted = (("latency_ms_p50", "p50"), ("latency_ms_p99", "p99"), ("latency_ms_p999", "p99.9"))
     yield _figure(
-        plots.over_time(
+        plots.lines_over_time(
             3,
             [
                 plots.Line(_values(result.over_time, key, step), colour[at])
@@ -367,7 +367,7 @@ def _tables(result: Throughput) -> Iterable[str]:
             (_unix_s(row["from_time"]), _unix_s(row["until_time"]))
             for row in result.stalls.rows[:STALLS_DRAWN]
         ]
-        yield _figure(plots.spans(6, bars, "row of the table"), [])
+        yield _figure(plots.interval_bars(6, bars, "row of the table"), [])
     yield _table(
         "Longest silences",
         Shown(result.silences, len(result.silences)),
@@ -444,7 +444,7 @@ def _copies(copies: CopyComparison) -> Iterable[str]:
             for at, (key, _) in enumerate(wanted)
         ]
         yield _figure(
-            plots.over_time(7, lines, "ms, stored to stored", log=True),
+            plots.lines_over_time(7, lines, "ms, stored to stored", log=True),
             [(name, plots.COLOURS[at]) for at, (_, name) in enumerate(wanted)],
         )
     yield _table("All topics", Shown((copies.totals,), 1), columns)

@@ -171,7 +171,7 @@ def test_damaged_entries_are_named(unpack: Any, inspect: Inspect) -> None:
     assert damages(lines)[-1] == (name, 36, reason)
 
 
-def test_an_empty_or_foreign_index_is_damage(tmp_path: Path, inspect: Inspect, unpack: Any) -> None:
+def test_an_empty_or_foterm_index_is_damage(tmp_path: Path, inspect: Inspect, unpack: Any) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "20261121132020367").touch()
     (tmp_path / "index" / "20261121132020368").write_bytes(b"\x7f" * 4096)

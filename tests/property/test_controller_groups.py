@@ -111,7 +111,7 @@ class Journal:
         assert now.members == {winner} and now.master_id == winner  # K2
         assert now.master_epoch > was.master_epoch
         assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
-        if not (was.reigned and was.members):
+        if not (was.had_master and was.members):
             return
         fits = winner in self.designated or not was.is_unfit(winner)
         if winner not in was.candidates or not (fits or all(map(was.is_unfit, was.candidates))):
@@ -338,7 +338,7 @@ class Groups(RuleBasedStateMachine):
             node.tick(600)
             node.commit()
         group = self.group
-        if group is None or not group.reigned:
+        if group is None or not group.had_master:
             return
         if any(group.replicas[member].unfit != DAMAGED for member in group.members):
             assert group.master_id is not None

@@ -64,7 +64,7 @@ class Routes(RuleBasedStateMachine):
         if done.refusal is not None:
             assert members == before
         elif is_holder and known is not None and known.state_version > state:
-            assert members == before, "of an earlier reign"
+            assert members == before, "of an earlier term"
             assert self.table.data_version(cluster, address) == known
         elif members.get(broker_id) == address:
             assert list(members.values()).count(address) == 1

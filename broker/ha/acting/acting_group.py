@@ -19,10 +19,7 @@ from typing import Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_state import ActingState
-from turbopump.broker.ha.acting.group_members import (
-    Call,
-    GroupMembers,
-)
+from turbopump.broker.ha.acting.group_members import GroupMembers
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.pre_online import (
     AGAIN_MS,
@@ -32,13 +29,14 @@ from turbopump.broker.ha.acting.pre_online import (
 )
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 
-SAID_DEAD_PARTS: Final = 2
+UNREACHABLE_TIMEOUT_DIVISOR: Final = 2
 """Divisor of broker_not_active_timeout: a master unreachable for this part of it asks its replicas,
 because a name server counts from the last message that it received."""
 
@@ -98,8 +96,8 @@ class ActingGroup:
         self.waits = replication.waits_to_lead
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
-        self._reign: object = None
-        """The reign of this elected broker for which its replicas were asked, or are being
+        self._term: object = None
+        """The term of this elected broker for which its replicas were asked, or are being
         asked."""
         self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
         broker.pop.others_first = self._holds_revival
@@ -141,13 +139,13 @@ class ActingGroup:
         if self._others is not None:
             self._others.tick()
 
-    def elected(self, reign: object) -> bool:
+    def elected(self, term: object) -> bool:
         """Handle the election of this broker. Acting brokers are notified before clients, and their
         commits are taken over. Return True if that has not finished: `on_online` is called at the
         end."""
-        if reign is self._reign:
+        if term is self._term:
             return self.waits
-        self._reign, self.waits = reign, True
+        self._term, self.waits = term, True
         self._asking = asking = ElectedPreOnline(
             self._broker,
             self.members,
@@ -161,9 +159,9 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """Handle the end of the reign, if there was one."""
-        if self._reign is not None:
-            self._reign, self.waits = None, False
+        """Handle the end of the term, if there was one."""
+        if self._term is not None:
+            self._term, self.waits = None, False
             if self._asking is not None:
                 self._asking.stop()
                 self._asking = None
@@ -211,7 +209,9 @@ class ActingGroup:
     @property
     def _stood_still(self) -> bool:
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
-        return 0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // SAID_DEAD_PARTS
+        return (
+            0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // UNREACHABLE_TIMEOUT_DIVISOR
+        )
 
     def _holds_revival(self) -> bool:
         """Whether revival waits for replicas that may have acted and are being asked, or will be:
@@ -226,7 +226,7 @@ class ActingGroup:
         silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
         self._heard_ms = now_ms
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
-        if silent_ms > limit_ms // SAID_DEAD_PARTS:
+        if silent_ms > limit_ms // UNREACHABLE_TIMEOUT_DIVISOR:
             self._ask_again("this broker had no answer of a name server for a while")
         self.acting_state.look()
         self._ask_who_came()

@@ -15,6 +15,8 @@ gives no locks, so the progress that the master copies from it is final (I13).
 With controllers, their election comes first. A broker acts once it has had no master for a while,
 and the controllers have not named one since; so does a master without a lease that name servers
 still show. A notice of the elected master (906) ends it, and so does a lease.
+
+Tests: tests/unit/broker/ha/acting/test_elected_group.py
 """
 
 import logging
@@ -30,13 +32,13 @@ from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
 
-COMING_MS: Final = 10_000
+MASTER_COMING_MS: Final = 10_000
 """Time in ms after a 906 in which this replica does not act, unless its master reports earlier that
 it serves."""
 NO_MASTER_MS: Final = 3_000
 """Time in ms without a master after which a broker acts, with controllers: another master is
 usually elected within a second or two."""
-NAMED_MS: Final = 10_000
+REPORT_AGE_MAX_MS: Final = 10_000
 """Age in ms up to which the controllers' report of a master counts: they may be gone since."""
 STALE_ROUTES_MS: Final = 60_000
 """Age in ms of stale routes: clients refresh routes every 30 s, and some take this replica for the
@@ -90,7 +92,7 @@ class ActingState:
     def master_comes(self, number: int | None) -> None:
         """Stop acting, because the master returns: its copy of this replica's progress must stay
         final."""
-        self._coming_until_ms = self._steady_ms() + COMING_MS
+        self._coming_until_ms = self._steady_ms() + MASTER_COMING_MS
         self._return_number = number
         self.look()
 
@@ -103,7 +105,7 @@ class ActingState:
         return counts
 
     def lead(self) -> None:
-        """Stop acting, because this broker was elected and its reign begins."""
+        """Stop acting, because this broker was elected and its term begins."""
         self._led_ms = self._steady_ms()
         self._set(False)
 
@@ -127,7 +129,7 @@ class ActingState:
         if not self._is_elected:
             return False
         named_ms = self.named_ms()
-        is_named = named_ms > self._led_ms and now_ms - named_ms < NAMED_MS
+        is_named = named_ms > self._led_ms and now_ms - named_ms < REPORT_AGE_MAX_MS
         return is_named or now_ms - self._led_ms < NO_MASTER_MS
 
     def _set(self, acts: bool) -> None:

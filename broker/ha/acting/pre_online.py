@@ -16,6 +16,9 @@ once `done` is called.
 Any failure starts this again from the beginning, a second later. So an unreachable replica that is
 alive keeps its master from serving, until no name server knows the replica. A master that serves
 already asks the others nevertheless, and repeats the failed one.
+
+Tests: tests/unit/broker/ha/acting/test_acting_group.py,
+    tests/unit/broker/ha/acting/test_notes_taken.py
 """
 
 import ipaddress
@@ -26,10 +29,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.acting_state import COMING_MS
+from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS
 from turbopump.broker.ha.acting.group_members import (
     FRESH_MS,
-    Call,
     GroupMembers,
 )
 from turbopump.broker.ha.metadata import answers
@@ -39,6 +41,7 @@ from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -53,7 +56,7 @@ AGAIN_MS: Final = 1_000
 CONNECT_MS: Final = 3_000
 """Time in ms in which a replica must connect after it received the master's address; else it is
 asked again."""
-SURE_MS: Final = COMING_MS // 2
+SURE_MS: Final = MASTER_COMING_MS // 2
 """Age in ms of a 906 up to which its replica surely does not act: clocks and frames may be slow."""
 TIMEOUT_MS: Final = 3_000
 """Time-out of a request in ms."""
@@ -356,7 +359,7 @@ class PreOnline:
 
 
 class ElectedPreOnline(PreOnline):
-    """The return of a broker elected by controllers. Acting brokers are notified before the reign
+    """The return of a broker elected by controllers. Acting brokers are notified before the term
     begins for clients, and their commits are taken over. An unreachable replica delays nothing: it
     is asked again while this broker serves. Connections are not awaited, because the controllers
     name the master to the replicas."""

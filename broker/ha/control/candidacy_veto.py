@@ -5,6 +5,8 @@ clock.
 
     decline   report in heartbeats that this broker cannot lead, until there is a later epoch
     resign    send no heartbeats, to count as dead: RocketMQ's controllers ignore `decline`
+
+Tests: tests/unit/broker/ha/test_unfit.py
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ RESIGNED_PART, RESIGNED_MORE_MS = 1.2, 1_000
 """Factor of controllerHeartBeatTimeoutMills, plus the interval at which a controller checks
 brokers: after that time without heartbeats another broker is surely elected."""
 DECLINED_MS, DECLINED_MAX_MS = 2_000, 30_000
-"""Minimum and maximum time in ms before a reign is tried again after a decline; doubled each time
+"""Minimum and maximum time in ms before a term is tried again after a decline; doubled each time
 that it did not help."""
 
 
@@ -61,6 +63,6 @@ class CandidacyVeto:
         if declined is not None and epoch > declined and self._steady_ms() >= until_ms:
             self._declined_epoch = None
 
-    def has_led(self) -> None:
-        """Reset the time of the next decline, because a reign has begun."""
+    def on_term_begun(self) -> None:
+        """Reset the time of the next decline, because a term has begun."""
         self._decline_ms = DECLINED_MS

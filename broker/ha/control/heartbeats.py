@@ -12,11 +12,13 @@ as good as that leader's knowledge of itself: a deposed one may succeed until it
 no message is lost, because every member of the SyncStateSet must have acknowledged messages, and
 the next master is a member.
 
-A lease counts only in the reign in which it was requested: until its first lease a new master is
+A lease counts only in the term in which it was requested: until its first lease a new master is
 not the only possible master (controller/elections.py).
 
 All controllers get heartbeats, because any may lead next. An unreachable one costs one pending
 request, and delays nothing (R34).
+
+Tests: tests/unit/broker/ha/control/test_membership.py, tests/unit/broker/ha/test_forgotten.py
 """
 
 from collections.abc import Callable
@@ -24,9 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.ha.control.controller_protocol import JAVA
-from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, ControllerCall, Controllers
+from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, Controllers
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import BadHeader, read_header
@@ -51,7 +54,7 @@ class ControllerHeartbeats:
     def __init__(
         self,
         controllers: Controllers,
-        call: ControllerCall,
+        call: Call,
         make: Callable[[], Command],
         on_answer: Callable[[BrokerHeartbeatResponse], None],
         steady_ms: Callable[[], int],
@@ -75,7 +78,7 @@ class ControllerHeartbeats:
         self._lease_ms = int(timeout_ms * LEASE_PART)
         self._call_ms = min(CALL_TIMEOUT_MS, timeout_ms // CALLS_IN_TIMEOUT)
         self._links: dict[str, _Link] = {}
-        self._reign = 0
+        self._term = 0
 
     @property
     def holds(self) -> bool:
@@ -106,8 +109,8 @@ class ControllerHeartbeats:
         return self._send(leader, link).map(lambda a: not isinstance(a, str) and a.code == 0)
 
     def begin(self) -> None:
-        """Begin a reign: earlier leases, and pending requests for one, do not count."""
-        self._reign += 1
+        """Begin a term: earlier leases, and pending requests for one, do not count."""
+        self._term += 1
         self.lease_until_ms = LONG_AGO_MS
 
     def send_soon(self) -> None:
@@ -119,14 +122,14 @@ class ControllerHeartbeats:
         now_ms = self._steady_ms()
         link.busy, link.due_ms = True, now_ms + self._interval_ms
         answer = self._call(address, self._make(), self._call_ms)
-        answer.then(partial(self._answered, address, link, now_ms, self._reign))
+        answer.then(partial(self._answered, address, link, now_ms, self._term))
         return answer
 
     def _answered(
-        self, address: str, link: _Link, sent_ms: int, reign: int, answer: Command | str
+        self, address: str, link: _Link, sent_ms: int, term: int, answer: Command | str
     ) -> None:
         link.busy = False
-        if reign != self._reign:
+        if term != self._term:
             link.due_ms = LONG_AGO_MS
         if isinstance(answer, str):
             self._controllers.doubt(address)
@@ -144,7 +147,7 @@ class ControllerHeartbeats:
             self._controllers.leads(address)
         elif answer.language == JAVA and address == self._controllers.leader:
             lease_ms = self._lease_ms
-        if lease_ms > 0 and reign == self._reign:
+        if lease_ms > 0 and term == self._term:
             until_ms = sent_ms + min(lease_ms, self._lease_ms)
             self.lease_until_ms = max(self.lease_until_ms, until_ms)
         self._on_answer(header)

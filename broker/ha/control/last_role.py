@@ -3,14 +3,14 @@
 A controller that has lost its log reads it, because it must know which brokers may lack
 acknowledged messages. Roles are decided elsewhere.
 
-    None --named--> OUTSIDE or IN_SET --reign--> REIGNS
+    None --named--> OUTSIDE or IN_SET --note_master--> MASTER
                         ^                           |
                         '---- another master -------'
 """
 
 from turbopump.broker.ha.control.controller_protocol import GroupState
 
-OUTSIDE, IN_SET, REIGNS = 0, 1, 2
+OUTSIDE, IN_SET, MASTER = 0, 1, 2
 """Values of BrokerHeartbeatRequest.standing."""
 
 
@@ -19,13 +19,13 @@ class LastRole:
 
     def __init__(self) -> None:
         self.value: int | None = None
-        """OUTSIDE, IN_SET or REIGNS, even if unconfirmed. None: no role was named yet."""
+        """OUTSIDE, IN_SET or MASTER, even if unconfirmed. None: no role was named yet."""
         self.set_epoch = 0
         """Epoch of the newest SyncStateSet that was named."""
 
-    def reign(self) -> None:
+    def note_master(self) -> None:
         """Note that this broker is now the master."""
-        self.value = REIGNS
+        self.value = MASTER
 
     def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
         """Note the set named while this broker is in `epoch`; a master ignores it until there is
@@ -34,6 +34,6 @@ class LastRole:
             self.set_epoch = group_state.set_epoch
         elif group_state.epoch == epoch:
             return
-        reigned = self.value == REIGNS and group_state.master in (None, own_id)
-        if group_state.members and not reigned:
+        stays_master = self.value == MASTER and group_state.master in (None, own_id)
+        if group_state.members and not stays_master:
             self.value = IN_SET if own_id in group_state.members else OUTSIDE

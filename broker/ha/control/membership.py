@@ -16,10 +16,10 @@ Differences to RocketMQ, which all keep the wire format:
 * A broker whose store takes no messages reports that in its heartbeats (`unfit`), at once: another
   is elected, and no unfit one while there is another (controller/elections.py). A broker
   whose disk is too slow for senders reports that (`slow`), so that a faster one is elected.
-* A reign needs an epoch greater than the log's last one. A broker that is named master of an epoch
+* A term needs an epoch greater than the log's last one. A broker that is named master of an epoch
   that it had before (it restarted before the controllers noticed, or they forgot the group), or
   whose log is damaged, declines (`_decline`): its heartbeats report that it cannot lead until the
-  controllers have a later epoch. RocketMQ writes two reigns into one epoch.
+  controllers have a later epoch. RocketMQ writes two terms into one epoch.
 * RocketMQ's controllers ignore that report. With them a broker that declines, or is master with a
   failed store, sends no heartbeats for a while (candidacy_veto.py), so that it counts as dead.
 * Without a lease no message is acknowledged (heartbeats.py).
@@ -38,7 +38,7 @@ from turbopump.broker.ha.control.controller_registration import (
     ControllerRegistration,
     Steps,
 )
-from turbopump.broker.ha.control.controllers import ControllerCall, Controllers
+from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityFiles
 from turbopump.broker.ha.control.last_role import LastRole
@@ -53,6 +53,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError, StoreHealth
 from turbopump.net.ha.replica import State
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.controller import BrokerHeartbeatResponse
@@ -62,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 NO_ROLE = -1
 CHANGE_MAX_MS = 30_000
-"""Time in ms after which a reign whose epoch is not on disk is given up, for a broker with a faster
+"""Time in ms after which a term whose epoch is not on disk is given up, for a broker with a faster
 disk. It allows five syncs of a slow disk, 5 s each."""
 
 
@@ -95,7 +96,7 @@ class Membership:
         log: _Log,
         *,
         files: Files,
-        call: ControllerCall,
+        call: Call,
         wall_ms: Callable[[], int],
         steady_ms: Callable[[], int],
         on_doubt_reported: Callable[[], None],
@@ -128,7 +129,7 @@ class Membership:
         self._named_ms = LONG_AGO_MS
         """When controllers last named another broker as the master."""
         self._coming: GroupState | None = None
-        """The newest report on the reign that is being recorded."""
+        """The newest report on the term that is being recorded."""
         self.controllers = Controllers(
             options.controller_addr,
             call,
@@ -229,11 +230,9 @@ class Membership:
     @property
     def has_successor(self) -> bool:
         """Whether this broker serves as the master while another member may take its place."""
-        reign = self._service.reign
-        serves = (
-            isinstance(reign, Leader) and self.holds() and self.health is not StoreHealth.FAILED
-        )
-        others = isinstance(reign, Leader) and len(reign.sync.members) > 1
+        term = self._service.term
+        serves = isinstance(term, Leader) and self.holds() and self.health is not StoreHealth.FAILED
+        others = isinstance(term, Leader) and len(term.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
     def retire(self) -> None:
@@ -260,7 +259,7 @@ class Membership:
     def _answered(self, seen: BrokerHeartbeatResponse) -> None:
         self._watch_lease()
         if self._service.is_master and not self.holds() and self._may_be_elected:
-            self.heartbeats.tick()  # the previous heartbeat was sent before its reign
+            self.heartbeats.tick()  # the previous heartbeat was sent before its term
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
             self.look_soon()
@@ -276,8 +275,8 @@ class Membership:
 
     @property
     def _known_set_epoch(self) -> int:
-        reign = self._service.reign
-        return reign.sync.set_epoch if isinstance(reign, Leader) else self._standing.set_epoch
+        term = self._service.term
+        return term.sync.set_epoch if isinstance(term, Leader) else self._standing.set_epoch
 
     # The lease
 
@@ -422,7 +421,7 @@ class Membership:
 
     def _take(self, group_state: GroupState) -> None:
         """Take a role only of a greater epoch: late and repeated reports have no effect (K7)."""
-        reign = self._service.reign
+        term = self._service.term
         if group_state.master is not None and group_state.master != self.own_id:
             self._named_ms = self._steady_ms()
         if group_state.epoch >= self.epoch:
@@ -438,16 +437,16 @@ class Membership:
         elif self._coming is not None:
             if group_state.master == self.own_id and group_state.set_epoch > self._coming.set_epoch:
                 self._coming = group_state
-        elif isinstance(reign, Leader) and group_state.master == self.own_id:
-            reign.on_set(group_state.members, group_state.set_epoch, self._steady_ms())
+        elif isinstance(term, Leader) and group_state.master == self.own_id:
+            term.on_set(group_state.members, group_state.set_epoch, self._steady_ms())
         elif (
-            reign is None
+            term is None
             and group_state.master != self.own_id
             and group_state.address != self.finder.address
         ):
             self._follow(group_state.address)  # the same master, at another address (R30)
         elif (
-            reign is None and group_state.master == self.own_id and not self._candidacy_veto.is_away
+            term is None and group_state.master == self.own_id and not self._candidacy_veto.is_away
         ):
             # No controller led while it was silent, or none missed it: no other was elected.
             self._decline(self._role_reason or "this broker's leadership ended")
@@ -477,10 +476,10 @@ class Membership:
             self._decline(str(error))
             return
         self._role_reason = ""
-        self._standing.reign()
-        self._candidacy_veto.has_led()
-        reign = self._service.reign
-        if isinstance(reign, Leader) and coming.set_epoch > reign.sync.set_epoch:
+        self._standing.note_master()
+        self._candidacy_veto.on_term_begun()
+        term = self._service.term
+        if isinstance(term, Leader) and coming.set_epoch > term.sync.set_epoch:
             self._take(coming)
         self._beat()
 
@@ -532,7 +531,7 @@ class Membership:
         self.finder.look_for(address)
 
     def _found(self, ha_address: str, fenced: bool) -> None:
-        if self._service.reign is None and not self._stopped:
+        if self._service.term is None and not self._stopped:
             try:
                 self._service.to_replica(ha_address, self.epoch, fenced=fenced)
             except (StoreError, OSError) as error:

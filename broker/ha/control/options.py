@@ -1,4 +1,7 @@
-"""Options of a broker's membership in an elected group, as values."""
+"""Options of a broker's membership in an elected group, as values.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
+"""
 
 from dataclasses import dataclass, field
 

@@ -5,6 +5,8 @@ in net/ha/sync_state.py.
 
 An answer counts as a refusal only if the controller evaluated this proposal and refused it. A
 controller that no longer leads may have recorded it before (R01): its answer counts as lost.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable
@@ -42,21 +44,21 @@ class SyncSetProposals:
         self,
         controllers: Controllers,
         name: Name,
-        reign: Callable[[], tuple[int, int]],
+        term: Callable[[], tuple[int, int]],
         wall_ms: Callable[[], int],
         on_stale: Callable[[], None],
     ) -> None:
-        """`reign` returns this broker's id and the epoch in which it is the master; `on_stale` is
+        """`term` returns this broker's id and the epoch in which it is the master; `on_stale` is
         called when the controller's set, or its master, differs from the known one."""
         self._controllers = controllers
         self._name = name
-        self._reign = reign
+        self._term = term
         self._wall_ms = wall_ms
         self._on_stale = on_stale
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
         """Propose a set to the controller; resolves to its decision, or Lost."""
-        own_id, epoch = self._reign()
+        own_id, epoch = self._term()
         request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
         result: Deferred[Answer] = Deferred()
         self._controllers.ask(request).then(partial(self._answered, result))

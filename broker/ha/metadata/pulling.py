@@ -33,6 +33,7 @@ from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -41,9 +42,6 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 logger = logging.getLogger(__name__)
-
-Call = Callable[[str, Command, int], Deferred[Command | str]]
-"""(address, request, time-out in ms): resolves to the answer, or the reason for its absence."""
 
 PERIOD_MS: Final = 3_000
 """Interval between two rounds, in ms; RocketMQ's replicas check every 3 s, and copy all every 10 or
@@ -140,7 +138,7 @@ class MetadataFollower:
         for table in self._tables():
             table.versions = self._versions
         # Deletions reported by the master are handled before those found in the log.
-        broker.store.on_unheard.insert(0, self._unheard)
+        broker.store.on_unapplied_deletions.insert(0, self._on_unapplied_deletions)
 
     # Roles
 
@@ -476,7 +474,7 @@ class MetadataFollower:
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
-        now.offsets = None if self._broker.store.deletions.unheard() else theirs
+        now.offsets = None if self._broker.store.deletions.unapplied() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
         """Take over offsets in steps; False if the log was cut meanwhile, to start again."""
@@ -543,12 +541,12 @@ class MetadataFollower:
             except StoreError as error:
                 logger.error("%s", error)
 
-    def _unheard(self, now_ms: int) -> None:
+    def _on_unapplied_deletions(self, now_ms: int) -> None:
         """Handle deletions that the log proves. The offsets of these topics are removed here, and
         copied from the master again."""
         self._apply_deletions(now_ms)
         now = self._following
-        if now is not None and now.offsets is not None and self._broker.store.deletions.unheard():
+        if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
             now.offsets = None
             now.cuts += 1
 

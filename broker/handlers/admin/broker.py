@@ -12,7 +12,7 @@ from turbopump.broker.handlers.json_responses import answer_json
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.updates import MAX_TOLD, parse_update
+from turbopump.net.config.updates import LISTED_MAX, parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
@@ -68,7 +68,7 @@ class ConfigRequests:
         ]
         refused = [why for item in properties if (why := config.why_not(item))]
         if refused:
-            return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:MAX_TOLD]))
+            return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
         permission = config.broker_permission
         try:
             notes = config.update(properties)

@@ -222,7 +222,7 @@ def _done_in_order(
         return after
     if not broker.offsets.has_reset(group, topic, queue_id):
         broker.offsets.commit(group, topic, queue_id, after, now_ms)
-    if not broker.pop.orders.blocked_until(*queue, None, now_ms):
+    if not broker.pop.orders.blocked_until_ms(*queue, None, now_ms):
         broker.pop.waiters.arrived(topic, queue_id)
     return None
 

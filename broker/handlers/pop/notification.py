@@ -3,6 +3,8 @@ popping.
 
 Owns the answers of RocketMQ's NotificationProcessor, PollingInfoProcessor and PeekMessageProcessor.
 It must never move an offset.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_long_reads.py
 """
 
 from functools import partial
@@ -17,7 +19,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_topic,
 )
 from turbopump.broker.handlers.pop.pops import EARLY_MS, POLL_MAX_MS
-from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
+from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import ReadStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -102,7 +104,7 @@ def _blocked_ms(
     """The epoch ms until which an unacknowledged batch blocks the queue for this attempt, 0 if it
     is not blocked. A held request is attempted again at that time."""
     topic, queue_id = place
-    until_ms = broker.pop.orders.blocked_until(
+    until_ms = broker.pop.orders.blocked_until_ms(
         topic,
         header.consumer_group,
         queue_id,
@@ -148,7 +150,7 @@ def _notice(
         size=kept_size(header.topic, header.consumer_group),
         only_asks=True,
     )
-    if broker.pop.waiters.add(waiter) is Waits.FULL:
+    if broker.pop.waiters.add(waiter) is WaiterAdded.FULL:
         return response(request, ResponseCode.SUCCESS, header=NotificationResponse(False, True))
     peer.on_close(partial(broker.pop.waiters.drop, peer))
     return answer

@@ -19,7 +19,7 @@ from turbopump.broker.handlers.pop.checks import (
 )
 from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopQuery
-from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
+from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
 from turbopump.broker.traffic.replies import why_not
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
@@ -165,7 +165,7 @@ class _Pop:
             attempt=self._attempt,
             size=kept_size(query.topic, query.group, query.attempt_id or ""),
         )
-        if pop.waiters.add(waiter) is Waits.FULL:
+        if pop.waiters.add(waiter) is WaiterAdded.FULL:
             return self._empty(ResponseCode.POLLING_FULL)
         self._go_on(popped)
         _watch(self._broker, self._peer)

@@ -2,6 +2,8 @@
 
 Owns CONSUMER_SEND_MSG_BACK and its fallback (DefaultMQPushConsumerImpl.sendMessageBack). It must
 never decide whether a message failed.
+
+Tests: tests/unit/net/client/consuming/test_delivery.py
 """
 
 import logging
@@ -10,12 +12,7 @@ from typing import Final
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.sending import (
-    DEFAULT_TOPIC,
-    DEFAULT_TOPIC_QUEUES,
-    encoded_properties,
-    send_result,
-)
+from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES, encoded_properties, send_result
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode
@@ -25,8 +22,8 @@ from turbopump.net.wire.headers.send import (
     SendMessageRequestV2,
     write_send,
 )
-from turbopump.net.wire.message import after_attempts
-from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.message import reconsume_times_after
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -113,7 +110,7 @@ class Retries:
         address = self._instance.brokers.master(queue.broker_name)
         if address is None:
             return False
-        request = retry_request(message, queue, self._limit, self._instance.now_ms())
+        request = retry_send_request(message, queue, self._limit, self._instance.now_ms())
         try:
             response = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
             send_result(response, queue, message.message_id, address)
@@ -123,7 +120,7 @@ class Retries:
         return True
 
 
-def retry_request(
+def retry_send_request(
     message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
 ) -> Command:
     """Build a new message for the group's retry topic from a failed one (messages.md 6.3).
@@ -138,14 +135,14 @@ def retry_request(
     header = SendMessageRequestV2(
         producer_group=INNER_GROUP,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=0,
         born_timestamp=now_ms,
         flag=message.flag,
         properties=encoded_properties(properties).decode(),
-        reconsume_times=after_attempts(message.reconsume_times),
+        reconsume_times=reconsume_times_after(message.reconsume_times),
         unit_mode=False,
         max_reconsume_times=limit,
         batch=False,

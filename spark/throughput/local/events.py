@@ -1,6 +1,8 @@
 """Gaps, stalls and clock steps, computed in this process as throughput/events.py does in SQL.
 
 The definitions are on that page.
+
+Tests: tests/unit/spark/throughput/test_events.py
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import pyarrow as pa
 from turbopump.spark.throughput.batches import OFFSETS_A_CELL
 from turbopump.spark.throughput.events import LEVELS, QUEUE
 from turbopump.spark.throughput.local.cells import added, of_metrics
-from turbopump.spark.throughput.local.figures import Row
+from turbopump.spark.throughput.local.statistics import Row
 
 Queue = tuple[Any, ...]
 

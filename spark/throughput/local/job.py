@@ -15,7 +15,7 @@ from turbopump.spark.throughput.cells import MEASURED
 from turbopump.spark.throughput.events import LEVELS, QUEUE, SILENCES_SHOWN
 from turbopump.spark.throughput.local import events
 from turbopump.spark.throughput.local.cells import added, cells_of, of_metrics
-from turbopump.spark.throughput.local.figures import Row, figures, in_order, level
+from turbopump.spark.throughput.local.statistics import Row, in_order, level, traffic_statistics
 from turbopump.spark.throughput.result import (
     ROWS_SHOWN,
     TOPICS_DRAWN,
@@ -121,7 +121,7 @@ def _over_time(stepped: pa.Table) -> tuple[Row, ...]:
         "latency_ms_max",
         "skewed_messages",
     )
-    rows = in_order(figures(stepped, ("start_s",)), "start_s")
+    rows = in_order(traffic_statistics(stepped, ("start_s",)), "start_s")
     return tuple({name: row[name] for name in names} for row in rows)
 
 

@@ -2,6 +2,8 @@
 
 Owns the order of start and stop, the clocks and the timer. It must never handle a message. A proxy
 keeps no state that it cannot query again, so any number of proxies can serve one cluster.
+
+Tests: tests/integration/grpc/test_proxy_names.py, tests/unit/cli/test_nodes.py
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import RemotingOptions
 from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.proxy.backend import ClusterBackend
+from turbopump.proxy.backend import ProxyRequestBackend
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
@@ -119,7 +121,7 @@ class ProxyNode:
         client_id = f"{socket.gethostname()}@{os.getpid()}#{time.time_ns()}"
         self._members = ClusterMembers(self._known, self._calls, client_id, self._steady_ms)
         self._members.register(table)
-        backend = ClusterBackend(
+        backend = ProxyRequestBackend(
             config,
             self._known,
             self._calls,

@@ -75,8 +75,8 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
         if count % 20 == 0:
             store.tick(wall_ms(), steady_ms())
             service.tick()
-        while service.reign is not None and in_flight < IN_FLIGHT:
-            need = service.reign.need()
+        while service.term is not None and in_flight < IN_FLIGHT:
+            need = service.term.need()
             name = f"{service.epoch}-{store.max_log_offset}"
             appended = store.append(NewMessage("T", 0, name.encode() * 20), wall_ms())
             if need is None or appended.status is not PutStatus.PUT_OK:

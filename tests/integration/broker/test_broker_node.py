@@ -218,7 +218,7 @@ def test_op_messages_that_wait_are_written_by_a_stop(
 
 
 def lead_once(self: transactions.Transactions, _now_ms: int) -> bool:
-    """A tick that begins a reign, and writes no op message."""
+    """A tick that begins a term, and writes no op message."""
     if self.outcomes is None:
         self._lead()
     return not self.is_ready and self._read_ops()

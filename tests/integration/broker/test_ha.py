@@ -89,11 +89,11 @@ class Node:
         return future
 
     def _put(self, body: bytes, future: "asyncio.Future[PutStatus]") -> None:
-        if self.service.reign is None:
+        if self.service.term is None:
             # It was demoted while the next log file was being made.
             future.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        need = self.service.reign.need()
+        need = self.service.term.need()
         assert need is not None
         appended = self.store.append(NewMessage("T", 0, body), wall_ms())
         if appended.status is PutStatus.OS_PAGE_CACHE_BUSY:
@@ -214,9 +214,9 @@ def test_a_plain_pair(tmp_path: Path) -> None:
         async with nodes(tmp_path, mode, first, second) as (master, slave):
             slave.service.set_master_address(master.address)
             # A slave with nothing begins with the last file.
-            reign = master.service.reign
-            assert reign is not None
-            await until(lambda: any(one.machine.next >= 0 for one in reign.links.values()))
+            term = master.service.term
+            assert term is not None
+            await until(lambda: any(one.machine.next >= 0 for one in term.links.values()))
             sent = [master.send(b"%d" % number * 1000) for number in range(5000)]
             assert set(await asyncio.gather(*sent)) == {PutStatus.PUT_OK}
             await until(lambda: slave.log.end == master.log.end)
@@ -248,9 +248,9 @@ def test_a_replica_that_reads_nothing_delays_no_other(tmp_path: Path) -> None:
                 idle.sendall(bytes.fromhex("00000001 0000 0000 0000000000000009"))
                 idle.sendall(bytes.fromhex("00000002 0000000000000000"))
                 replica.service.to_replica(master.address, 1)
-                reign = master.service.reign
-                assert reign is not None
-                await until(lambda: len(reign.links) == 2)
+                term = master.service.term
+                assert term is not None
+                await until(lambda: len(term.links) == 2)
                 for _ in range(20):
                     sent = [master.send(b"x" * 4000) for _ in range(1000)]
                     assert set(await asyncio.gather(*sent)) == {PutStatus.PUT_OK}
@@ -259,7 +259,7 @@ def test_a_replica_that_reads_nothing_delays_no_other(tmp_path: Path) -> None:
                 ends = {one.broker_id: one for one in status.replicas}
                 assert ends[2].acked == master.log.end
                 assert ends[9].acked == 0
-                assert ends[9].next < master.log.end
+                assert ends[9].next_log_offset < master.log.end
 
     uvloop.run(scenario())
 
@@ -276,7 +276,7 @@ def test_junk_costs_only_its_sender(tmp_path: Path) -> None:
                     with contextlib.suppress(ConnectionError):
                         assert await reader.read() == b""
                 writer.close()
-            assert not master.service.reign.links  # type: ignore[union-attr]
+            assert not master.service.term.links  # type: ignore[union-attr]
             assert await master.send(b"as before") is PutStatus.PUT_OK
 
     uvloop.run(scenario())

@@ -76,7 +76,7 @@ def test_tables_survive_switches(tmp_path: Path) -> None:
     ports = {1: free_port(BROKER_AND_HA), 2: free_port(BROKER_AND_HA)}
     group_file = tmp_path / "group.json"
 
-    def reign(epoch: int, master: int) -> None:
+    def lead(epoch: int, master: int) -> None:
         brokers = {number: f"127.0.0.1:{port + 1}" for number, port in ports.items()}
         text = json.dumps({"epoch": epoch, "master": master, "brokers": brokers})
         replacement = tmp_path / "group.new"
@@ -91,14 +91,14 @@ def test_tables_survive_switches(tmp_path: Path) -> None:
         )
 
     async def run() -> None:
-        reign(1, 1)
+        lead(1, 1)
         async with broker(1) as (first, one), broker(2) as (second, two):
             nodes, callers = {1: first, 2: second}, {1: one, 2: two}
             for epoch in (1, 2, 3):
                 master = 1 + (epoch + 1) % 2
                 replica = 3 - master
                 if epoch > 1:
-                    reign(epoch, master)
+                    lead(epoch, master)
                 context = nodes[master].context
                 await until(lambda context=context: context.role.is_master)
                 caller = callers[master]

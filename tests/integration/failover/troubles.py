@@ -196,7 +196,7 @@ class Troubled:
             if not one.running:
                 one.start()
         self.group.wait_whole(WHOLE_S)
-        given_up = seen.first_s == NEVER  # the end of a reign is an epoch, too
+        given_up = seen.first_s == NEVER  # the end of a term is an epoch, too
         caused = self.killed_masters + trouble.elects + given_up
         seen.elections = max(0, self.epoch() - began_epoch - caused)
 

@@ -183,7 +183,7 @@ class Group:
         if seen.members is None:
             return
         if self._masters_of.setdefault(seen.epoch, number) != number:
-            raise Finding(f"{number} and {self._masters_of[seen.epoch]} reign in {seen.epoch}")
+            raise Finding(f"{number} and {self._masters_of[seen.epoch]} lead in {seen.epoch}")
         if seen.epoch not in self.starts:
             epochs = await self.brokers[number].epochs()
             if not epochs or epochs[-1][0] != seen.epoch:

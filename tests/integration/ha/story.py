@@ -112,7 +112,7 @@ class Story:
                 await self._start_the_dead()
             self._elect()
             if self.rng.random() < 0.7:
-                await self.group.until("a reign", lambda: self.group.reigns)
+                await self.group.until("a term", lambda: self.group.reigns)
         await self.group.progress()
 
     async def _switch(self) -> None:
@@ -223,7 +223,7 @@ class Story:
 
     async def _all_well(self) -> None:
         group = self.group
-        await group.until("a reign", lambda: group.reigns)
+        await group.until("a term", lambda: group.reigns)
         await group.progress()
         await group.until("all are safe", lambda: group.safe == frozenset(NUMBERS))
         group.complete()
@@ -243,7 +243,7 @@ class Story:
                 # No message is written from here: equal logs stay equal.
                 group.safe = frozenset(NUMBERS)
                 group.name(master, NUMBERS)
-                await group.until("a reign", lambda: group.reigns)
+                await group.until("a term", lambda: group.reigns)
             address = group.brokers[master].address
             for queue in range(QUEUES):
                 bodies = await read_all(address, queue, time.monotonic() + SOON_S)

@@ -202,7 +202,7 @@ def test_figures_over_time_add_up(analysed: Analysed) -> None:
 def test_percentiles_below_256_are_exact(spark: Any) -> None:
     records = [{**r, "born_ms": r["store_ms"] - n % 256} for n, r in enumerate(planted(8))]
     histograms = throughput_cells.added(throughput_cells.cells(counted(spark, records)), ())
-    row = throughput_cells.figures(histograms, ()).first()
+    row = throughput_cells.traffic_statistics(histograms, ()).first()
     wanted = model.figures(records)
     for name in ("latency_ms_p50", "latency_ms_p99", "latency_ms_p999", "latency_ms_avg"):
         assert row[name] == pytest.approx(wanted[name], rel=1e-12)

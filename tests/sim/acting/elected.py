@@ -82,7 +82,7 @@ class ActingGroup(Run):
 
     def _look(self, broker) -> None:
         role = broker.context.role
-        reign = (broker.name, broker.service.epoch)
+        term = (broker.name, broker.service.epoch)
         if role.is_acting:
             now = broker.tables.offsets()
             self.acted += now != self.seen.get(broker.name, now)
@@ -96,9 +96,9 @@ class ActingGroup(Run):
                 if one is not broker and one.up and one.context.role.keeps_progress
             ]
             assert not others, f"{broker.name} and {others} keep offsets and locks (I17)"
-        if not role.is_master or role.reign is None or reign in self.begun:
+        if not role.is_master or role.term is None or term in self.begun:
             return
-        self.begun.add(reign)
+        self.begun.add(term)
         mine, listed = broker.tables.offsets(), broker.replicating.acting.members.members.values()
         for other in self.brokers:
             if other is broker or not other.up or other.paused:

@@ -329,9 +329,9 @@ class GroupBroker(Stands, Broker):
 
     def _counts_on(self) -> None:
         """Check that the set which the master considers in force is the agreed set (R02)."""
-        reign = self.service.reign
-        if isinstance(reign, Leader):
-            self.counted = (reign.sync.members, reign.sync.set_epoch)
+        term = self.service.term
+        if isinstance(term, Leader):
+            self.counted = (term.sync.members, term.sync.set_epoch)
             self.run_of.journal.same_set(self, *self.counted)
 
     # Its role
@@ -340,7 +340,7 @@ class GroupBroker(Stands, Broker):
         """Check the beginning of a term before any other part of the broker is notified."""
         service = self.service
         assert service is not None, "it is up"
-        if service.reign is None:
+        if service.term is None:
             return
         journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
         self.role = Known(self.number, epoch, frozenset(), 0)
@@ -358,7 +358,7 @@ class GroupBroker(Stands, Broker):
         began (I3).
         """
         service, log = self.service, self.replicated
-        if service is not None and service.reign is not None:
+        if service is not None and service.term is not None:
             due = self.run_of.journal.due(self, service.epoch)
             self._history.begins(self.number, self.log, log.min, log.end, due)
         self._renew()

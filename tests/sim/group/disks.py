@@ -263,7 +263,7 @@ def all_controllers_restored(group: "Run") -> None:
         group.journal.forget(copy)
 
     def changes() -> None:
-        """Mostly there is a later reign than that of the copy, or a later set."""
+        """Mostly there is a later term than that of the copy, or a later set."""
         role, rng = group.journal.role, group.rng
         one = group.broker_of(role.master)
         if rng.random() < 0.3 or one is None or not one.up:

@@ -95,9 +95,11 @@ def no_lease(patch: Patch) -> None:
 
 
 def leases_of_before_count(patch: Patch) -> None:
-    """A new master acknowledges before the controllers know that its reign begins."""
+    """A new master acknowledges before the controllers know that its term begins."""
     patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.send_soon)
-    patch.setattr(Group, "reigns", lambda self, broker_id, epoch: broker_id in self.replicas)
+    patch.setattr(
+        Group, "is_current_master", lambda self, broker_id, epoch: broker_id in self.replicas
+    )
     patch.setattr(ControllerRequests, "_heartbeat", _granted)
 
 

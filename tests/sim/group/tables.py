@@ -242,7 +242,7 @@ class Tables:
         if saved.done and saved.value is None:
             kept.names = self._names
         service = self._broker.service
-        if service is not None and service.is_master and context.role.reign is not None:
+        if service is not None and service.is_master and context.role.term is not None:
             known = context.topics.all()
             missing = [name for name in context.store.topics() if name not in known]
             missing = [name for name in missing if not name.endswith(DOOMED)]

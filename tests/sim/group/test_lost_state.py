@@ -92,7 +92,7 @@ def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int)
 def test_f38_whoever_is_elected_for_what_its_last_life_told_gives_way(seed: int) -> None:
     """Power fails at the last member but the master, and the master is killed before any missed
     that one, which is elected. It comes back without its page cache: the set is it alone, but
-    nothing was acknowledged in its reign."""
+    nothing was acknowledged in its term."""
     story = Story.whole(seed, timeout_ms=3000, sync=False)
     unclean = left_with_one_replica(story)
     master, epoch = story.master, story.journal.role.epoch

@@ -19,7 +19,7 @@ THEMED_SEEDS = range(120)
 # each bug also has a test of its own (group/test_stories.py).
 REGRESSIONS = {
     "each registration of a broker with a doubt makes its slow disk sync, a heartbeat is lost": 140,
-    "a paused broker begins a reign that is over, and lacks what the next one confirmed": 987,
+    "a paused broker begins a term that is over, and lacks what the next one confirmed": 987,
     "the same with disks that do not sync": 200881,
 }
 # So that the processes of a parallel run share them.

@@ -261,7 +261,7 @@ class Broker(SeenBroker):
         coming = role.epoch > self.role.epoch and role.master == self.number
         self.run(self._take, role)
         if coming and self.up and self._rng.random() < 0.7:
-            self.do_work(all_of_it=True)  # a fast disk: its reign begins at once
+            self.do_work(all_of_it=True)  # a fast disk: its term begins at once
 
     def _take(self, role: Role) -> None:
         service = self.service
@@ -272,9 +272,9 @@ class Broker(SeenBroker):
                 self._to_master(service, role)
             else:
                 service.to_replica(f"broker-{role.master}", role.epoch)
-        elif role.epoch == self.role.epoch and isinstance(service.reign, Leader):
+        elif role.epoch == self.role.epoch and isinstance(service.term, Leader):
             self.role = role
-            service.reign.on_set(role.members, role.set_epoch, self._group.now_ms)
+            service.term.on_set(role.members, role.set_epoch, self._group.now_ms)
         self.look()
 
     def _to_master(self, service: HaService, role: Role) -> None:
@@ -284,7 +284,7 @@ class Broker(SeenBroker):
             if error is None:
                 self._reigns(role.epoch)
             elif not isinstance(error, Overtaken):
-                assert self.epochs_damaged or self.disk_failed, f"no reign: {error}"
+                assert self.epochs_damaged or self.disk_failed, f"no term: {error}"
 
         service.to_master(role.epoch, role.members, role.set_epoch).then(on_error)
 
@@ -297,7 +297,7 @@ class Broker(SeenBroker):
         log = self.replicated
         start = log.epochs.entries[-1].start
         assert log.epochs.last_epoch == epoch, f"epoch {epoch} is not written down"
-        assert start == log.end, "a reign that does not begin at the end of the log"
+        assert start == log.end, "a term that does not begin at the end of the log"
         if self.settings.safe:
             self._history.begins(self.number, self.log, log.min, start, due)
 
@@ -401,8 +401,8 @@ class Broker(SeenBroker):
         if not service.is_master:
             self._refuses(store, message)
             return None
-        assert service.reign is not None, "it is a master"
-        need = service.reign.need()
+        assert service.term is not None, "it is a master"
+        need = service.term.need()
         if need is None:
             return None
         appended = store.append(message, self.wall_ms)

@@ -26,7 +26,6 @@ from turbopump.broker.config.replication_config import BrokerRole, ReplicationCo
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
@@ -43,6 +42,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message_id import UniqueIds, decode_message_id
+from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ class CarriedParts:
 
     def role_changed(self, service: HaService) -> None:
         """Change the role as broker/lifecycle/replication_setup.py does."""
-        reign, role = service.reign, self.context.role
-        if reign is not None:
+        term, role = service.term, self.context.role
+        if term is not None:
             self.metadata.lead(service.epoch, self._broker.wall_ms)
-            role.begin(reign)
+            role.begin(term)
         else:
             role.end(max(self._broker.number, 1))
             self._follow(service)

@@ -156,7 +156,7 @@ def released_when_demoted(patch: Patch) -> None:
 
 
 def acknowledged_before_replicas_have_it(patch: Patch) -> None:
-    """The reign pushes its own log's end to the pending sends, whatever its replicas have."""
+    """The term pushes its own log's end to the pending sends, whatever its replicas have."""
     patch.setattr(leader, "safe_end", lambda copies, need, least: LOG_OFFSET_MAX)
 
 

@@ -101,7 +101,7 @@ class GroupWork(GroupSeed):
         if not broker.up or broker.paused:
             return
         if role.master == broker.number and broker.lives != self.elected_life:
-            return  # a reign does not outlive its process
+            return  # a term does not outlive its process
         if role.master:
             broker.take(role)
 

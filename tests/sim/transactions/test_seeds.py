@@ -18,7 +18,7 @@ REGRESSIONS = {
     "the newest half message of a transaction cannot be read yet": 208,
     "another half message lies where the lost one was": 33,
     "a rollback of what was given up is not remembered": 712,
-    "what a reign before had and this one gave up is committed twice": 7_000_887,
+    "what a term before had and this one gave up is committed twice": 7_000_887,
 }
 
 

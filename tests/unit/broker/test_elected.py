@@ -8,8 +8,8 @@ import pytest
 from tests.lane.world import Driven, frame_of
 from tests.unit.broker.conftest import World
 from tests.unit.broker.replicas import Nowhere
-from tests.unit.broker.test_fast_path import SEND, code
-from tests.unit.broker.test_role import send
+from tests.unit.broker.traffic.test_fast_path import SEND, code
+from tests.unit.broker.traffic.test_role import send
 
 from turbopump.broker.ha.leader import Leader, LeaderOptions, MasterTermDeps
 from turbopump.broker.ha.ports import StaticSet
@@ -43,7 +43,7 @@ class Elected:
         self.log.on_appended.append(lambda: self.leader.pump(world.steady_ms))
         world.ticks.append(self._tick)
 
-    def reign(self) -> None:
+    def lead(self) -> None:
         world, epoch = self.world, next(self._epochs)
         start = self.log.to_master(epoch, world.now_ms)
         self.leader = Leader(
@@ -90,7 +90,7 @@ def test_nothing_is_served_before_the_role_is_known(make_world: Make) -> None:
     assert (answer.value.code, answer.value.remark) == (ResponseCode.SYSTEM_BUSY, REJECTED)
     assert pull(world) == ResponseCode.NO_PERMISSION
     elected = Elected(world)
-    elected.reign()
+    elected.lead()
     assert send(world).value.code == ResponseCode.SUCCESS
     assert pull(world) == ResponseCode.PULL_NOT_FOUND
 
@@ -106,7 +106,7 @@ def test_a_replica_serves_readers_under_its_id(make_world: Make) -> None:
 
 def test_role_and_id_of_the_file_do_not_count(make_world: Make) -> None:
     world = make_world(f"{ELECTED}brokerRole=SLAVE\nbrokerId=7\n")
-    Elected(world).reign()
+    Elected(world).lead()
     assert world.broker.role.broker_id == 0
     assert send(world).value.code == ResponseCode.SUCCESS
 
@@ -114,7 +114,7 @@ def test_role_and_id_of_the_file_do_not_count(make_world: Make) -> None:
 def test_without_a_lease_nothing_is_written(make_world: Make) -> None:
     world = make_world(ELECTED)
     elected = Elected(world)
-    elected.reign()
+    elected.lead()
     elected.lapse()
     end = world.broker.store.max_log_offset
     assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -128,7 +128,7 @@ def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
     """A different broker may be master by now, and have the messages that the consumer has read."""
     world = make_world(ELECTED)
     elected = Elected(world)
-    elected.reign()
+    elected.lead()
     assert send(world).value.code == ResponseCode.SUCCESS
 
     def ahead() -> tuple[int, int]:
@@ -147,7 +147,7 @@ def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
 def test_a_send_that_waits_when_the_lease_ends_gets_an_error(make_world: Make) -> None:
     world = make_world(ELECTED)
     elected = Elected(world, frozenset({1, 2}))
-    elected.reign()
+    elected.lead()
     answer = send(world)
     assert not answer.done
     elected.lapse()
@@ -159,7 +159,7 @@ def driven(make_world: Make) -> Iterator[Driven]:
     """A connection to an elected master whose simple sends are native and wait for replica 2."""
     world = make_world(ELECTED)
     elected = Elected(world, frozenset({1, 2}))
-    elected.reign()
+    elected.lead()
     connection = Driven(world)
     connection.elected = elected  # type: ignore[attr-defined]
     plain(connection, 0)
@@ -188,7 +188,7 @@ def test_native_sends_end_with_the_lease_too(driven: Driven) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_native_sends_end_with_the_reign_too(driven: Driven, again: bool) -> None:
+def test_native_sends_end_with_the_term_too(driven: Driven, again: bool) -> None:
     """A different broker is elected during the lease, or the same one again with a later epoch."""
     elected: Elected = driven.elected  # type: ignore[attr-defined]
     plain(driven, 2)
@@ -196,7 +196,7 @@ def test_native_sends_end_with_the_reign_too(driven: Driven, again: bool) -> Non
     elected.leader.end()
     elected.log.to_replica(driven.world.now_ms)
     if again:
-        elected.reign()
+        elected.lead()
     else:
         driven.world.broker.role.end(1)
     assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE

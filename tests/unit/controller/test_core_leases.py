@@ -75,7 +75,7 @@ def test_the_first_lease_is_granted_behind_the_entry_that_says_so() -> None:
     assert node.group.eligible == frozenset()
     entries = len(node.quorum.entries)
     assert node.beat(2, epoch=2, leased=True).lease_ms == 8_000
-    assert len(node.quorum.entries) == entries, "once in a reign"
+    assert len(node.quorum.entries) == entries, "once in a term"
     node.auto = True
     node.close(2)
     assert node.group.master_id is None, "3 may lack what 2 acknowledged"

@@ -261,7 +261,7 @@ def test_a_complete_replica_is_elected_after_a_master_that_never_began() -> None
     assert leader.elect(1).code == Code.SUCCESS, "nothing was acknowledged since it was master"
 
 
-def test_no_other_replica_after_a_reign_that_began() -> None:
+def test_no_other_replica_after_a_term_that_began() -> None:
     leader = on_paper()
     leader.take(elections.begin(leader.tables, NAME, 1))
     assert leader.group.eligible == {1, 3}, "of an earlier epoch"

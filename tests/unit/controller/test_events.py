@@ -14,7 +14,7 @@ EVERY = [
     events.ElectMaster("b", None),
     events.ElectMaster("b", 2, 9),
     events.ElectMaster("b", 2, 0, True),
-    events.BeginReign("b", 7),
+    events.BeginMasterTerm("b", 7),
     events.Read(),
     events.CleanBrokerData("b"),
     events.CleanBrokerData("b", frozenset({1})),

@@ -8,9 +8,9 @@ from turbopump.controller.elections import EPOCH_JUMP_MAX
 from turbopump.controller.liveness import (
     FRESH_SHARE,
     HEARTBEAT_TIMEOUT_MS,
+    MASTER,
     MEMBER,
     OUTSIDE,
-    REIGNS,
     TELL_SHARE,
 )
 from turbopump.controller.state import GroupTables
@@ -35,7 +35,7 @@ def restored() -> Leader:
     leader = set_up()
     tell(leader, 1, 1, 5000, OUTSIDE)
     tell(leader, 2, 4, 900, MEMBER)
-    tell(leader, 3, 4, 1000, REIGNS)
+    tell(leader, 3, 4, 1000, MASTER)
     return leader
 
 
@@ -51,7 +51,7 @@ class TestAnOlderCopy:
 
     def test_the_copys_own_master_needs_a_later_epoch_too(self) -> None:
         leader = restored()
-        tell(leader, 1, 4, 1000, REIGNS)
+        tell(leader, 1, 4, 1000, MASTER)
         tell(leader, 3, 4, 900, MEMBER)
         told = leader.elect(2)
         assert told.code == 0
@@ -96,7 +96,7 @@ class TestAnOlderCopy:
         copy = set_up()
         node.core.restore(copy.tables.snapshot())
         node.lead()
-        for broker_id, epoch, standing in ((1, 1, OUTSIDE), (2, 4, MEMBER), (3, 4, REIGNS)):
+        for broker_id, epoch, standing in ((1, 1, OUTSIDE), (2, 4, MEMBER), (3, 4, MASTER)):
             node.beat(broker_id, epoch=epoch, max_offset=100, leased=True, standing=standing)
         group = node.core.tables.groups[NAME]
         assert (group.master_id, group.master_epoch) == (3, 5)
@@ -105,8 +105,8 @@ class TestAnOlderCopy:
         """Broker 3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and reports
         it."""
         leader = restored()
-        tell(leader, 3, 6, 1000, REIGNS)
-        tell(leader, 2, 4, 900, REIGNS)
+        tell(leader, 3, 6, 1000, MASTER)
+        tell(leader, 2, 4, 900, MASTER)
         leader.live.ids, leader.live.stale = {1, 2}, {3}
         assert leader.look() is None
         assert leader.elect(2).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
@@ -117,7 +117,7 @@ class TestAnOlderCopy:
     def test_a_later_set_of_the_same_epoch(self) -> None:
         """All brokers are in the set of the copy; since then the master, 1, is its only member."""
         leader = set_up()
-        tell(leader, 1, 1, 5000, REIGNS)
+        tell(leader, 1, 1, 5000, MASTER)
         tell(leader, 2, 1, 900, OUTSIDE)
         tell(leader, 3, 1, 900, OUTSIDE)
         leader.live.sets[1] = leader.group.set_epoch
@@ -136,7 +136,7 @@ class TestAnOlderCopy:
         node.beat(1, epoch=1, leased=True, standing=OUTSIDE)
         node.beat(3, epoch=6, leased=True, standing=None)
         node.close(3)
-        node.beat(2, epoch=4, leased=True, standing=REIGNS)
+        node.beat(2, epoch=4, leased=True, standing=MASTER)
         node.tick(1000)
         assert master_of(node) == (1, 1)
         node.beat(3, epoch=6, leased=True, standing=None)
@@ -147,7 +147,7 @@ class TestAnOlderCopy:
         node.beat(2, epoch=4, leased=True, standing=MEMBER)
         node.beat(3, epoch=4, leased=True, standing=None)
         node.close(3)
-        assert node.beat(1, epoch=1, leased=True, standing=REIGNS).lease_ms is None
+        assert node.beat(1, epoch=1, leased=True, standing=MASTER).lease_ms is None
 
 
 class TestAColdTable:
@@ -156,26 +156,26 @@ class TestAColdTable:
 
     def test_an_older_master_is_not_elected_before_the_others_were_heard(self) -> None:
         node = copied()
-        node.beat(2, epoch=4, leased=True, standing=REIGNS)
+        node.beat(2, epoch=4, leased=True, standing=MASTER)
         node.beat(1, epoch=1, leased=True, standing=OUTSIDE)
         assert master_of(node) == (1, 1)
         assert node.elect(2).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
-        node.beat(3, epoch=6, leased=True, standing=REIGNS)
+        node.beat(3, epoch=6, leased=True, standing=MASTER)
         assert master_of(node) == (3, 7)
 
     def test_nor_has_it_a_lease(self) -> None:
         node = copied()
-        assert node.beat(1, leased=True, standing=REIGNS).lease_ms is None
+        assert node.beat(1, leased=True, standing=MASTER).lease_ms is None
         node.beat(2, leased=True, standing=MEMBER)
         node.beat(3, leased=True, standing=MEMBER)
-        assert node.beat(1, leased=True, standing=REIGNS).lease_ms is not None
+        assert node.beat(1, leased=True, standing=MASTER).lease_ms is not None
 
     def test_a_dead_replica_is_waited_for_a_bounded_time(self) -> None:
         node = copied()
         node.beat(2, leased=True, standing=MEMBER)
-        assert node.beat(1, leased=True, standing=REIGNS).lease_ms is None
+        assert node.beat(1, leased=True, standing=MASTER).lease_ms is None
         node.tick(TELL_MS)
-        assert node.beat(1, leased=True, standing=REIGNS).lease_ms is not None
+        assert node.beat(1, leased=True, standing=MASTER).lease_ms is not None
 
     def test_a_master_that_registers_waits_for_the_others_too(self) -> None:
         node = copied()
@@ -193,10 +193,10 @@ class TestAColdTable:
             node.beat(broker_id, leased=True, standing=MEMBER)
         for _ in range(12):
             node.tick(1000)
-            node.beat(1, leased=True, standing=REIGNS)
+            node.beat(1, leased=True, standing=MASTER)
             node.beat(2, leased=True, standing=MEMBER)
         node.lead()
-        assert node.beat(1, leased=True, standing=REIGNS).lease_ms is not None
+        assert node.beat(1, leased=True, standing=MASTER).lease_ms is not None
 
 
 class TestEmptied:
@@ -205,10 +205,10 @@ class TestEmptied:
     def test_the_first_to_come_waits_for_the_others(self) -> None:
         node = Node()
         node.lead()
-        come(node, 1, epoch=4, standing=REIGNS)
+        come(node, 1, epoch=4, standing=MASTER)
         assert node.elect(1).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
         node.tick(TELL_MS)
-        node.beat(1, epoch=4, leased=True, standing=REIGNS)
+        node.beat(1, epoch=4, leased=True, standing=MASTER)
         assert node.elect(1).code == 0
         assert master_of(node) == (1, 5)
 
@@ -217,10 +217,10 @@ class TestEmptied:
         node.lead()
         node.tick()
         node.tick(TELL_MS)
-        stray(node, 7, epoch=6, standing=REIGNS)
-        come(node, 1, epoch=4, standing=REIGNS)
+        stray(node, 7, epoch=6, standing=MASTER)
+        come(node, 1, epoch=4, standing=MASTER)
         assert node.elect(1).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
-        come(node, 2, epoch=6, standing=REIGNS, address="a:7")
+        come(node, 2, epoch=6, standing=MASTER, address="a:7")
         assert node.elect(1).code == 0
         assert master_of(node) == (2, 7)
 
@@ -229,10 +229,10 @@ class TestEmptied:
         node.lead()
         node.tick()
         node.tick(TELL_MS)
-        stray(node, 7, epoch=6, standing=REIGNS)
-        come(node, 1, epoch=4, standing=REIGNS)
+        stray(node, 7, epoch=6, standing=MASTER)
+        come(node, 1, epoch=4, standing=MASTER)
         node.tick(SILENT_MS)
-        node.beat(1, epoch=4, leased=True, standing=REIGNS)
+        node.beat(1, epoch=4, leased=True, standing=MASTER)
         assert node.elect(1).code == 0
 
     def test_a_group_without_a_log_waits_for_no_replica(self) -> None:
@@ -245,8 +245,8 @@ class TestEmptied:
         """The id's old broker learns that it is unknown, and is refused with its old check code."""
         node = Node()
         node.lead()
-        come(node, 1, epoch=4, standing=REIGNS)
-        told = stray(node, 1, epoch=6, standing=REIGNS, address="old:1")
+        come(node, 1, epoch=4, standing=MASTER)
+        told = stray(node, 1, epoch=6, standing=MASTER, address="old:1")
         assert told.unknown is True and told.lease_ms is None
         assert node.core.heartbeats.last_epochs((CLUSTER, NAME, 1))[0] == 4
         refused = node.register(1, register_check_code="old:1;3")
@@ -342,7 +342,7 @@ class TestForgotten:
         assert leader.look() is None
         assert leader.elect(3).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
         leader.live.ids = {3, 4}
-        tell(leader, 4, 1, 1000, REIGNS)
+        tell(leader, 4, 1, 1000, MASTER)
         leader.join(4)
         leader.look()
         assert leader.group.master_id == 4

@@ -68,7 +68,7 @@ class TestChoice:
         leader.look()
         assert (leader.group.master_id, leader.group.members) == (1, {1, 3})
 
-    def test_the_lead_does_not_move_before_the_reign_is_settled(self) -> None:
+    def test_the_lead_does_not_move_before_the_term_is_settled(self) -> None:
         leader = set_up()
         leader.live.unfit[1] = StoreHealth.SLOW
         leader.live.fast, leader.live.settled = {2}, False
@@ -131,7 +131,7 @@ class TestHeartbeats:
         node.beat(1, slow=True)
         assert node.group.master_id == 1
 
-    def test_a_reign_moves_once_it_is_ten_seconds_old(self) -> None:
+    def test_a_term_moves_once_it_is_ten_seconds_old(self) -> None:
         """The lead does not alternate, whatever brokers report."""
         node = settled()
         node.beat(2, slow=False)

@@ -73,7 +73,7 @@ def test_events_that_do_not_fit_change_nothing() -> None:
         events.CleanBrokerData(NAME, frozenset({9})),
         events.UpdateBrokerAddress(CLUSTER, NAME, "x", 9),
         events.MarkUnfit(NAME, 9, "unclean"),
-        events.BeginReign(NAME, 9),
+        events.BeginMasterTerm(NAME, 9),
         events.ApplyBrokerId(CLUSTER, NAME, "x", "other;1", 2),
     ):
         tables.apply(event)

@@ -128,7 +128,7 @@ def test_a_joiner_with_the_default_id_does_not_take_the_route() -> None:
     assert route.broker_datas[0].broker_addrs == {0: MASTER}
 
 
-def test_a_late_registration_of_an_earlier_reign_changes_nothing() -> None:
+def test_a_late_registration_of_an_earlier_term_changes_nothing() -> None:
     """Otherwise a late one of a different master would count as newer (group seed 348)."""
     table = table_with(broker(configs=topics(state=4)))
     assert table.register(broker(configs=topics("X", state=2)), "late", NOW) == Registered()

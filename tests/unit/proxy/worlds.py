@@ -16,7 +16,7 @@ from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
-from turbopump.proxy.backend import ClusterBackend
+from turbopump.proxy.backend import ProxyRequestBackend
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
@@ -115,7 +115,7 @@ class ProxyWorld(GrpcWorld):
             self.known, self.calls, "proxy@1", lambda: self.world.steady_ms
         )
         self.members.register(self.table)
-        backend = ClusterBackend(
+        backend = ProxyRequestBackend(
             self.config,
             self.known,
             self.calls,

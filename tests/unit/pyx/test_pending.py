@@ -138,7 +138,7 @@ def test_waits_that_end_after_a_cut_fail() -> None:
     assert sends.answers[2:] == [("1", OK), ("2", OK)]
 
 
-def test_waits_of_a_reign_are_forgotten_with_it() -> None:
+def test_waits_of_a_term_are_forgotten_with_it() -> None:
     """Otherwise the next master's records at lower offsets would count as safe at once."""
     sends = Sends()
     sends.wait("a", 200, 2)
@@ -175,7 +175,7 @@ def test_an_answer_may_add_others(fails: bool) -> None:
     assert sends.answers[2:] == [(f"more {number}", OK) for number in range(3000)]
 
 
-def test_an_answer_may_end_the_reign() -> None:
+def test_an_answer_may_end_the_term() -> None:
     sends = Sends()
     sends.wait("a", 100, 2, lambda: sends.pending.withhold(ENDED))
     sends.wait("b", 100, 2)

@@ -9,13 +9,13 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.container.config import BROKERS_MAX, ContainerConfig, broker_config
 from turbopump.broker.container.members import (
     ContainerMember,
-    Holding,
+    ExclusiveResource,
+    LifeStage,
     Members,
-    PartOfLife,
     claims_of,
     own_claims,
 )
-from turbopump.broker.container.node import BROKERS_USUAL, ContainerNode, PartOfProcess
+from turbopump.broker.container.node import MAPPING_SHARES_MIN, ContainerNode, SharedProcessFiles
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
 from turbopump.net.wire.java_properties import Property
 
@@ -87,9 +87,14 @@ def test_an_absent_broker_is_not_there() -> None:
 
 
 def test_ports_of_different_hosts_are_different() -> None:
-    one, two = Holding("port 1", "127.0.0.1", 1), Holding("port 1", "127.0.0.2", 1)
+    one, two = (
+        ExclusiveResource("port 1", "127.0.0.1", 1),
+        ExclusiveResource("port 1", "127.0.0.2", 1),
+    )
     assert not one.meets(two)
-    assert one.meets(Holding("port 1", "0.0.0.0", 1)) and not one.meets(Holding("port 2", "", 2))
+    assert one.meets(ExclusiveResource("port 1", "0.0.0.0", 1)) and not one.meets(
+        ExclusiveResource("port 2", "", 2)
+    )
 
 
 def test_a_container_is_bounded() -> None:
@@ -110,20 +115,20 @@ def test_a_request_means_the_id_that_clients_see() -> None:
     replica = joined(members, ELECTED, "/2", node(2))
     for one in (master, replica):
         assert one.id == -1, "no controller has answered yet"
-        one.state = PartOfLife.SERVING
+        one.state = LifeStage.SERVING
     assert members.find("DefaultCluster", "e", 0) is master and master.is_master
     assert members.find("DefaultCluster", "e", 2) is replica and not replica.is_master
     assert members.find("DefaultCluster", "e", 1) is None
     assert members.find("Other", "e", 0) is None
     waiting = joined(members, ELECTED, "/3", node(-1, known=False))
-    waiting.state = PartOfLife.SERVING
+    waiting.state = LifeStage.SERVING
     assert members.find("DefaultCluster", "e", 1) is waiting, "it has no other name"
 
 
 def test_one_that_is_being_stopped_is_not_found_and_not_forgotten() -> None:
     members = Members([])
     member = joined(members, "brokerName=a\nlistenPort=20911\n", "/a")
-    member.state = PartOfLife.STOPPING
+    member.state = LifeStage.STOPPING
     assert members.find("DefaultCluster", "a", 0) is None
     assert "already been added" in refused(members, "brokerName=a\nlistenPort=20911\n", "/a")
 
@@ -131,9 +136,9 @@ def test_one_that_is_being_stopped_is_not_found_and_not_forgotten() -> None:
 def test_mapped_files_are_shared_out() -> None:
     """The kernel limits the mappings of a process, which all its brokers share."""
     whole = RealFiles().mapping_limit()
-    assert PartOfProcess(lambda: 1).mapping_limit() == whole // BROKERS_USUAL
-    assert PartOfProcess(lambda: 10).mapping_limit() == whole // 10
-    assert PartOfProcess(lambda: 1 << 20).mapping_limit() == MAPPED_FILES_MIN
+    assert SharedProcessFiles(lambda: 1).mapping_limit() == whole // MAPPING_SHARES_MIN
+    assert SharedProcessFiles(lambda: 10).mapping_limit() == whole // 10
+    assert SharedProcessFiles(lambda: 1 << 20).mapping_limit() == MAPPED_FILES_MIN
 
 
 def test_changed_keys_of_name_servers_reach_brokers_that_run() -> None:
@@ -149,7 +154,7 @@ def test_changed_keys_of_name_servers_reach_brokers_that_run() -> None:
         joined(container.members, f"brokerName={name}\nlistenPort={port}\n", f"/{name}", made(name))
         for name, port in (("a", 20_911), ("b", 20_811))
     )
-    serving.state = PartOfLife.SERVING
+    serving.state = LifeStage.SERVING
     for changed in (
         {"fetchNameSrvAddrByDnsLookup": "true"},
         {"namesrvAddr": "names:1"},

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.grpc.backend import BrokerBackend
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType
 from turbopump.net.grpc.framing import MessageReader
@@ -68,7 +68,7 @@ class GrpcWorld:
         self.world = world
         self._timers: list[tuple[int, Callable[[], None]]] = []
         world.ticks.append(self._run_due)
-        backend = BrokerBackend(
+        backend = BrokerRequestBackend(
             world.broker,
             world.table,
             call_soon=lambda work: world.soon(work),

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
-from tests.unit.broker.grpc.test_receiving import PUSH, ack, is_empty, receipt, receive, start
+from tests.unit.net.messaging.test_receiving import PUSH, ack, is_empty, receipt, receive, start
 
-from turbopump.broker.grpc.backend import BrokerBackend
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
@@ -37,15 +37,15 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[Given | None] = []
-        take = BrokerBackend.take
+        take = BrokerRequestBackend.take
 
-        def watched(backend: BrokerBackend, wish: Take) -> Given | None:
+        def watched(backend: BrokerRequestBackend, wish: Take) -> Given | None:
             if wish.group.group_name == PYTHON:
                 return None
             self.taken.append(take(backend, wish))
             return self.taken[-1]
 
-        monkeypatch.setattr(BrokerBackend, "take", watched)
+        monkeypatch.setattr(BrokerRequestBackend, "take", watched)
 
     @property
     def was_native(self) -> bool:

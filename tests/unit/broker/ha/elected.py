@@ -232,7 +232,7 @@ def agree(member: Member, set_epoch: int) -> frozenset[int]:
     return wanted.members
 
 
-def reign(member: Member) -> Leader:
-    found = member.broker.service.reign
+def term(member: Member) -> Leader:
+    found = member.broker.service.term
     assert isinstance(found, Leader)
     return found

@@ -209,8 +209,8 @@ class Broker:
 
     def need(self) -> int | None:
         """Number of copies that a message appended now needs."""
-        reign = self.service.reign
-        return 1 if reign is None else reign.need()
+        term = self.service.term
+        return 1 if term is None else term.need()
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
         """Append like the send path; the returned list receives the sender's status."""

@@ -92,7 +92,7 @@ def test_an_unknown_heartbeat_registers_again(make: Make) -> None:
     assert standing(two) == 0
 
 
-def test_its_former_role_is_reported_until_another_reigns(make: Make) -> None:
+def test_its_former_role_is_reported_until_another_leads(make: Make) -> None:
     """The whole group was removed: the first broker to return must not become master for that
     alone."""
     one = master(make)

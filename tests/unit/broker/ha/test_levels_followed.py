@@ -64,7 +64,7 @@ def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
     assert delay(group).safe_progress() == {}
 
 
-def test_a_master_of_a_later_reign_is_right(group: Group) -> None:
+def test_a_master_of_a_later_term_is_right(group: Group) -> None:
     copy_log(group.master, group.replica)
     acted(group)
     group.master.broker.delay._kept.data_version = DataVersion(1, 1, 0)

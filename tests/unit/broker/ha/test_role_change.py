@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.ha.elected import CLUSTER, CODES, NAME, TIMEOUT_MS, Make, pair, word
 from tests.unit.broker.ha.network import Broker, Group
-from tests.unit.broker.ha.test_switching import PAIR, options
+from tests.unit.broker.ha.test_service import PAIR, options
 
 from turbopump.broker.ha.control.membership import CHANGE_MAX_MS
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
@@ -34,7 +34,7 @@ def epochs(broker: Broker) -> list[int]:
 # The service
 
 
-def test_a_reign_begins_once_its_epoch_is_durable(group: Group) -> None:
+def test_a_term_begins_once_its_epoch_is_durable(group: Group) -> None:
     one = group.add(1, options(1))
     one.disk.hold()
     told = one.service.to_master(1, PAIR, 1)
@@ -51,7 +51,7 @@ def test_a_reign_begins_once_its_epoch_is_durable(group: Group) -> None:
     assert one.put().status is PutStatus.PUT_OK
 
 
-def test_a_master_named_again_takes_nothing_between_its_reigns(group: Group) -> None:
+def test_a_master_named_again_takes_nothing_between_its_terms(group: Group) -> None:
     one = group.add(1, options(1))
     one.service.to_master(1, PAIR, 1)
     one.disk.hold()
@@ -62,7 +62,7 @@ def test_a_master_named_again_takes_nothing_between_its_reigns(group: Group) -> 
     assert (one.service.epoch, epochs(one)) == (2, [1, 2])
 
 
-def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> None:
+def test_another_master_overtakes_a_term_that_did_not_begin(group: Group) -> None:
     """The epoch is in the list by then, without any bytes: the next role must notice it."""
     one, two = group.add(1, options(1)), group.add(2, options(2))
     two.disk.hold()
@@ -81,7 +81,7 @@ def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> No
     assert two.log.epochs.entries[-1] == EpochEntry(2, LogOffset(0))  # type: ignore[arg-type]
 
 
-def test_a_later_reign_of_its_own_overtakes(group: Group) -> None:
+def test_a_later_term_of_its_own_overtakes(group: Group) -> None:
     one = group.add(1, options(1))
     one.disk.hold()
     first = one.service.to_master(1, PAIR, 1)
@@ -186,9 +186,9 @@ def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
     assert two.broker.service.is_master
     assert two.membership.holds()
     assert two.membership.reason == ""
-    reign = two.broker.service.reign
-    assert reign is not None
-    assert reign.sync.set_epoch == 4, "the newest word counts"  # type: ignore[attr-defined]
+    term = two.broker.service.term
+    assert term is not None
+    assert term.sync.set_epoch == 4, "the newest word counts"  # type: ignore[attr-defined]
 
 
 def test_a_later_word_while_an_epoch_is_written(make: Make) -> None:

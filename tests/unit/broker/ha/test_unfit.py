@@ -9,7 +9,7 @@ from tests.unit.broker.ha.elected import (
     agree,
     master,
     pair,
-    reign,
+    term,
     word,
 )
 from tests.unit.broker.ha.network import Group
@@ -109,7 +109,7 @@ def test_a_broker_that_cannot_lead_declines(
     def fails(*_: object) -> None:
         raise StoreError("the disk is gone")
 
-    monkeypatch.setattr(two.broker.service._log, "record_reign", fails)
+    monkeypatch.setattr(two.broker.service._log, "record_term", fails)
     two.script.beats.clear()
     two.membership.on_notice(word(2, 2, set_epoch=3))
     assert not two.broker.service.is_master
@@ -124,16 +124,16 @@ def test_a_broker_that_cannot_lead_declines(
     assert two.script.beats == []
 
 
-def test_each_reign_that_is_declined_is_tried_later_than_the_one_before(
+def test_each_term_that_is_declined_is_tried_later_than_the_one_before(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = master(make)
-    led = member.broker.service._log.record_reign
+    led = member.broker.service._log.record_term
 
     def fails(*_: object) -> None:
         raise StoreError("no room for the epochs")
 
-    monkeypatch.setattr(member.broker.service._log, "record_reign", fails)
+    monkeypatch.setattr(member.broker.service._log, "record_term", fails)
     waits = []
     for epoch in range(2, 14, 2):
         member.membership.on_notice(word(epoch, 1))
@@ -145,7 +145,7 @@ def test_each_reign_that_is_declined_is_tried_later_than_the_one_before(
         member.info(word(epoch + 1, None, {1}))
         member.elected(word(epoch + 1, None), ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
     assert [round(one, -3) for one in waits] == [2000, 4000, 8000, 16_000, 30_000, 30_000]
-    monkeypatch.setattr(member.broker.service._log, "record_reign", led)
+    monkeypatch.setattr(member.broker.service._log, "record_term", led)
     member.membership.on_notice(word(20, 1))
     assert member.broker.service.is_master
 
@@ -230,12 +230,12 @@ class TestFitness:
     ) -> None:
         """Otherwise the sends would wait for the broker."""
         one, two = pair(make)
-        assert reign(one).sync.members == {1, 2}
+        assert term(one).sync.members == {1, 2}
         fails(two, monkeypatch)
         two.pass_time(200)
         assert agree(one, 3) == {1}
         one.pass_time(30_000)
-        assert reign(one).links == {}, "it does not come back with that store"
+        assert term(one).links == {}, "it does not come back with that store"
 
 
 class TestHandingOver:

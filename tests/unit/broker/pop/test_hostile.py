@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
+from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, MAX_SIZE

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import Popper
+from tests.unit.broker.handlers.pop.test_pops import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table

@@ -41,12 +41,12 @@ def test_a_queue_is_blocked_until_all_is_acknowledged_or_its_time_is_over(
 ) -> None:
     batches = OrderedBatches(config_files)
     assert given(batches, 5_000, 10, 11) == [0, 0]
-    assert batches.blocked_until(*QUEUE, None, 5_999) == 6_000
-    assert batches.blocked_until(*QUEUE, None, 6_000) == 0
+    assert batches.blocked_until_ms(*QUEUE, None, 5_999) == 6_000
+    assert batches.blocked_until_ms(*QUEUE, None, 6_000) == 0
     assert batches.ack(*QUEUE, QueueOffset(11), 5_000) == 10
-    assert batches.blocked_until(*QUEUE, None, 5_100) == 6_000
+    assert batches.blocked_until_ms(*QUEUE, None, 5_100) == 6_000
     assert batches.ack(*QUEUE, QueueOffset(10), 5_000) == 12
-    assert batches.blocked_until(*QUEUE, None, 5_100) == 0
+    assert batches.blocked_until_ms(*QUEUE, None, 5_100) == 0
 
 
 def test_acknowledgements_of_other_pops_and_messages_move_nothing(
@@ -70,8 +70,8 @@ def test_messages_that_come_again_are_counted_but_not_for_the_same_attempt(
 ) -> None:
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10, 11, attempt="a")
-    assert batches.blocked_until(*QUEUE, "a", 5_100) == 0
-    assert batches.blocked_until(*QUEUE, "b", 5_100) == 6_000
+    assert batches.blocked_until_ms(*QUEUE, "a", 5_100) == 0
+    assert batches.blocked_until_ms(*QUEUE, "b", 5_100) == 6_000
     assert given(batches, 5_100, 10, 11, attempt="a") == [0, 0]
     assert given(batches, 7_000, 10, 11, 12, attempt="b") == [1, 1, 0]
     assert given(batches, 9_000, 11, 12) == [2, 1]
@@ -82,9 +82,9 @@ def test_a_message_that_is_hidden_longer_blocks_longer(config_files: ConfigFiles
     given(batches, 5_000, 10, 11)
     assert batches.hide(*QUEUE, QueueOffset(11), 5_000, 9_000)
     assert not batches.hide(*QUEUE, QueueOffset(12), 5_000, 9_000)
-    assert batches.blocked_until(*QUEUE, None, 6_500) == 9_000
+    assert batches.blocked_until_ms(*QUEUE, None, 6_500) == 9_000
     batches.ack(*QUEUE, QueueOffset(11), 5_000)
-    assert batches.blocked_until(*QUEUE, None, 6_500) == 0
+    assert batches.blocked_until_ms(*QUEUE, None, 6_500) == 0
 
 
 def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> None:

@@ -1,6 +1,6 @@
 """Waiting pops: an arrival wakes one pop of each group, and each pop is answered once."""
 
-from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, Waits
+from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, WaiterAdded
 
 
 class World:
@@ -31,7 +31,7 @@ class World:
 
         topics = ("T", f"%RETRY%{group}_T")
         waiter = PopWaiter(topics, group, queue_id, until_ms, name, attempt, only_asks=asks)
-        assert self.waiters.add(waiter) is Waits.WAITS
+        assert self.waiters.add(waiter) is WaiterAdded.WAITS
         return waiter
 
     def arrive(self, topic: str = "T", queue_id: int = 3) -> list[str]:
@@ -111,10 +111,10 @@ def test_too_many_of_a_group_are_refused() -> None:
     for number in range(MAX_OF_GROUP):
         world.add(str(number))
     more = PopWaiter(("T",), "g", -1, 100, "more", lambda _arrived: True)
-    assert world.waiters.add(more) is Waits.FULL
+    assert world.waiters.add(more) is WaiterAdded.FULL
     assert world.waiters.number_of("T", "g", -1) == MAX_OF_GROUP
     world.waiters.drop("0")
-    assert world.waiters.add(more) is Waits.WAITS
+    assert world.waiters.add(more) is WaiterAdded.WAITS
 
 
 def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:

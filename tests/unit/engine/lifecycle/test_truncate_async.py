@@ -141,12 +141,12 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     settle(store, work)
     assert log.end == end + 50
     watched = Watched(disk, monkeypatch)
-    told = log.record_reign(9, NOW_MS)
+    told = log.record_term(9, NOW_MS)
     assert (told.done, watched.syncs) == (False, 0)
     settle(store, work)
     assert told.value == log.end == end
     assert watched.on_loop == []
-    log.reign(end, NOW_MS)
+    log.begin_term(end, NOW_MS)
     assert log.is_master
 
 
@@ -155,12 +155,12 @@ def test_durable_requests_wait_for_a_cut() -> None:
     told = log.truncating(fork(), NOW_MS)
     ready = log.get_ready()
     recorded = log.record(histories()[1].epochs)
-    reign = log.record_reign(9, NOW_MS)
-    assert not (ready.done or recorded.done or reign.done)
+    term = log.record_term(9, NOW_MS)
+    assert not (ready.done or recorded.done or term.done)
     settle(store, work)
     assert (told.value, ready.value, recorded.value) == (None, None, None)
-    assert reign.value == log.end == fork()
-    log.reign(LogOffset(log.end), NOW_MS)
+    assert term.value == log.end == fork()
+    log.begin_term(LogOffset(log.end), NOW_MS)
     assert log.is_master
 
 

@@ -281,7 +281,7 @@ def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
     # the line was not written completely
     disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))
     assert file.writing(file.epochs) is None
-    file.took(file.epochs)  # the list is unchanged: no line was written
+    file.set_written(file.epochs)  # the list is unchanged: no line was written
     file.append(3, LogOffset(50))
     disk.end()
     disk.restart()

@@ -61,7 +61,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     disk = made(1, led=False)
     _store, log, work = opened(disk)
     counted = Counted(disk)
-    told = log.record_reign(1, NOW_MS)
+    told = log.record_term(1, NOW_MS)
     assert (counted.count, told.done, log.is_master) == (0, False, False)
     work.close()
     assert counted.count > 0
@@ -69,7 +69,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert not isinstance(start, StoreError)
     assert not log.is_master
     before = counted.count
-    log.reign(start, NOW_MS)
+    log.begin_term(start, NOW_MS)
     assert (counted.count, log.is_master) == (before, True)
     log.to_replica(NOW_MS)
     ready = log.get_ready()
@@ -79,7 +79,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert (ready.value, recorded.value, log.epochs.last_epoch) == (None, None, 2)
 
 
-@pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
+@pytest.mark.parametrize("led", [False, True], ids=["a first term", "a later term"])
 def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocketMQ's file and its copy are written afterwards, and the next change does not wait for
     them."""
@@ -88,7 +88,7 @@ def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch
     syncs: list[object] = []
     real = disk.check_sync
     monkeypatch.setattr(disk, "check_sync", lambda *args: (syncs.append(args), real(*args)))
-    told = log.record_reign(5, NOW_MS)
+    told = log.record_term(5, NOW_MS)
     work.close()
     assert isinstance(told.value, int)
     assert len(syncs) == 1
@@ -109,15 +109,15 @@ def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch
     store.close(NOW_MS)
 
 
-@pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
-def test_a_power_cut_at_each_operation_of_a_reign(led: bool) -> None:
+@pytest.mark.parametrize("led", [False, True], ids=["a first term", "a later term"])
+def test_a_power_cut_at_each_operation_of_a_term(led: bool) -> None:
     epoch = 2 if led else 1
     for operations in range(OPERATIONS_MAX):
         disk = made(operations, led=led)
         _store, log, work = opened(disk)
         before, after = log.epochs, log.epochs.appended(epoch, log.end)
         end = log.end
-        told = log.record_reign(epoch, NOW_MS)
+        told = log.record_term(epoch, NOW_MS)
         disk.cut_after = operations
         try:
             work.close()
@@ -177,13 +177,13 @@ def test_counts_of_idle_queues_are_kept_without_the_loop() -> None:
     disk, _store, log, work = begun_anew(1)
     counted = Counted(disk)
     told = log.taking_counts(COUNTS)
-    reign = log.record_reign(3, NOW_MS)
+    term = log.record_term(3, NOW_MS)
     assert (counted.count, told.done, log.wants_counts) == (0, False, True)
     assert log.idle_counts() == {}, "they count once they are durable"
     work.close()
     assert counted.count > 0
     assert (told.value, log.wants_counts, log.idle_counts()) == (None, False, COUNTS)
-    assert reign.done, "in turn"
+    assert term.done, "in turn"
 
 
 def test_counts_that_cannot_be_kept_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

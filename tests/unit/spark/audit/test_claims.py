@@ -7,7 +7,14 @@ import pytest
 
 from turbopump.engine.log.epochs import EpochEntry, Epochs
 from turbopump.engine.types import Epoch, LogOffset
-from turbopump.spark.audit.claims import SOUGHT_MAX, AuditedStores, Fact, Judged, Known, judge
+from turbopump.spark.audit.claims import (
+    SOUGHT_MAX,
+    AuditedStores,
+    Fact,
+    JudgedStore,
+    Judgement,
+    judge,
+)
 from turbopump.spark.audit.ledger import Claim, digest_of
 
 DIGEST = digest_of(b"body")
@@ -15,20 +22,23 @@ OTHER = digest_of(b"another body")
 AT = 500
 CLAIM = Claim(False, "T", 3, 17, DIGEST, "KEY", AT, "broker-1", 5)
 EPOCHS = Epochs((EpochEntry(Epoch(4), LogOffset(0)), EpochEntry(Epoch(5), LogOffset(400))))
-LEADER = Known("a", 0, 1_000, {}, {("T", 3): 0}, EPOCHS)
-REPLICA = Known("b", 0, 1_000, {}, {("T", 3): 0}, EPOCHS)
+LEADER = JudgedStore("a", 0, 1_000, {}, {("T", 3): 0}, EPOCHS)
+REPLICA = JudgedStore("b", 0, 1_000, {}, {("T", 3): 0}, EPOCHS)
 HERE, THERE = Fact(0, AT, "KEY", DIGEST), Fact(1, AT, "KEY", DIGEST)
 
 
 def judged(
-    facts: Sequence[Fact], claim: Claim = CLAIM, leader: Known = LEADER, replica: Known = REPLICA
-) -> Judged:
-    found = Judged()
+    facts: Sequence[Fact],
+    claim: Claim = CLAIM,
+    leader: JudgedStore = LEADER,
+    replica: JudgedStore = REPLICA,
+) -> Judgement:
+    found = Judgement()
     judge(claim, facts, AuditedStores((leader, replica), 0), found)
     return found
 
 
-def said(found: Judged) -> list[tuple[str, str]]:
+def said(found: Judgement) -> list[tuple[str, str]]:
     """(store, finding) of all broken promises."""
     tallies = (found.acked, found.consumed, found.writers)
     return [(one.store, one.what) for tally in tallies for one in tally.findings]
@@ -158,7 +168,7 @@ def test_parts_add_up_to_the_same_in_any_order() -> None:
     claims = [replace(CLAIM, queue_offset=n, log_offset=n) for n in range(3 * SOUGHT_MAX)]
     totals = []
     for order in (claims, claims[::-1]):
-        total = Judged()
+        total = Judgement()
         for claim in order:
             total.add(judged([], claim))
         totals.append((total.missing, total.acked.total, total.acked.counts))

@@ -14,7 +14,7 @@ from turbopump.spark.audit.compare import (
     leader_of,
     point_of,
 )
-from turbopump.spark.audit.digests import DigestReport, DigestTask, Lies
+from turbopump.spark.audit.digests import DigestReport, DigestTask, RecordPlace
 from turbopump.spark.audit.ledger import Cut
 from turbopump.spark.audit.logs import AuditedLog
 from turbopump.spark.audit.replicas import AuditedReplica
@@ -32,7 +32,7 @@ def test_the_newest_epoch_leads_then_the_longest_log() -> None:
     assert leads(a, b, c) == "c"
     assert leads(a, replica("b", 300, NEW)) == "a", "an epoch after the end was never reached"
     assert leads(b, replica("d", 500, NEW), elected=[(2, "d"), (1, "b")]) == "d"
-    assert leads(b, replica("d", 500, NEW), elected=[(1, "d")]) == "b", "of an earlier reign"
+    assert leads(b, replica("d", 500, NEW), elected=[(1, "d")]) == "b", "of an earlier term"
     assert leads(a, b, c, name="a") == leads(a, b, c, name="/data/a") == "a"
     with pytest.raises(ValueError, match=r"^no store is named d$"):
         leads(a, b, name="d")
@@ -93,7 +93,7 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader for tests without files: differences are at the third byte of a run, in an earlier
     record."""
     monkeypatch.setattr(compare, "first_difference", lambda one, other, start, end: start + 2)
-    monkeypatch.setattr(compare, "record_at", lambda file, at: Lies(at - 9, "T", 1, 33))
+    monkeypatch.setattr(compare, "record_at", lambda file, at: RecordPlace(at - 9, "T", 1, 33))
 
 
 A, B, C = (replica(name, 900, NEW, confirm=800) for name in "abc")

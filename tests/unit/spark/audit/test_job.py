@@ -9,7 +9,7 @@ import pytest
 from tests.unit.spark.audit.conftest import FILE_SIZE, Group
 
 from turbopump.spark.audit import facts
-from turbopump.spark.audit.claims import Judged
+from turbopump.spark.audit.claims import Judgement
 from turbopump.spark.audit.job import main, run
 from turbopump.spark.audit.ledger import Claim, digest_of
 
@@ -93,7 +93,7 @@ def test_claims_are_judged_in_rounds(group: Group, monkeypatch: pytest.MonkeyPat
     rounds: list[int] = []
     whole = facts.judge_in_rounds
 
-    def small(*args: object) -> Judged:
+    def small(*args: object) -> Judgement:
         return whole(*args, count=10)  # type: ignore[arg-type]
 
     real = facts.facts_of

@@ -11,8 +11,8 @@ from turbopump.spark.schema import arrow_schema
 from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, counted
 from turbopump.spark.throughput.local import events
 from turbopump.spark.throughput.local.cells import merged
-from turbopump.spark.throughput.local.figures import Row, figures, in_order, peaks
 from turbopump.spark.throughput.local.job import throughput_of
+from turbopump.spark.throughput.local.statistics import Row, in_order, peaks, traffic_statistics
 
 BEGIN_MS = 1_700_000_000_000
 YEAR = timedelta(days=365)
@@ -162,7 +162,7 @@ def test_latencies_of_clocks_that_disagree_are_never_averaged_in() -> None:
         {"ms": 1_000, "born_ms": moment(0) + 120 * YEAR},
         {"ms": 1_000, "born_ms": 1_000},
     )
-    (row,) = figures(table, ())
+    (row,) = traffic_statistics(table, ())
     assert (row["messages"], row["timed_messages"]) == (6, 3)
     assert (row["latency_ms_min"], row["latency_ms_max"]) == (0, 30)
     assert row["latency_ms_avg"] == pytest.approx(40 / 3)
@@ -175,16 +175,16 @@ def test_sums_and_peaks_by_any_key() -> None:
         {"size": 300, "body_size": 3, "host": "a:2", "ms": 999},
         {"size": 500, "body_size": 5, "host": "b:1", "ms": 1_000},
     )
-    hosts = {row["born_host"]: row for row in figures(table, ("born_host",))}
+    hosts = {row["born_host"]: row for row in traffic_statistics(table, ("born_host",))}
     assert {host: row["messages"] for host, row in hosts.items()} == {"a": 2, "b": 1}, "no ports"
-    (total,) = figures(table, ())
+    (total,) = traffic_statistics(table, ())
     assert (total["bytes"], total["body_bytes"], total["size_avg"]) == (900, 9, 300.0)
     assert (total["first_ms"] - BEGIN_MS, total["last_ms"] - BEGIN_MS) == (0, 1_000)
     assert peaks(table, ()) == {
         (): {"peak_messages_per_s": 2, "peak_bytes_per_s": 500, "seconds_with_messages": 2}
     }
-    assert figures(cells(), ())[0]["messages"] == 0, "without keys there is always a row"
-    assert figures(cells(), ("topic",)) == []
+    assert traffic_statistics(cells(), ())[0]["messages"] == 0, "without keys there is always a row"
+    assert traffic_statistics(cells(), ("topic",)) == []
 
 
 def test_rows_in_order_with_missing_values_last() -> None:

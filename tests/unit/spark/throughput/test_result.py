@@ -9,7 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from turbopump.spark import plots
-from turbopump.spark.plots import COLOURS, Line, histogram, in_order, over_time, spans
+from turbopump.spark.plots import (
+    COLOURS,
+    Line,
+    histogram,
+    interval_bars,
+    lines_over_time,
+    numbered_lines,
+)
 from turbopump.spark.throughput.result import (
     STEPS_SHOWN,
     TIMES,
@@ -161,12 +168,15 @@ LINES = [
 
 def plotted() -> Iterator[str]:
     """Yields a plot of each kind, so that no plot is drawn while tests are collected."""
-    yield from (over_time(1, LINES, "a"), over_time(1, LINES, "a", log=True))
-    yield over_time(1, [], "a")
-    yield over_time(1, [Line([(0, None)], COLOURS[0])], "a", log=True)
-    yield in_order(1, [Line([(1, 5.0), (2, None)], COLOURS[2])], "a")
+    yield from (lines_over_time(1, LINES, "a"), lines_over_time(1, LINES, "a", log=True))
+    yield lines_over_time(1, [], "a")
+    yield lines_over_time(1, [Line([(0, None)], COLOURS[0])], "a", log=True)
+    yield numbered_lines(1, [Line([(1, 5.0), (2, None)], COLOURS[2])], "a")
     yield histogram(1, [([(0, 1, 5), (10, 20, 3)], COLOURS[0]), ([], COLOURS[1])], "a")
-    yield from (spans(1, [(START_S, START_S + 5), (START_S, START_S)], "a"), spans(1, [], "a"))
+    yield from (
+        interval_bars(1, [(START_S, START_S + 5), (START_S, START_S)], "a"),
+        interval_bars(1, [], "a"),
+    )
 
 
 def test_each_plot_is_an_element_with_its_own_ids() -> None:
@@ -184,15 +194,15 @@ def check_ids(drawn: str) -> None:
 
 
 def test_the_same_is_drawn_the_same() -> None:
-    assert over_time(3, LINES, "a") == over_time(3, LINES, "a")
-    assert over_time(3, LINES, "a") != over_time(4, LINES, "a")
+    assert lines_over_time(3, LINES, "a") == lines_over_time(3, LINES, "a")
+    assert lines_over_time(3, LINES, "a") != lines_over_time(4, LINES, "a")
 
 
 def test_colours_and_dates_are_in_the_plot() -> None:
-    drawn = over_time(1, LINES, "messages")
+    drawn = lines_over_time(1, LINES, "messages")
     assert COLOURS[0] in drawn and COLOURS[1] in drawn and "messages" in drawn
     assert "2023" in drawn
-    late = over_time(1, [Line([(plots._YEAR_10000_S, 1.0)], COLOURS[0])], "a")
+    late = lines_over_time(1, [Line([(plots._YEAR_10000_S, 1.0)], COLOURS[0])], "a")
     svg(late)
 
 

@@ -5,9 +5,21 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.ha.test_acting import MASTER, NAMES, OTHER, SLAVE, Alone, Bench, Names
+from tests.unit.broker.ha.acting.test_acting_group import (
+    MASTER,
+    NAMES,
+    OTHER,
+    SLAVE,
+    Alone,
+    Bench,
+    Names,
+)
 
-from turbopump.broker.ha.acting.acting_state import COMING_MS, NAMED_MS, NO_MASTER_MS
+from turbopump.broker.ha.acting.acting_state import (
+    MASTER_COMING_MS,
+    NO_MASTER_MS,
+    REPORT_AGE_MAX_MS,
+)
 from turbopump.broker.ha.acting.pre_online import ELECTED_TIMEOUT_MS
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, QueueOffset
@@ -84,7 +96,7 @@ def test_newer_reports_of_controllers_count(make: Callable[..., Elector]) -> Non
     replica.named_ms = replica.world.broker.steady_ms()
     replica.world.pass_time(NO_MASTER_MS)
     assert not replica.acts()
-    replica.world.pass_time(NAMED_MS)
+    replica.world.pass_time(REPORT_AGE_MAX_MS)
     assert replica.acts(), "they may be gone since"
 
 
@@ -112,7 +124,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
     assert not master.acts()
     online = ExchangeHaInfo(return_number=7, is_online=True)
     assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, online).code == 0
-    master.world.pass_time(COMING_MS - 500)
+    master.world.pass_time(MASTER_COMING_MS - 500)
     assert not master.acts(), "it is not followed yet"
     master.leased = True
     assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 1
@@ -126,11 +138,11 @@ def test_an_elected_master_reads_acting_replicas_before_it_serves(
     elected.world.pass_time(1_500)
     assert replica.acts()
     replica.commit(8)
-    reign = Alone()
-    assert elected.group.elected(reign)
+    term = Alone()
+    assert elected.group.elected(term)
     assert (elected.online, elected.offset()) == (1, 8), "its heartbeat counted at once"
     assert not replica.acts()
-    assert not elected.group.elected(reign), "it is over"
+    assert not elected.group.elected(term), "it is over"
 
 
 def test_a_broker_elected_as_it_starts_waits_for_a_name_server(

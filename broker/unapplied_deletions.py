@@ -1,0 +1,100 @@
+"""Deletions of topics that only the log proves: no table contains them.
+
+Owns the reaction to such a deletion found by the engine (engine/queues/new_lives.py): delete the
+queues of the former life, and all state that a deletion removes. It must never delete a topic
+without proof, nor a topic whose deletion is already requested: the master's request has the exact
+end of the former life. The store calls it, even before the broker leads.
+
+The case: a master deleted the topic, answered, and died before its replicas copied the tables.
+Without this, messages of the new life would never be read, though they were acknowledged.
+"""
+
+import logging
+from functools import partial
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.engine.queues.new_lives import NewLife
+from turbopump.engine.types import StoreError
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 10_000
+"""Delay in ms from a failed deletion to the next attempt."""
+
+
+class UnappliedDeletions:
+    """Deletions in progress. Loop thread only."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._due_ms: dict[str, int] = {}
+        self._begun: set[str] = set()
+        broker.store.on_unapplied_deletions.append(self.apply)
+
+    def apply(self, now_ms: int) -> None:
+        """Begin each deletion that was found and is not in progress."""
+        steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
+        for topic, life in deletions.unapplied().items():
+            is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
+            if is_due and topic not in self._begun and not deletions.is_asked(topic):
+                self._begin(topic, life, now_ms)
+
+    def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
+        """Begin a deletion. Offsets are removed first and durably: after a crash that follows the
+        deletion they would count for the new life, whose messages they have not passed."""
+        broker = self._broker
+        self._begun.add(topic)
+        broker.store.deletions.block_sends(topic)
+        broker.topics.on_replace([topic])
+        groups = {*broker.offsets.groups_of(topic), *broker.consumers.online_groups_of(topic)}
+        broker.offsets.remove_topic(topic, now_ms)
+        broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
+        broker.saver.saved().then(partial(self._saved, topic, life, groups, now_ms))
+
+    def _saved(
+        self, topic: str, life: NewLife, groups: set[str], now_ms: int, error: OSError | None
+    ) -> None:
+        store = self._broker.store
+        if error is not None:
+            self._ended(topic, groups, now_ms, StoreError(str(error)))
+            return
+        if store.deletions.is_asked(topic) or store.deletions.unapplied().get(topic) != life:
+            # Meanwhile the master's table has the deletion, or the record that proves it was cut
+            # off.
+            self._begun.discard(topic)
+            store.deletions.unblock_sends(topic)
+            return
+        try:
+            # Earlier pops belong to the former life: their messages are popped again if they still
+            # exist.
+            latest_ms = life.began_ms - 1
+            gone = store.deletions.delete(topic, now_ms, life.at, latest_ms, is_proven=True)
+        except StoreError as refused:
+            self._ended(topic, groups, now_ms, refused)
+            return
+        store.statistics.forget_topic(topic)
+        gone.then(partial(self._ended, topic, groups, now_ms))
+
+    def _ended(self, topic: str, groups: set[str], now_ms: int, error: StoreError | None) -> None:
+        broker = self._broker
+        self._begun.discard(topic)
+        if error is not None:
+            logger.error("the former life of topic %s is not deleted yet: %s", topic, error)
+            self._due_ms[topic] = broker.steady_ms() + AGAIN_MS
+            return
+        self._due_ms.pop(topic, None)
+        broker.offsets.remove_topic(topic, now_ms)
+        broker.pop.forget_topic(topic)
+        former = broker.topics.get(topic)
+        count = 0 if former is None else former.read_queue_nums
+        for group in groups:
+            broker.offsets.begin_again(group, topic, count)
+        broker.statistics.forget_topic(topic)
+        if broker.role.is_master and former is None:
+            queues = max(broker.store.queue_ids(topic), default=-1) + 1
+            broker.topics.create_from_store(
+                lambda: {topic: queues} if queues else {}, now_ms, always=True
+            )
+        logger.info("the former life of topic %s is deleted", topic)

@@ -21,13 +21,7 @@ _OFFSETS = "the native path and pop commit to the offsets, which notify them"
 _ACTING = "the acting group asks other brokers as soon as it is made"
 LATER: Final = {
     "assignment/routes.py on_change": "the assignments read the routes, which notify them",
-    "ha/acting/acting_group.py on_acts": _ACTING,
-    "ha/acting/acting_group.py on_master_reported": _ACTING,
     "ha/acting/acting_group.py on_online": _ACTING,
-    "ha/acting/acting_state.py ask_controllers": "only a group with controllers has a membership",
-    "ha/acting/acting_state.py is_ready": "the acting group reads the state, which asks it",
-    "ha/acting/acting_state.py named_ms": "only a group with controllers has a membership",
-    "ha/acting/acting_state.py on_change": "the acting group reads the state, which asks it",
     "ha/control/membership.py on_lease": "the acting group is made after the membership",
     "ha/service.py lease": "the membership sets the role of the service, which asks it",
     "pop/acting_journal.py on_note": "the escape of pops reads the notes, which notify it",

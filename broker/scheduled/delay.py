@@ -63,7 +63,9 @@ class DelayedMessages:
         files: ConfigFiles,
         config: BrokerConfig,
         escape: Escape,
+        on_delivered: Callable[[str], None],
     ) -> None:
+        """`on_delivered` is called with a topic that got a message."""
         self._store = store
         self._role = role
         self._files = files
@@ -79,8 +81,7 @@ class DelayedMessages:
         self._is_save_due = False
         self.lost = 0
         """Messages that were removed with their files before their time, since the start."""
-        self.on_delivered: Callable[[str], None] = lambda topic: None
-        """Called with a topic that got a message; to be replaced."""
+        self._on_delivered = on_delivered
         self._kept: DurableProgress[Levels] = DurableProgress(store, role, {})
 
     def load(self) -> None:
@@ -337,7 +338,7 @@ class DelayedMessages:
             return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:
-            self.on_delivered(message.topic)
+            self._on_delivered(message.topic)
             return True
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             # The store will never take it: its limits were lowered since. Blocking the level would

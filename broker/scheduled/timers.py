@@ -77,7 +77,9 @@ class Timers:
         config_files: ConfigFiles,
         config: BrokerConfig,
         escape: Escape,
+        on_delivered: Callable[[str], None],
     ) -> None:
+        """`on_delivered` is called with a topic that got messages."""
         self._store, self._role, self._files = store, role, files
         self._config_files, self._config = config_files, config
         self._enabled = config.timer_wheel_enable
@@ -113,8 +115,6 @@ class Timers:
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
-        self.on_delivered: Callable[[str], None] = lambda topic: None
-        """Called with a topic that got messages; to be replaced."""
         self._deliveries = TimerDeliveries(
             store,
             role,
@@ -122,7 +122,7 @@ class Timers:
             self._batches,
             (self.metrics, self.dequeued),
             self._precision_ms,
-            lambda topic: self.on_delivered(topic),
+            on_delivered,
             self._reading,
         )
 

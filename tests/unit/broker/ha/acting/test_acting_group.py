@@ -11,7 +11,7 @@ from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS, STALE_ROUT
 from turbopump.broker.ha.acting.group_members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.types import NewMessage, QueueOffset
+from turbopump.engine.types import LONG_AGO_MS, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -102,6 +102,10 @@ class Bench:
             self._pause,
             lambda: world.now_ms,
             lambda: self.has_master,
+            on_acts=lambda: None,
+            on_master_reported=lambda address, ha_address: None,
+            named_ms=lambda: LONG_AGO_MS,
+            ask_controllers=lambda: None,
         )
         self.group.on_online = self._went_online
         world.broker.acting = self.group

@@ -40,7 +40,7 @@ class Elector(Bench):
     def __init__(self, world: World, address: str, names: Names) -> None:
         super().__init__(world, address, names)
         self.named_ms, self.leased = LONG_AGO_MS, True
-        self.group.acting_state.named_ms = lambda: self.named_ms
+        self.group.acting_state._named_ms = lambda: self.named_ms
         world.broker.role.holds = lambda: self.leased
         self.leads = True
 

@@ -67,7 +67,7 @@ def a_restart_begins_anew(patch: Patch) -> None:
     take = DelayedMessages.take_save
 
     def of_masters(self: DelayedMessages) -> object:
-        return None if self.versions.following else take(self)
+        return None if self.durable.versions.following else take(self)
 
     patch.setattr(DelayedMessages, "take_save", of_masters)
 

@@ -203,7 +203,7 @@ def test_it_counts_more_than_its_master_can_have(replica: Replica) -> None:
     for _ in range(400):
         replica.delayed(1, b"x")
     replica.pass_time(3_000)
-    assert replica.world.broker.delay.data_version.counter == ACTING_STEP + 2
+    assert replica.world.broker.delay.durable.data_version.counter == ACTING_STEP + 2
 
 
 def test_stored_and_not_safe_is_sent_again_and_not_for_ever(replica: Replica) -> None:

@@ -161,7 +161,7 @@ def make(make_world: Callable[..., World]) -> Callable[..., Bench]:
         bench = Bench(world, address, names)
         if broker.config.replication.is_slave:
             broker.offsets.versions.following = True
-            broker.delay.versions = broker.offsets.versions
+            broker.delay.durable.versions = broker.offsets.versions
         return bench
 
     return made
@@ -545,8 +545,8 @@ def test_an_acting_replica_asks_a_replica_that_comes_later(make: Callable[..., B
 
 def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
-    slave.world.broker.delay._kept.current = {1: QueueOffset(7), 2: QueueOffset(1)}
-    master.world.broker.delay._kept.current = {1: QueueOffset(4), 2: QueueOffset(2)}
+    slave.world.broker.delay.durable.current = {1: QueueOffset(7), 2: QueueOffset(1)}
+    master.world.broker.delay.durable.current = {1: QueueOffset(4), 2: QueueOffset(2)}
     master.connections.hosts = ["10.0.0.2"]
     slave.say(_1=SLAVE)
     master.world.pass_time(1_500)
@@ -556,7 +556,7 @@ def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) 
 
 def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
-    slave.world.broker.delay._kept.current = {1: QueueOffset(7)}
+    slave.world.broker.delay.durable.current = {1: QueueOffset(7)}
     log = slave.world.broker.store.replicated(slave.world.now_ms, plain=True)
     log.to_master(-1, slave.world.now_ms)
     slave.world.broker.store.append(NewMessage("T", 0, b"x", b""), slave.world.now_ms)

@@ -472,7 +472,7 @@ def test_a_term_is_a_newer_version_of_all_tables(group: Group) -> None:
     saved = group.lead.lead(3, 6)
     assert saved.done
     assert saved.value is None
-    for table in (broker.topics, broker.groups, broker.offsets, broker.delay):
+    for table in (broker.topics, broker.groups, broker.offsets, broker.delay.durable):
         assert table.data_version.state_version == 3
     version = broker.topics.data_version
     group.lead.lead(3, 7)

@@ -88,6 +88,22 @@ def test_every_type_of_a_public_signature_is_exported() -> None:
     assert not hidden_types(public)
 
 
+LIFE = {"start", "close"}
+
+
+@pytest.mark.parametrize(
+    ("made", "members"),
+    [
+        (turbopump.Producer, {"queues", "recall", "send", "send_batch", "send_oneway"}),
+        (turbopump.TransactionProducer, {"send_in_transaction", "transaction"}),
+        (turbopump.SimpleConsumer, {"ack", "change_invisible", "receive", "subscribe"}),
+        (turbopump.PopConsumer, {"on_message", "subscribe"}),
+    ],
+)
+def test_clients_show_no_member_of_the_machinery(made: type, members: set[str]) -> None:
+    assert {name for name in dir(made) if not name.startswith("_")} == LIFE | members
+
+
 def test_every_exported_error_has_one_base() -> None:
     found = [getattr(turbopump, name) for name in turbopump.__all__]
     errors = [one for one in found if inspect.isclass(one) and issubclass(one, Exception)]

@@ -1,9 +1,11 @@
 """The public names of `import turbopump`: every error, and option errors that name the allowed
 values."""
 
+import ast
 import asyncio
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,22 @@ def test_every_type_of_a_public_signature_is_exported() -> None:
     public = {name: getattr(turbopump, name) for name in turbopump.__all__}
     assert hidden_types({"Producer": turbopump.Producer}) > {"Producer.send: SendResult"}
     assert not hidden_types(public)
+
+
+def test_type_checkers_find_each_name_where_programs_do() -> None:
+    tree = ast.parse(Path(turbopump.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    seen = {name.asname: node.module for node in imports for name in node.names if name.asname}
+    assert seen == turbopump._HOMES
+
+
+def test_the_first_page_has_an_example_and_names_public_classes() -> None:
+    page = turbopump.__doc__ or ""
+    example, rest = page.split("receive:\n")[1].split("Senders\n")
+    compile(textwrap.dedent(example), "example", "exec")
+    assert set(re.findall(r"\b[A-Z]\w*[a-z][A-Z]\w+", rest)) <= set(turbopump.__all__)
+    clients = re.findall(r"^    ([A-Z]\w+)  ", rest, re.MULTILINE)
+    assert len(clients) == 8 and set(clients) <= set(turbopump.__all__)
 
 
 LIFE = {"start", "close"}

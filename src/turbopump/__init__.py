@@ -140,7 +140,6 @@ if TYPE_CHECKING:
     from turbopump.net.transport.errors import RemotingError as RemotingError
     from turbopump.net.transport.errors import TooManyCalls as TooManyCalls
     from turbopump.net.transport.options import ClientTlsSettings as ClientTlsSettings
-    from turbopump.net.transport.options import RemotingOptions as RemotingOptions
     from turbopump.net.transport.tls import TlsError as TlsError
     from turbopump.net.wire.queues import MessageQueue as MessageQueue
 
@@ -183,7 +182,7 @@ _HOMES = {
         "net.client.transactions": "TransactionEnd TransactionProducer TransactionResult",
         "net.transport.errors": """
             CallTimeout ConnectError ConnectionClosed RemotingError TooManyCalls""",
-        "net.transport.options": "ClientTlsSettings RemotingOptions",
+        "net.transport.options": "ClientTlsSettings",
         "net.transport.tls": "TlsError",
         "net.wire.queues": "MessageQueue",
     }.items()

@@ -13,6 +13,7 @@ import pytest
 
 import turbopump
 from turbopump.net.client import errors as client_errors
+from turbopump.net.client.options import remoting_options
 from turbopump.net.transport import errors as transport_errors
 from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
 
@@ -54,10 +55,10 @@ def test_one_tls_option() -> None:
         (Path("ca.pem"), trusting),
         (own, own),
     ):
-        assert turbopump.ClientOptions(tls=given).remoting.tls == tls
-    assert turbopump.ClientOptions().remoting == RemotingOptions(), "the same defaults"
+        assert remoting_options(turbopump.ClientOptions(tls=given)).tls == tls
+    assert remoting_options(turbopump.ClientOptions()) == RemotingOptions(), "the same defaults"
     options = turbopump.ClientOptions(connect_timeout_ms=1, idle_timeout_ms=2, max_in_flight=3)
-    remoting = options.remoting
+    remoting = remoting_options(options)
     assert (remoting.connect_timeout_ms, remoting.idle_timeout_ms, remoting.max_in_flight) == (
         1,
         2,

@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
     expect,
 )
 from turbopump.net.client.group_member import GroupMember
-from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.options import ClientOptions, remoting_options
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
@@ -128,7 +128,7 @@ class ClientInstance:
         self.namesrv = _addresses(namesrv)
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
-        tls = self.options.remoting.tls
+        tls = remoting_options(self.options).tls
         if tls is not None:
             client_context(tls)  # a missing file raises here, not at the first call
         self.brokers = BrokerTable()
@@ -365,7 +365,7 @@ class ClientInstance:
             (RequestCode.CONSUME_MESSAGE_DIRECTLY, "consumerGroup"),
         ):
             dispatcher.add(code, self._forward(name_of_group))
-        self._client = Client(self.options.now_ms, dispatcher, self.options.remoting)
+        self._client = Client(self.options.now_ms, dispatcher, remoting_options(self.options))
         self.tasks.every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
         self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
 

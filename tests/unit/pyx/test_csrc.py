@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
+GENERATED = CSRC.parent / "build" / "generated"
 UNITS = sorted(path.name for path in CSRC.glob("*.c"))
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 # Functions that even a freestanding C implementation must have.
@@ -38,7 +39,9 @@ def compiled(
     unit: str = request.param
     built = tmp_path_factory.mktemp("unit") / "unit.o"
     done = subprocess.run(
-        ["gcc", *FLAGS, "-c", str(CSRC / unit), "-o", str(built)], capture_output=True, text=True
+        ["gcc", *FLAGS, f"-I{CSRC}", f"-I{GENERATED}", "-c", str(CSRC / unit), "-o", str(built)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return unit, built

@@ -32,7 +32,7 @@ def by_place(keys: tuple[str, ...]) -> Derivation:
 
     A cell without a bucket has the sizes of one second, for the peaks.
     """
-    return _derivation(keys, queue_figures if keys == QUEUE else place_statistics)
+    return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
 
 
 def _derivation(keys: tuple[str, ...], row_of: Callable[[Iterable[Cell]], Row]) -> Derivation:
@@ -51,7 +51,7 @@ def place_statistics(cells: Iterable[Cell]) -> Row:
     return {**found, **peaks.row()}
 
 
-def queue_figures(cells: Iterable[Cell]) -> Row:
+def queue_statistics(cells: Iterable[Cell]) -> Row:
     """Return figures, peaks and queue offsets of one queue."""
     offsets = _QueueOffsets()
     found = place_statistics(offsets.counted(cells))

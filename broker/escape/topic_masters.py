@@ -2,6 +2,8 @@
 
 Owns the choice of the masters from a route. It neither sends messages nor waits: a caller whose
 topic is unknown asks again later.
+
+Tests: tests/unit/broker/scheduled/test_level_escape.py
 """
 
 from collections.abc import Callable, Sequence

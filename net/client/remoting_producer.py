@@ -2,6 +2,8 @@
 
 Owns the choice of a queue, the tries after failures and the client's message ids. It must never
 encode a header; sending.py does.
+
+Tests: tests/unit/net/client/test_producer.py
 """
 
 import asyncio

@@ -3,6 +3,9 @@
 Owns the handles of popped messages, the turns of brokers, and the group's part in heartbeats. It
 must never divide queues among members or read ahead: the broker hides popped messages from the rest
 of the group for a while.
+
+Tests: tests/unit/net/client/consuming/test_simple_consumer.py,
+tests/unit/net/client/consuming/test_pop_consumer.py
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Dispatch in any pieces, with any files and any repetition, gives the model's results."""
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.regions import exact
 
 from turbopump.pyx import dispatch, record
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash
@@ -15,12 +15,6 @@ from turbopump.pyx.region import Region
 HOST = bytes(8)
 SLOTS = 7
 Queue = tuple[bytes, int]
-
-
-def exact(size: int, content: bytes = b"") -> Region:
-    array = (ctypes.c_uint8 * size)()
-    ctypes.memmove(array, content, len(content))
-    return Region(array)
 
 
 pieces = st.sampled_from(

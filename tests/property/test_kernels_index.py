@@ -1,18 +1,10 @@
 """Index kernel against a list, Java's hash against UTF-16, and damaged files."""
 
-import ctypes
-
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.regions import exact
 
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash
-from turbopump.pyx.region import Region
-
-
-def exact(size: int, content: bytes = b"") -> Region:
-    array = (ctypes.c_uint8 * size)()
-    ctypes.memmove(array, content, len(content))
-    return Region(array)
 
 
 def model_hash(text: bytes) -> int:

@@ -5,18 +5,13 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.regions import exact
 
 from turbopump.pyx import queue
 from turbopump.pyx.frame import find_frames
 from turbopump.pyx.region import Region
 
 BLANK = (0, 0x7FFFFFFF, 0)
-
-
-def exact(size: int, content: bytes = b"") -> Region:
-    array = (ctypes.c_uint8 * size)()
-    ctypes.memmove(array, content, len(content))
-    return Region(array)
 
 
 tags_codes = st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)

@@ -4,16 +4,15 @@ Buffers are ctypes arrays of the exact size: a bytearray has spare bytes, and th
 `make asan` would not see an access one byte too far.
 """
 
-import ctypes
 import struct
 import zlib
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.regions import exact
 
 from turbopump.pyx import record
-from turbopump.pyx.region import Region
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -39,13 +38,6 @@ messages = st.fixed_dictionaries(
         "property_crc": st.booleans(),
     }
 )
-
-
-def exact(size: int, content: bytes = b"") -> Region:
-    """A region of malloc'd memory, which ends with its last byte (above 16 bytes)."""
-    array = (ctypes.c_uint8 * size)()
-    ctypes.memmove(array, content, len(content))
-    return Region(array)
 
 
 def model(message: dict[str, Any], log_offset: int) -> bytes:

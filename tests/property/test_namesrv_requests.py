@@ -2,12 +2,14 @@
 
 import logging
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.disk_parts import saved_at_once
+from tests.unit.links import NoLink
+from tests.unit.namesrv.test_handlers import CODES
 
 from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
@@ -16,16 +18,12 @@ from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
-CODES = [
-    100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319,
-    322, 327, 901, 904,
-]  # fmt: skip
 KEYS = [
     "topic", "brokerName", "brokerAddr", "clusterName", "brokerId", "haServerAddr", "namespace",
     "key", "value", "heartbeatTimeoutMillis", "enableActingMaster", "compressed", "bodyCrc32",
@@ -47,19 +45,6 @@ def damaged(draw: st.DrawFn) -> bytes:
         at = draw(st.integers(0, len(body) - 1))
         body = body[:at] + bytes([draw(st.integers(0, 255))]) + body[at + 1 :]
     return zlib.compress(body) if draw(st.booleans()) else body
-
-
-class NoLink:
-    def send(self, command: Command) -> None:
-        raise AssertionError("a name server asks nothing here")
-
-    def close(self) -> None: ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        raise AssertionError("nothing is timed here")
-
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        callback()
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

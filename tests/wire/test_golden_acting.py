@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.disk_parts import saved_at_once
+from tests.unit.links import NoLink
 from tests.wire.frames import Golden, golden_frames
 
 from turbopump.broker.config.config import load_config
@@ -122,13 +123,6 @@ def test_bodies() -> None:
     for golden in recorded(901, "response"):
         replicas = {1: "127.0.0.1:15262", 2: "127.0.0.1:17874"}
         assert read_members(decode(golden.frame)) == replicas
-
-
-class NoLink:
-    def send(self, command: Command) -> None:
-        raise AssertionError("a name server asks nothing here")
-
-    def close(self) -> None: ...
 
 
 def test_our_name_server_says_the_same() -> None:

@@ -5,11 +5,11 @@ values that do not depend on other frames must not.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.disk_parts import saved_at_once
+from tests.unit.links import NoLink
 
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
@@ -19,7 +19,7 @@ from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, decode
 from turbopump.net.wire.route import TopicRouteData
 
@@ -28,19 +28,6 @@ CAPTURES = [
 ]  # fmt: skip
 NOW_MS = 1_795_270_000_000
 COUNTS = {"wipeTopicCount", "addTopicCount"}  # the number of topics differs here
-
-
-class NoLink:
-    def send(self, command: Command) -> None:
-        raise AssertionError("a name server asks nothing here")
-
-    def close(self) -> None: ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        raise AssertionError("nothing is timed here")
-
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        callback()
 
 
 class Replay:

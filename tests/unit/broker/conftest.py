@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.admins import Admin, connect, consumer, notified
 from tests.unit.broker.pop.poppers import Popper
+from tests.unit.links import WrittenDown
 
 from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig, load_config
@@ -22,7 +23,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.hosts import pack
@@ -35,25 +36,6 @@ START_MS = 1_700_000_000_000
 def offset_json(table: OffsetTable) -> Any:
     """The content that consumerOffset.json would have now."""
     return json.loads(b"".join(table.take()()))
-
-
-class WrittenDown:
-    """The link of a peer: records sent commands."""
-
-    def __init__(self) -> None:
-        self.sent: list[Command] = []
-
-    def send(self, command: Command) -> None:
-        self.sent.append(command)
-
-    def close(self) -> None:
-        pass
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        raise AssertionError("no timers in these tests")
-
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        callback()
 
 
 class SteeredJob:

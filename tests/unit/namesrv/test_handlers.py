@@ -2,11 +2,12 @@
 
 import json
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from tests.disk_parts import saved
+from tests.unit.links import NoLink
 
 from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
@@ -16,7 +17,7 @@ from turbopump.namesrv.key_values import MAX_ITEM_SIZE, KeyValues, Pieces, table
 from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
@@ -29,20 +30,11 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 NOW = 1_000_000
 ADDRESS = "10.0.0.1:10911"
 
-
-class NoLink:
-    """A connection on which nothing is sent in these tests."""
-
-    def send(self, command: Command) -> None:
-        raise AssertionError("a name server sends nothing to its clients")
-
-    def close(self) -> None: ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        raise AssertionError("nothing is timed")
-
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        callback()
+CODES = (
+    100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
+    319, 322, 327, 901, 904,
+)  # fmt: skip
+"""All request codes of a name server."""
 
 
 class Bench:
@@ -139,11 +131,7 @@ def bench() -> Bench:
 
 
 def test_every_code_of_a_name_server_has_a_handler(bench: Bench) -> None:
-    wanted = {
-        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
-        319, 322, 327, 901, 904,
-    }  # fmt: skip
-    assert bench.dispatcher.codes == wanted
+    assert bench.dispatcher.codes == set(CODES)
     assert said(bench.ask(10)) == (3, " request type 10 not supported")
 
 

@@ -7,15 +7,17 @@ judge: the tests do. Tests with real brokers are in tests/integration/client.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from tests.unit.links import WrittenDown
 
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
-from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Body, Command, response
@@ -260,25 +262,6 @@ class Call:
         return self.request.code
 
 
-class Silent:
-    """The link of a peer that only receives requests."""
-
-    def __init__(self) -> None:
-        self.sent: list[Command] = []
-
-    def send(self, command: Command) -> None:
-        self.sent.append(command)
-
-    def close(self) -> None:
-        pass
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        raise AssertionError("no timers in these tests")
-
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        callback()
-
-
 @dataclass
 class ScriptedCluster:
     """Servers by address, routes by topic, and the faults of requests."""
@@ -333,7 +316,7 @@ class ScriptedCluster:
     def ask_client(self, code: int, fields: dict[str, str], body: bytes = b"") -> Any:
         """Send a broker's request to the client; returns the response or the promise of it."""
         assert self.dispatcher is not None
-        peer = Peer("127.0.0.1:11000", HOST, Silent())
+        peer = Peer("127.0.0.1:11000", HOST, WrittenDown())
         return self.dispatcher.dispatch(Command(code, fields=fields, body=body), peer, now_ms())
 
     def __call__(self, _now: object, dispatcher: Dispatcher, _options: object) -> "ScriptedCluster":

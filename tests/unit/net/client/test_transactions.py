@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.unit.links import WrittenDown
 from tests.unit.net.client.cluster import (
     HOST,
     NAME_SERVER,
     TOPIC,
     ScriptedCluster,
-    Silent,
     Stored,
     options,
     play,
@@ -222,9 +222,9 @@ def test_a_block_is_a_local_transaction(one: ScriptedCluster) -> None:
     )
 
 
-def asked(one: ScriptedCluster, number: int, group: str = "P") -> Silent:
+def asked(one: ScriptedCluster, number: int, group: str = "P") -> WrittenDown:
     """Send a broker's transaction check; returns the link that receives the answer."""
-    link = Silent()
+    link = WrittenDown()
     properties = f"PGROUP\x01{group}\x02UNIQ_KEY\x01ID{number}\x02TRAN_MSG\x01true\x02".encode()
     body = record_bytes((TOPIC, 0), number, Stored(b"%d" % number, properties))
     fields = {"tranStateTableOffset": str(number), "commitLogOffset": "7000", "bname": "a"}
@@ -244,7 +244,7 @@ def test_a_broker_asks(one: ScriptedCluster, end: TransactionEnd) -> None:
         seen.append(bytes(message.body))
         return end
 
-    async def story(_producer: TransactionProducer) -> tuple[Silent, Silent]:
+    async def story(_producer: TransactionProducer) -> tuple[WrittenDown, WrittenDown]:
         links = asked(one, 5), asked(one, 6, "another")
         await asyncio.sleep(1)
         return links
@@ -277,7 +277,7 @@ def test_checks_are_bounded_and_one_that_fails_is_asked_again(
             raise ValueError("the database is away")
         return COMMIT
 
-    async def story(_producer: TransactionProducer) -> list[Silent]:
+    async def story(_producer: TransactionProducer) -> list[WrittenDown]:
         links = [asked(one, number) for number in range(60)]
         await asyncio.sleep(10)
         again = asked(one, 99)

@@ -5,6 +5,8 @@ a socket or a timer, nor know its user: a process (node.py), the simulator's mac
 world describe themselves in `BrokerRuntime` and pass an open store.
 
     config, store, topics, BrokerRuntime -> make_broker -> BrokerContext -> request_table
+
+Tests: tests/integration/broker/test_broker_node.py, tests/unit/broker/test_reentrancy.py
 """
 
 import logging
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
-from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
+from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
@@ -39,7 +41,7 @@ from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.handlers.admin.audited import states_of
-from turbopump.broker.handlers.pop import acks, notification, pops, storing
+from turbopump.broker.handlers.pop import acks, notification, pops
 from turbopump.broker.pop.assembly import PopDeps, make_pop
 from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.broker.scheduled.delay import DelayedMessages
@@ -62,6 +64,7 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_path import FastPath
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.broker.traffic.role import Role
 from turbopump.broker.unapplied_deletions import UnappliedDeletions
 from turbopump.engine.deferred import Deferred
@@ -70,12 +73,12 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
-from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.engine.types import QueueOffset
 from turbopump.net.config.audit import audit
+from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
-from turbopump.net.wire.pop_records import CheckPoint
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +162,8 @@ def make_broker(
     if role.is_master:
         _set_back(committed, store, now_ms)
     ends = _transactions(config, store, role, committed, runtime, lambda: context.store_host)
-    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep))
+    fast = _fast_lane(config, store, topics, role, committed, statistics, runtime)
+    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep), fast.watch_pulls)
     context = BrokerContext(
         config=config,
         store=store,
@@ -183,7 +187,11 @@ def make_broker(
         filters=filters,
         saver=saver,
         statistics=statistics,
-        fast=_fast_lane(config, store, topics, role, committed, statistics, runtime),
+        fast=fast,
+        writer=MessageWriter(
+            *(config, store, role, topics, fast.lane, timers.count_at, runtime.random),
+            lambda: context.store_host,
+        ),
         random=runtime.random,
         unique_ids=runtime.unique_ids,
         escape=escape,
@@ -298,8 +306,8 @@ def _pop_deps(context: BrokerContext, runtime: BrokerRuntime) -> PopDeps:
         random=runtime.random,
         wall_ms=runtime.wall_ms,
         call_soon=runtime.call_soon,
-        put_record=partial(storing.put_record, context),
-        put=partial(storing.put_message, context),
+        writer=context.writer,
+        fast=context.fast,
         pulls=context.request_modes.is_set_to_pull,
         store_host=lambda: context.store_host,
         delivered_ms=context.timers.delivered_ms,
@@ -358,28 +366,6 @@ def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
     return store.min_queue_offset(topic.decode(), queue_id)
 
 
-def _put_check_point(
-    context: BrokerContext, check_point: CheckPoint, revive_queue_id: int, now_ms: int
-) -> bool:
-    """Store a check point natively; False where it may not be written now."""
-    if isinstance(context.role.admit(), PutStatus):
-        return False
-    key = check_point.key
-    return context.fast.lane.add_check_point(
-        key.topic.encode(errors="replace"),
-        key.group.encode(errors="replace"),
-        key.queue_id,
-        key.start,
-        key.pop_time_ms,
-        key.broker_name.encode(errors="replace"),
-        check_point.invisible_ms,
-        check_point.distances,
-        check_point.is_suspended,
-        revive_queue_id,
-        now_ms,
-    )
-
-
 def _counted(
     context: BrokerContext,
     group: bytes,
@@ -417,9 +403,6 @@ def _serve_pops(context: BrokerContext) -> None:
     fast, pop, store = context.fast, context.pop, context.store
     fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
     fast.acks.begin(partial(_low_of, store), partial(_counted, context))
-    pop.changes.mark = lambda key, offset, by: fast.acks.mark_changed(
-        key.queue_id, key.start, key.pop_time_ms, offset, by
-    )
     fast.pops.begin(
         pop.turns,
         partial(_places_of, context),
@@ -427,8 +410,6 @@ def _serve_pops(context: BrokerContext) -> None:
     )
     fast.lane.serve_pops(fast.pops)
     context.offsets.collect_popped = fast.collect_popped
-    pop.in_flight.collect = fast.acks.tell
-    pop.log.put_natively = partial(_put_check_point, context)
 
 
 def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
@@ -452,9 +433,6 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
         if context.consumers.group(group) is None:
             context.filters.unregister(group, wall_ms())
         assignments.group_changed(group)
-
-    def watch(_watched: bool) -> None:
-        fast.lane.watched = bool(holds.count or waiters.count)
 
     def arrived(topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
         holds.arrived(topic, queue_id, max_queue_offset)
@@ -491,6 +469,5 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
     context.filters.on_change = fast.invalidate_group
     context.groups.on_change = fast.invalidate_groups
     assignments.on_notices = partial(clients.send_again, context)
-    holds.watch = waiters.watch = watch
     if context.store.extensions is not None:
         context.store.extensions.bit_map = context.filters.bit_map

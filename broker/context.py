@@ -2,6 +2,8 @@
 
 Owns no state itself. It must never grow logic: that belongs to the parts. Made by assembly.py,
 given to every handler family's `register(table, broker)`.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py
 """
 
 import random
@@ -32,6 +34,7 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_path import FastPath
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
@@ -76,6 +79,7 @@ class BrokerContext:
     saver: TableSaver
     statistics: BrokerStatistics
     fast: FastPath
+    writer: MessageWriter
     random: random.Random
     unique_ids: UniqueIds
     escape: Escape

@@ -2,6 +2,8 @@
 
 Owns start and stop and the timers between them. It must never know the meaning of a request: the
 handlers do.
+
+Tests: tests/integration/broker/test_broker_node.py
 """
 
 import asyncio
@@ -26,10 +28,9 @@ from turbopump.broker.handlers import (
 from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.lifecycle.asyncio_util import awaited, logged_errors, settle
 from turbopump.broker.lifecycle.disk_mailbox import DiskMailbox
-from turbopump.broker.lifecycle.periodic import PeriodicDeps, PeriodicTasks
+from turbopump.broker.lifecycle.periodic import PeriodicTasks
 from turbopump.broker.lifecycle.replication_setup import (
     ReplicationSetup,
-    ReplicationSetupDeps,
     options_of,
 )
 from turbopump.broker.lifecycle.shutdown import ends, patience_ms, write_down
@@ -331,15 +332,13 @@ class BrokerNode:
         self.context = make_broker(self._config, self._store, self._topics, runtime)
         folder = f"{self._config.store.root}/{HISTORY_FOLDER}"
         self._periodic = PeriodicTasks(
-            PeriodicDeps(
-                context=self.context,
-                loop=self._loop,
-                disk=self._config_disk,
-                files=self._config_files,
-                histories=RotatingJsonl(self._files, folder, "rebalance"),
-                now_ms=self._now_ms,
-                steady_ms=self._steady_ms,
-            )
+            self.context,
+            self._loop,
+            self._config_disk,
+            files=self._config_files,
+            histories=RotatingJsonl(self._files, folder, "rebalance"),
+            now_ms=self._now_ms,
+            steady_ms=self._steady_ms,
         )
 
     async def _replicate(self) -> None:
@@ -349,15 +348,13 @@ class BrokerNode:
             return
         calls, options = Calls(self._client, renews=True), options_of(self._config)
         self._replicating = ReplicationSetup(
-            ReplicationSetupDeps(
-                context=self.context,
-                files=self._files,
-                disk=self._config_disk,
-                now_ms=self._now_ms,
-                calls=calls,
-                life=self._life,
-                options=options,
-            )
+            self.context,
+            files=self._files,
+            disk=self._config_disk,
+            now_ms=self._now_ms,
+            calls=calls,
+            life=self._life,
+            options=options,
         )
         try:
             await self._replicating.start()
@@ -440,7 +437,7 @@ class BrokerNode:
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
         try:
-            from turbopump.broker.grpc.backend import GrpcRuntime
+            from turbopump.broker.grpc.backend import BrokerRequestBackend
             from turbopump.broker.grpc.front import GrpcFront
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("google"):
@@ -448,14 +445,14 @@ class BrokerNode:
             # An older environment lacks the package: the broker serves without gRPC, as before.
             logger.warning("gRPC is off: %s; install protobuf", error)
             return None
-        runtime = GrpcRuntime(
-            broker=self.context,
-            table=table,
+        backend = BrokerRequestBackend(
+            self.context,
+            table,
             call_soon=self._loop.call_soon,
             call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
             now_ms=self._now_ms,
         )
-        front = GrpcFront(runtime)
+        front = GrpcFront(self.context, backend)
         if not front.begin():
             return None
         self._grpc = front

@@ -6,6 +6,8 @@ RocketMQ's controller accepts any bytes; an event that its state machine does no
 stops it in apply, and no request is answered afterwards. Here each of these is refused with a
 reason. A known event is accepted, unless it belongs to an existing group: only the leader's own
 decisions may name a master or a SyncStateSet, or two brokers might believe to be the master.
+
+Tests: tests/unit/controller/test_core.py
 """
 
 from turbopump.controller import events, registration

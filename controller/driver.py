@@ -50,6 +50,7 @@ from turbopump.controller.raft.options import BODY_MAX
 from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.flush import Disk
+from turbopump.net.transport.calls import Call as PeerCall
 from turbopump.net.transport.dispatcher import Answer as Reply
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import ResponseCode
@@ -76,15 +77,6 @@ PROBES: Final = 5
 PROBE_INTERVAL_MS: Final = 40
 """Probes of a suspected leader's host, and their interval: the kernel may take that long to close
 all sockets of a killed process."""
-
-
-class PeerCalls(Protocol):
-    """Sends requests to peers."""
-
-    def __call__(
-        self, address: str, request: Command, timeout_ms: int, /
-    ) -> Deferred[Command | str]:
-        """Send a request; the result is the response, or a text with the reason of a failure."""
 
 
 class Machine(Protocol):
@@ -121,7 +113,7 @@ class DriverDeps:
     raft: Raft
     storage: RaftStorage
     disk: Disk
-    calls: PeerCalls
+    calls: PeerCall
     refuses: Callable[[str], Deferred[bool]]
     """Tests whether a host refuses connections to an address: then no process listens there."""
     now_ms: Callable[[], int]

@@ -2,6 +2,8 @@
 
 Owns the numbers by which the cores know connections, and the answers about the configuration. It
 must never decide anything: the cores do.
+
+Tests: tests/unit/controller/test_hostile_names.py, tests/unit/controller/test_audited.py
 """
 
 import itertools

@@ -2,6 +2,8 @@
 
 Owns start, the ticks, the notices to brokers and stop. It must never answer a request itself, nor
 know the meaning of an entry or of a message of the quorum.
+
+Tests: tests/integration/controller/test_nodes.py
 """
 
 import asyncio

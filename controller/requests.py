@@ -3,6 +3,8 @@
 Owns the table of request codes and the decoding of headers. It must never decide about a group
 (elections.py and registration.py do, in the order of proposals), nor change one. Loop thread only;
 all times are of the monotonic clock.
+
+Tests: tests/unit/controller/test_core.py
 """
 
 import logging

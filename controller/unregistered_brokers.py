@@ -5,6 +5,8 @@ logs. It must never be replicated nor read a clock. Every controller has one, al
 
 A broker is known here by its address: its former id may belong to another broker by now. Made-up
 names cannot fill the memory: brokers over the bounds are not added, and silent ones are dropped.
+
+Tests: tests/unit/controller/test_liveness.py
 """
 
 from typing import Generic, Protocol, TypeVar

@@ -74,7 +74,7 @@ struct lane {
     struct lane_counts counts;
 };
 /* A message leaves room for the properties that brokers add later: for its delivery, retries and
- * checks (LATER_MAX of broker/handlers/room.py). */
+ * checks (LATER_MAX of broker/traffic/room.py). */
 enum { LANE_LATER_MAX = 1024, LANE_SENT_MAX = REC_MAX_PROPERTIES - LANE_LATER_MAX };
 enum { LANE_TEXT_ROOM = REC_MAX_PROPERTIES };
 

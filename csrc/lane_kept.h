@@ -1,7 +1,7 @@
 /* Messages that the fast lane stores in another queue than their own, until a time or until their
  * producer commits them: timers, half messages (RocketMQ: HookUtils, TransactionalMessageBridge).
  *
- * The reference is broker/handlers/put_message.py (put, put_half): cases that are rare or refused
+ * The reference is broker/traffic/put_message.py (put, put_half): cases that are rare or refused
  * there are not served here. A kept message has further properties, after the broker's:
  *
  *     timer    TIMER_OUT_MS, REAL_TOPIC, REAL_QID      in queue 0 of rmq_sys_wheel_timer

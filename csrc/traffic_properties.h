@@ -1,11 +1,11 @@
 /* The properties of a send: `name 0x01 value 0x02 ...`, and whether they make it more than a plain
  * message.
  *
- * The reference is properties.decode_properties and encode_properties, and the use of properties in
- * handlers/send.py and put_message.py. A text is canonical if decoding and encoding it again gives
- * its bytes, except for a last 0x02 that old clients leave out. Python handles texts that are not
- * canonical: with repeated names, a pair without a name or a value, too many pairs, or more bytes
- * than a record holds. */
+ * The reference is properties.decode_properties and encode_properties, and the use of properties
+ * in handlers/send.py and traffic/put_message.py. A text is canonical if decoding and encoding it
+ * again gives its bytes, except for a last 0x02 that old clients leave out. Python handles texts
+ * that are not canonical: with repeated names, a pair without a name or a value, too many pairs,
+ * or more bytes than a record holds. */
 #ifndef TURBOPUMP_TRAFFIC_PROPERTIES_H
 #define TURBOPUMP_TRAFFIC_PROPERTIES_H
 

@@ -2,6 +2,8 @@
 
 Owns the kinds of compression and the maximum size of a decompressed body. It must never keep a
 body, nor require a package before a body needs it.
+
+Tests: tests/unit/net/wire/test_message.py
 """
 
 import zlib

@@ -29,6 +29,7 @@ BATCH_UNIT_SIZE = 46
 INDEX_HEADER_SIZE = 40
 LOG_FILE_SIZE = 1 << 30
 EPOCH_FILE = "epochFileCheckpoint"
+LOG_FOLDER = "commitlog"
 # A smaller file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
 MIN_COMMIT_LOG_FILE = 4096
 
@@ -353,7 +354,7 @@ class StoreConfig:
     @property
     def log_folder(self) -> str:
         """Folder of the commit log's files."""
-        return self.commit_log_folder or f"{self.root}/commitlog"
+        return self.commit_log_folder or f"{self.root}/{LOG_FOLDER}"
 
     @property
     def epoch_path(self) -> str:

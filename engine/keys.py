@@ -3,6 +3,8 @@
 Owns the content of a key's declaration (RocketMQ's name, its values, its default, whether a running
 node takes a change, one sentence) and the kinds of values that many keys share. It must never know
 a single key or read a file.
+
+Tests: tests/unit/net/config/test_node_config.py, tests/unit/engine/test_config.py
 """
 
 import re

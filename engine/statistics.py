@@ -2,6 +2,8 @@
 
 Owns the numbers of GET_BROKER_RUNTIME_INFO (RocketMQ: store/StoreStatsService, BrokerStats). It
 must never read a clock.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py
 """
 
 from collections import deque

@@ -4,6 +4,10 @@ Owns the order append, become durable, be dispatched, be seen; and open, tick, c
 block on a disk while it runs, and is used from one thread only. queues/reading.py has the reads.
 
     recovering --open--> open --close--> closed
+
+Tests: tests/unit/engine/log/test_commit_log.py,
+    tests/unit/engine/queues/test_lookup.py,
+    tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import logging

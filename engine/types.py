@@ -2,6 +2,8 @@
 
 Owns the NewTypes and enums that every room above uses. It must never hold behaviour.
 docs/ARCHITECTURE.md, "Words", explains the terms.
+
+Tests: tests/unit/engine/log/test_commit_log.py
 """
 
 from dataclasses import dataclass, field
@@ -20,9 +22,16 @@ Epoch = NewType("Epoch", int)
 Buffer = bytes | bytearray | memoryview
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-RETRY_PREFIX = "%RETRY%"
 """The topic of delayed messages; its queue units hold the delivery time: store time plus the
 level's delay."""
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""The topic of timers, from which wheel and timer log are derived."""
+
+RETRY_PREFIX = "%RETRY%"
+
+LIGHT_PREFIX = "%LMQ%"
+"""Prefix of a light queue's topic: it has queue units and no records of its own."""
 
 LONG_AGO_MS = -(1 << 62)
 """A time before any steady time: work that is due an interval after it is due at the first tick."""

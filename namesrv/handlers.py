@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import registration_limits
 from turbopump.namesrv.config import NamesrvConfig
-from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
+from turbopump.namesrv.key_values import KeyValues
 from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.namesrv.route_rows import (
     Notice,
@@ -34,11 +34,11 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import FRAME_MAX, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, response
 from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
 from turbopump.net.wire.java_properties import Property
-from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.names import ORDER_NAMESPACE, check_lengths
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion
@@ -82,8 +82,6 @@ class NameServer:
                 self.notify(notice)
 
 
-MAX_BODY = FRAME_MAX - (64 << 10)
-"""Maximum bytes of a response's body: a frame less a header."""
 WIDE = 64
 """Number of groups of a topic above which the route is encoded in steps; narrower routes are
 requested often and encoded at once."""
@@ -145,7 +143,7 @@ def _route(
         remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
         return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     if config.order_message_enable:
-        route.order_topic_conf = server.key_values.get(ORDER_TOPIC_CONFIG, header.topic)
+        route.order_topic_conf = server.key_values.get(ORDER_NAMESPACE, header.topic)
     if len(route.queue_datas) > WIDE or route.topic_queue_mapping_by_broker:
         return _in_steps(request, route.to_steps())
     return response(request, ResponseCode.SUCCESS, body=route.encode())
@@ -239,7 +237,7 @@ def _watch(server: NameServer, peer: Peer) -> None:
 def _order_topics(server: NameServer) -> Steps[bytes | None]:
     if not server.config.return_order_topic_config_to_broker:
         return None
-    table = server.key_values.namespace(ORDER_TOPIC_CONFIG)
+    table = server.key_values.namespace(ORDER_NAMESPACE)
     if table is None:
         return None
     return (yield from bodies.dump_in_steps({"table": dict(table)}, MAX_BODY))

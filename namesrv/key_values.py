@@ -17,9 +17,6 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.wire import bodies
 from turbopump.net.wire.names import check_lengths, kept_size
 
-ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""The namespace whose keys are topics, its values `broker:queues;broker2:queues`."""
-
 MAX_ITEMS = 100_000  # of all namespaces: an ordered topic is one item, and a table is saved whole
 MAX_TOTAL_SIZE = 32 << 20  # bytes of all items: each change writes them all
 MAX_ITEM_SIZE = 64 << 10  # characters of namespace, key and value: the order of 2,000 brokers

@@ -1,6 +1,8 @@
 """A running name server: picks the clock, the files and the socket, and drives the core.
 
 Owns start, the liveness scan, notices to brokers and stop. It must never answer a request itself.
+
+Tests: tests/integration/test_namesrv.py
 """
 
 import asyncio

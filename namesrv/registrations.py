@@ -1,6 +1,8 @@
 """Values of a broker's registration: the request, its outcome, and an expired broker.
 
 Owns no state. It must never decide: routes.py does. The handlers send the returned notices.
+
+Tests: tests/unit/namesrv/test_routes.py
 """
 
 from collections.abc import Hashable

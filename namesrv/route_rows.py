@@ -1,6 +1,8 @@
 """Rows of the route table: queues, groups, notices, acting masters, zones, flags.
 
 Owns the forms of single rows and notices. It must never keep a table.
+
+Tests: tests/unit/namesrv/test_routes.py
 """
 
 from dataclasses import dataclass

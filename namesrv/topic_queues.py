@@ -2,6 +2,8 @@
 
 Owns queues, mappings of static topics and the bytes of both. It must never know whether a broker
 lives, nor refuse a broker: routes.py does, and all access goes through it.
+
+Tests: tests/unit/namesrv/test_routes.py
 """
 
 from collections.abc import Callable

@@ -5,6 +5,8 @@ nor need Spark: the same types go to pyarrow here and, as DDL, to Spark.
 
 One row is one record of the commit log. Bytes of names and properties that are not UTF-8 become
 U+FFFD: a sender's bad byte must not make all other records unreadable.
+
+Tests: tests/unit/spark/source/test_options.py, tests/unit/spark/source/test_format.py
 """
 
 from collections.abc import Iterable

@@ -2,6 +2,8 @@
 
 Owns the options' meaning, which is the same with Spark and without. It must never read a store
 itself.
+
+Tests: tests/unit/spark/commands/test_parsers.py, tests/unit/spark/test_session.py
 """
 
 import argparse

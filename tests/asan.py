@@ -17,12 +17,12 @@ BUILT = ROOT / "build" / "asan"
 TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
     "tests/unit/pyx",
-    "tests/unit/broker/test_fast_path.py",
+    "tests/unit/broker/traffic/test_fast_path.py",
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/grpc/test_native_acks.py",
     "tests/unit/broker/grpc/test_native_receives.py",
     "tests/unit/broker/grpc/test_native_sends.py",
-    "tests/unit/broker/grpc/test_sending.py",
+    "tests/unit/net/messaging/test_sending.py",
     "tests/unit/broker/traffic/test_pending_answers.py",
     "tests/integration/transport/test_transport_cut.py",
     "tests/unit/broker/scheduled",

@@ -4,8 +4,8 @@ as pyx.traffic."""
 import dataclasses
 from typing import Any
 
-from turbopump.broker.handlers.put_message import delay_level, is_timer
-from turbopump.broker.scheduled.timer_messages import TIMER_PROPERTIES
+from turbopump.broker.traffic.put_message import delay_level
+from turbopump.broker.traffic.timer_requests import TIMER_PROPERTIES, is_timer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
 from turbopump.net.wire.header import BadHeader, read_header

@@ -24,7 +24,7 @@ from turbopump.broker.assignment.coordinator import (
     compute,
 )
 from turbopump.broker.assignment.history import AssignmentHistory
-from turbopump.broker.assignment.routes import Call, GroupCoordinator, KnownRoute, TopicRoutes
+from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.assignment_store import AssignmentStore, StoredAssignment
 from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable
@@ -33,6 +33,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.pop_shares import pop_share
 from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
 from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.bodies import BadBody, as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request

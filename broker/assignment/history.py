@@ -2,6 +2,8 @@
 
 Owns the lines (docs/FORMATS.md) and the changes that wait to be written. node.py makes and writes
 the lines on a disk thread; `turbopump analyze rebalance` reads the files.
+
+Tests: tests/unit/broker/assignment/test_handover.py
 """
 
 import json

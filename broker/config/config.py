@@ -41,6 +41,7 @@ from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import ConfigError, parse_properties
+from turbopump.net.wire.names import TRACE_TOPIC
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 MAX_QUEUES_OF_TOPIC: Final = 65_536
@@ -184,7 +185,7 @@ class BrokerConfig(NodeConfig):
     msg_trace_topic_name: str = key(
         "msgTraceTopicName",
         NAME,
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         "Topic for client traces (traceTopicEnable).",
     )
     enable_property_filter: bool = key(

@@ -1,6 +1,8 @@
 """Kinds of values that only keys of brokers have.
 
 Owns the parsing of their texts and the errors for invalid texts. It must never know a key.
+
+Tests: tests/unit/broker/config/test_config.py
 """
 
 import re

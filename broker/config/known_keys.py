@@ -3,6 +3,8 @@
 Owns the table by which a configuration file of RocketMQ is accepted unchanged, a misspelt key is
 reported, and a value that cannot be honoured is refused. It must never hold behaviour. config.py
 has the keys that have an effect.
+
+Tests: tests/unit/broker/config/test_config.py
 """
 
 from typing import Final

@@ -2,6 +2,8 @@
 
 Owns their declarations (RocketMQ: BrokerConfig). It must never decide anything about a message.
 broker/assembly.py reads them when it makes the parts of pop.
+
+Tests: tests/unit/broker/config/test_config.py
 """
 
 from dataclasses import dataclass

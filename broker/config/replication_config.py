@@ -2,6 +2,8 @@
 
 Owns their declarations (RocketMQ: MessageStoreConfig, BrokerConfig), and the checks for
 contradicting values. It must never decide anything about a message.
+
+Tests: tests/unit/broker/config/test_config.py, tests/unit/broker/ha/test_default_ha_leader.py
 """
 
 from dataclasses import dataclass

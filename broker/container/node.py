@@ -4,6 +4,8 @@ Owns start and stop of each, so that no broker takes another down. It must never
 work: each is a whole node with its own store, disks, ports and tables.
 
     its file -> broker_config -> Members.refusal -> BrokerNode.start -> serving -> BrokerNode.stop
+
+Tests: tests/unit/broker/container/test_members.py, tests/integration/broker/test_container.py
 """
 
 import asyncio

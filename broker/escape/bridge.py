@@ -11,6 +11,9 @@ A master in the same process comes first, and gets the same request without a co
 
 If no master took a message, the caller sends it again, so it arrives once or more (I14). `waits`
 has the reason while sending fails.
+
+Tests: tests/unit/broker/scheduled/test_level_escape.py,
+    tests/unit/broker/container/test_local_master.py
 """
 
 import logging
@@ -21,9 +24,10 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.topic_masters import Call, Master, Neighbour, TopicMasters, near
+from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, near
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -69,10 +73,12 @@ _STORED: Final = frozenset(
 
 
 class Arrival(NamedTuple):
-    """Arrival of a message: the address of the master that has it, and the producer group used."""
+    """Arrival of a message: the address of the master that has it, and the producer group and key
+    used."""
 
     address: str
     group: str
+    key: str
     answer: Command
 
 
@@ -153,18 +159,18 @@ class Escape:
         no master took it. Messages with the same `key` go to the same master; `due_ms`: when
         consumers get it, None: at once; `is_half`: not before its producer ends the transaction;
         `home`: the topic that the master must have, if not the message's own."""
-        sent: Deferred[Arrival | None] = Deferred()
         home = home or message.topic
         master = self._master(home, key)
         if master is None:
-            sent.resolve(None)
-            return sent
+            return Deferred.resolved(None)
+        sent: Deferred[Arrival | None] = Deferred()
         properties = _half(message) if is_half else _freed(message, due_ms)
         request = _request(message, properties, master, self._group)
         size = len(request.body)
         self._messages, self._bytes = self._messages + 1, self._bytes + size
         group = properties.get(names.PGROUP) or self._group
-        answered = partial(self._answered, home, master, group, size, failures, sent)
+        arrival = partial(Arrival, master.address, group, key)
+        answered = partial(self._answered, home, master, arrival, size, failures, sent)
         self._call(master.address, request, TIMEOUT_MS).then(answered)
         return sent
 
@@ -224,26 +230,25 @@ class Escape:
         self,
         topic: str,
         master: Master,
-        group: str,
+        arrival: Callable[[Command], Arrival],
         size: int,
         failures: int,
         sent: Deferred[Arrival | None],
         answer: Command | str,
     ) -> None:
         self._messages, self._bytes = self._messages - 1, self._bytes - size
-        code = None if isinstance(answer, str) else answer.code
-        has_it = code == ResponseCode.SUCCESS
-        if code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY:
-            has_it = True
-        if has_it:
+        if isinstance(answer, str):
+            reason = answer
+        elif answer.code == ResponseCode.SUCCESS or (
+            answer.code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY
+        ):
             self._count(master.name)
+            sent.resolve(arrival(answer))
+            return
         else:
-            remark = answer if isinstance(answer, str) else f"code {code} {answer.remark or ''}"
-            self._refused(topic, master, remark)
-        if has_it and not isinstance(answer, str):
-            sent.resolve(Arrival(master.address, group, answer))
-        else:
-            sent.resolve(None)
+            reason = f"code {answer.code} {answer.remark or ''}"
+        self._refused(topic, master, reason)
+        sent.resolve(None)
 
     def _count(self, name: str) -> None:
         self.waits = ""

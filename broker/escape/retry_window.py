@@ -1,95 +1,158 @@
-"""A window of numbers in a sequence whose messages are sent in parallel and may fail.
+"""Items that are sent to other masters, each until a master has taken it.
 
-Owns the end of the finished part without a gap, and when failed numbers are tried again.
+Owns the items that are not done: which are out, and when a failed one is sent again. It must never
+count an item as done before a master has taken it, or its owner has given it up. Its users are the
+delay levels, timers, half messages and popped messages of an acting replica.
 
-    first ... done_to | some of these are done, others are not ... next | not begun yet
-                      '----------- at most `most` of them -----------'
-    not begun --begin--> out --done--> done
-                          ^ '--failed--> waiting --pause, again--'
+    start --> out --a master took it, or there is nothing to send--> done: forgotten
+               ^ '--no master took it--> waiting --pause, retry--'
+
+A failed item does not hold up the items after it.
+
+Tests: tests/unit/broker/scheduled/test_level_escape.py, tests/unit/broker/pop/test_revive_escape.py
 """
 
+import heapq
+import itertools
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from turbopump.broker.escape.bridge import Escape
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import QueueOffset
 
 FIRST_PAUSE_MS: Final = 200
 """Pause in ms after a failure; doubled with each further one up to LAST_PAUSE_MS."""
 LAST_PAUSE_MS: Final = 5_000
 _DOUBLINGS_MAX: Final = 5
 
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+
 
 @dataclass(slots=True)
 class _Open:
     failures: int = 0
     is_out: bool = True
-    due_ms: int = 0
 
 
-class RetryWindow:
-    """See the module. Loop thread only; times are of the monotonic clock."""
+class RetryWindow(Generic[K, A]):
+    """See the module. Loop thread only."""
 
-    def __init__(self, first: int, most: int) -> None:
-        self.next = first
-        """The first number that was not begun."""
-        self._most = most
-        self._open: dict[int, _Open] = {}
+    def __init__(
+        self,
+        escape: Escape,
+        send: Callable[[K, int], Deferred[A | None] | None],
+        arrived: Callable[[K, A], None],
+    ) -> None:
+        """`send` sends an item that has failed a number of times before; resolves to its arrival,
+        None if no master took it. Without a Deferred there is nothing to send, and the item is
+        done. `arrived` is called with an item once it is done because of its arrival."""
+        self._escape, self._send, self._arrived = escape, send, arrived
+        self._open: dict[K, _Open] = {}
+        """Items that are not done, in the order of `start`."""
+        self._waiting: list[tuple[int, int, K, _Open]] = []
+        """Heap of (end of the pause, number, failed item); items that are done, or were sent before
+        the end of their pause, may be left in it."""
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self, item: K) -> None:
+        """Send another item."""
+        self._open[item] = _Open()
+        self.send(item)
+
+    def send(self, item: K) -> None:
+        """Send an item of the window; a failed one before its pause has ended."""
+        one = self._open[item]
+        one.is_out = True
+        sent = self._send(item, one.failures)
+        if sent is None:
+            self.done(item)
+        else:
+            sent.then(partial(self._answered, item, one))
+
+    def retry(self, most: int) -> bool:
+        """Send failed items whose pause has ended, up to `most`; False if there are fewer, or no
+        room for them."""
+        now_ms, waiting = self._escape.steady_ms(), self._waiting
+        while most > 0:
+            if not (waiting and waiting[0][0] <= now_ms and self._escape.has_room):
+                return False
+            _, _, item, one = heapq.heappop(waiting)
+            if self._open.get(item) is one and not one.is_out:
+                self.send(item)
+                most -= 1
+        return True
+
+    def is_out(self, item: K) -> bool:
+        """Whether an item was sent and is not answered; False once it is done."""
+        one = self._open.get(item)
+        return one is not None and one.is_out
+
+    def done(self, item: K) -> None:
+        """Forget an item, if it is not done yet; an answer to it does not count."""
+        self._open.pop(item, None)
+
+    def stop(self) -> None:
+        """Forget all items: answers to sent items do not count."""
+        self._open.clear()
+        self._waiting.clear()
+
+    def _answered(self, item: K, one: _Open, arrival: A | None) -> None:
+        if self._open.get(item) is not one:
+            return
+        if arrival is None:
+            self._failed(item, one)
+        else:
+            self.done(item)
+            self._arrived(item, arrival)
+
+    def _failed(self, item: K, one: _Open) -> None:
+        pause_ms = min(FIRST_PAUSE_MS << min(one.failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)
+        one.failures, one.is_out = one.failures + 1, False
+        again_ms = self._escape.steady_ms() + pause_ms
+        heapq.heappush(self._waiting, (again_ms, next(self._numbers), item, one))
+
+
+class QueueWindow(RetryWindow[QueueOffset, A]):
+    """The messages of a queue from `next` on, which are started in its order.
+
+    done_to | some of these are done, others are not ... next | not started yet
+            '----------- at most `size` of them -----------'
+    """
+
+    def __init__(
+        self,
+        escape: Escape,
+        send: Callable[[QueueOffset, int], Deferred[A | None] | None],
+        arrived: Callable[[QueueOffset, A], None],
+        first: QueueOffset,
+        size: int,
+    ) -> None:
+        super().__init__(escape, send, arrived)
+        self.next, self._size = first, size
 
     @property
-    def done_to(self) -> int:
-        """The number before which all numbers are done."""
+    def done_to(self) -> QueueOffset:
+        """The offset before which all messages are done."""
         return next(iter(self._open), self.next)
 
     @property
     def has_room(self) -> bool:
-        """Whether another number may begin: fewer than the maximum lie between `done_to` and
-        `next`."""
-        return self.next - self.done_to < self._most
+        """Whether another message may start."""
+        return self.next - self.done_to < self._size and self._escape.has_room
 
-    def begin(self) -> None:
-        """Mark the number `next` as out, that is, its message as sent without an answer; `next`
-        becomes greater by one."""
-        self._open[self.next] = _Open()
-        self.next += 1
+    def start_next(self) -> None:
+        """Send the next message."""
+        number = self.next
+        self.skip_to(number + 1)
+        self.start(number)
 
     def skip_to(self, number: int) -> None:
-        """Skip numbers before `number` that were not begun: their messages were removed."""
-        self.next = max(self.next, number)
-
-    def again(self, number: int) -> None:
-        """Mark a failed number as out again: its message is sent once more."""
-        self._open[number].is_out = True
-
-    def is_out(self, number: int) -> bool:
-        """Whether the message of a number was sent and not answered yet."""
-        one = self._open.get(number)
-        return one is not None and one.is_out
-
-    def failures(self, number: int) -> int:
-        """Return how often the message of an open number has failed."""
-        return self._open[number].failures
-
-    def failed(self, number: int, now_ms: int) -> None:
-        """Record a failure of a number that is out: it is due again after a pause that grows with
-        the failures."""
-        one = self._open[number]
-        one.due_ms = now_ms + pause_ms(one.failures)
-        one.failures, one.is_out = one.failures + 1, False
-
-    def done(self, number: int) -> None:
-        """Remove a number whose message was taken; `done_to` passes it once all before it are
-        done."""
-        del self._open[number]
-
-    def due(self, now_ms: int, most: int) -> list[int]:
-        """Return the first `most` failed numbers whose pause has ended."""
-        found: list[int] = []
-        for number, one in self._open.items():
-            if len(found) >= most:
-                break
-            if not one.is_out and one.due_ms <= now_ms:
-                found.append(number)
-        return found
-
-
-def pause_ms(failures: int) -> int:
-    """Return the pause in ms after one more than `failures` failures."""
-    return min(FIRST_PAUSE_MS << min(failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)
+        """Skip messages before `number` that were not started: they were removed, or are done."""
+        self.next = QueueOffset(max(self.next, number))

@@ -1,47 +1,37 @@
 """Masters of other groups that can take messages of a topic, as reported by the name servers.
 
-Owns the last report for each topic and its maximum age. It neither sends messages nor waits: a
-caller whose topic is unknown asks again later.
-
-    unknown --asked--> known --older than REFRESH_MS, or a master failed--> asked again
+Owns the choice of the masters from a route. It neither sends messages nor waits: a caller whose
+topic is unknown asks again later.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.types import LONG_AGO_MS
-from turbopump.net.wire.bodies import BadBody, load_object
-from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request
+from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.routing.route_cache import CacheRules, RouteCache
+from turbopump.net.transport.calls import Call
+from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import (
-    MASTER_ID,
-    TopicRouteData,
-)
+from turbopump.net.wire.route import MASTER_ID, TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
 
-Call = Callable[[str, Command, int], Deferred[Command | str]]
-"""(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
-
-REFRESH_MS: Final = 5_000
-"""Age in ms from which a route is requested again; RocketMQ's bridge does so every 30 s."""
-AGAIN_MS: Final = 500
-"""Minimum interval in ms between two requests for a route."""
 TIMEOUT_MS: Final = 3_000
-TOPICS_MAX: Final = 4_096
-"""Maximum number of remembered topics; the topics requested longest ago are dropped first."""
-KEPT_MAX: Final = 200_000
-"""Maximum number of masters of all topics, some 60 MB with usual addresses; dropped as above."""
 ROUTE_MAX: Final = 1 << 20
 """Bytes of an answer at most: the loop reads that much in some 20 ms. Ten thousand groups have
 less."""
 MASTERS_MAX: Final = 1_024
 """Masters of a topic at most; the first by name."""
+RULES: Final = CacheRules(
+    fresh_ms=5_000,  # RocketMQ's bridge requests routes every 30 s
+    again_ms=500,
+    absent_ms=500,
+    size_max=200_000,  # masters of all topics, some 60 MB with usual addresses
+    entries_max=4_096,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +72,6 @@ def near(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master |
     return None
 
 
-@dataclass(slots=True)
-class _Known:
-    masters: tuple[Master, ...] | None = None
-    asked_ms: int = LONG_AGO_MS
-    is_asking: bool = False
-
-
 class TopicMasters:
     """See the module. Loop thread only; times are of the monotonic clock."""
 
@@ -99,78 +82,34 @@ class TopicMasters:
         own_name: str,
         steady_ms: Callable[[], int],
     ) -> None:
-        self._call, self._servers = call, servers
-        self._own_name, self._steady_ms = own_name, steady_ms
-        self._topics: dict[str, _Known] = {}
-        self._kept = 0
-        """Number of masters of all topics."""
-        self._first = 0
+        queries = NameServerQueries(call, servers, TIMEOUT_MS, body_max=ROUTE_MAX)
+
+        def query(
+            topic: str, _former: tuple[Master, ...] | None
+        ) -> Deferred[tuple[Master, ...] | Absent]:
+            route = queries.route(GetRouteInfoRequest(topic, accept_standard_json_only=True))
+            return route.map(read)
+
+        def read(route: TopicRouteData | Absent) -> tuple[Master, ...] | Absent:
+            if isinstance(route, Absent):
+                return route
+            return masters_of(route, own_name) or Absent("no master", is_certain=True)
+
+        self._cache = RouteCache[tuple[Master, ...]](
+            query, lambda _topic, masters: len(masters or ()), steady_ms, RULES
+        )
 
     def for_topic(self, topic: str) -> tuple[Master, ...] | None:
         """Return the known masters, sorted by name; None before any name server has answered."""
-        known = self._topics.get(topic)
-        if known is None:
-            self._bound(KEPT_MAX, TOPICS_MAX - 1)
-            known = self._topics[topic] = _Known()
-        age_ms = self._steady_ms() - known.asked_ms
-        if age_ms >= (REFRESH_MS if known.masters else AGAIN_MS):
-            self._ask(topic, known)
-        return known.masters
+        found = self._cache.use(topic)
+        if isinstance(found, Absent):
+            return () if found.is_certain else None
+        return found
 
     def refresh_soon(self, topic: str) -> None:
         """Request the route again, because a master did not take a message: there may be others by
         now."""
-        known = self._topics.get(topic)
-        if known is not None and self._steady_ms() - known.asked_ms >= AGAIN_MS:
-            self._ask(topic, known)
-
-    def _ask(self, topic: str, known: _Known) -> None:
-        if known.is_asking:
-            return
-        known.is_asking, known.asked_ms = True, self._steady_ms()
-        servers = list(self._servers())
-        first = self._first % len(servers) if servers else 0
-        self._try(topic, known, servers[first:] + servers[:first])
-
-    def _try(self, topic: str, known: _Known, servers: Sequence[str]) -> None:
-        if not servers:
-            known.is_asking = False
-            return
-        header = GetRouteInfoRequest(topic, accept_standard_json_only=True)
-        request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        took = partial(self._took, topic, known, servers[1:])
-        self._call(servers[0], request, TIMEOUT_MS).then(took)
-
-    def _took(
-        self, topic: str, known: _Known, others: Sequence[str], answer: Command | str
-    ) -> None:
-        found = None if isinstance(answer, str) else self._read(answer)
-        if found is None:
-            self._first += 1
-            self._try(topic, known, others)
-        else:
-            if self._topics.get(topic) is known:
-                self._kept += len(found) - len(known.masters or ())
-            known.is_asking, known.masters = False, found
-            self._bound(KEPT_MAX, TOPICS_MAX)
-
-    def _read(self, answer: Command) -> tuple[Master, ...] | None:
-        """Read a route; None if the answer contains none of the topic."""
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return ()
-        if answer.code != ResponseCode.SUCCESS or len(answer.body) > ROUTE_MAX:
-            return None
-        try:
-            route = TopicRouteData.from_json(load_object(answer.body))
-        except BadBody:
-            return None
-        return masters_of(route, self._own_name)
-
-    def _bound(self, masters: int, topics: int) -> None:
-        """Drop the oldest topics above the limits."""
-        while len(self._topics) > topics or (self._kept > masters and len(self._topics) > 1):
-            oldest = min(self._topics, key=lambda name: self._topics[name].asked_ms)
-            self._kept -= len(self._topics.pop(oldest).masters or ())
+        self._cache.refresh_soon(topic)
 
 
 def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:

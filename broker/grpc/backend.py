@@ -2,11 +2,12 @@
 handlers.
 
 Owns the way from a call to a remoting handler and back. It must never know a message of gRPC.
+
+Tests: tests/unit/broker/grpc/test_native_receives.py, tests/unit/broker/grpc/test_native_sends.py
 """
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.traffic.replies import SEE_FAQ
@@ -35,25 +36,26 @@ from turbopump.net.wire.topics import TopicConfig
 from turbopump.pyx.grpc_pops import GrpcPops
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class GrpcRuntime:
-    """Functions of the loop: `soon` runs work after the current turn of the loop, `call_later`
-    after a number of ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
-
-    broker: BrokerContext
-    table: Dispatcher
-    call_soon: Callable[[Callable[[], None]], object]
-    call_later: Callable[[int, Callable[[], None]], Timer]
-    now_ms: Callable[[], int]
-
-
 class BrokerRequestBackend:
     """RequestBackend of a broker, which serves only its own topics and groups. Loop thread only."""
 
-    def __init__(self, runtime: GrpcRuntime) -> None:
-        self._broker = runtime.broker
-        self._runtime = runtime
-        self._turns = FairScheduler(runtime.call_soon, NoReadBuffers())
+    def __init__(
+        self,
+        broker: BrokerContext,
+        table: Dispatcher,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[int, Callable[[], None]], Timer],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`call_soon` runs work after the current turn of the loop, `call_later` after a number of
+        ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
+        self._broker = broker
+        self._table = table
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._now_ms = now_ms
+        self._turns = FairScheduler(call_soon, NoReadBuffers())
         self._pops = GrpcPops(_md5)
 
     @property
@@ -63,7 +65,7 @@ class BrokerRequestBackend:
 
     def now_ms(self) -> int:
         """Time of the wall clock, in ms."""
-        return self._runtime.now_ms()
+        return self._now_ms()
 
     def steady_ms(self) -> int:
         """Time of the loop's clock, in ms."""
@@ -71,11 +73,11 @@ class BrokerRequestBackend:
 
     def call_soon(self, work: Callable[[], None]) -> object:
         """Run work after the current turn of the loop."""
-        return self._runtime.call_soon(work)
+        return self._call_soon(work)
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
         """Run work after `delay_ms`."""
-        return self._runtime.call_later(delay_ms, work)
+        return self._call_later(delay_ms, work)
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Run steps of some milliseconds each; all steps of a host run one after another."""
@@ -138,7 +140,7 @@ class BrokerRequestBackend:
             if sent is not None:
                 done(sent)
                 return
-        answer = self._runtime.table.dispatch(request, peer, self.now_ms())
+        answer = self._table.dispatch(request, peer, self.now_ms())
         if isinstance(answer, Generator):
             self._turns.work(peer.host, answer).then(lambda found: _arrived(found, done))
         else:

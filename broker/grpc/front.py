@@ -2,12 +2,15 @@
 
 Owns the server and the names of the services. It must never know a message. node.py loads it only
 if gRPC is enabled.
+
+Tests: tests/integration/grpc/test_grpc_server.py
 """
 
 import logging
 from functools import partial
 
-from turbopump.broker.grpc.backend import BrokerRequestBackend, GrpcRuntime
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.broker.grpc.simple_calls import SimpleCalls
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
@@ -25,13 +28,11 @@ logger = logging.getLogger(__name__)
 class GrpcFront:
     """The gRPC side of a broker. Loop thread only."""
 
-    def __init__(self, runtime: GrpcRuntime) -> None:
-        broker = self._broker = runtime.broker
+    def __init__(self, broker: BrokerContext, backend: BrokerRequestBackend) -> None:
+        self._broker = broker
         self._health = Health((SERVICE,), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
-        self._messaging = Messaging(
-            BrokerRequestBackend(runtime), lambda _: endpoints_at(self.address)
-        )
+        self._messaging = Messaging(backend, lambda _: endpoints_at(self.address))
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))

@@ -2,6 +2,8 @@
 
 Owns that decision: an accepted call has the same result as through net/messaging. It must never
 store anything. GrpcLane (pyx/grpc_lane.pyx) asks for each call that is plain by its bytes.
+
+Tests: tests/unit/broker/grpc/test_recorded.py
 """
 
 from typing import Final

@@ -18,6 +18,8 @@ heartbeats to controllers: actions are kept, in order, and the connection is not
 
 Under SYNC_FLUSH (`ack_durable`) no byte is acknowledged that a power cut could take: the handshake
 waits until the whole log is durable, an acknowledgement until its bytes are.
+
+Tests: tests/unit/broker/ha/test_service.py, tests/wire/test_golden_ha_stores.py
 """
 
 import logging

@@ -7,6 +7,8 @@ stop (membership.py), and name another master. The process and the simulator use
 
 This broker serves meanwhile, so that senders are without a master only for an election, not for a
 whole stop.
+
+Tests: tests/unit/broker/ha/test_unfit.py, tests/sim/group/test_hand_over.py
 """
 
 import logging

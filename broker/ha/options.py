@@ -1,4 +1,7 @@
-"""Options of the machines and drivers of replication, from the broker's configuration."""
+"""Options of the machines and drivers of replication, from the broker's configuration.
+
+Tests: tests/unit/broker/ha/test_service.py
+"""
 
 from dataclasses import dataclass
 

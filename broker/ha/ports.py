@@ -2,6 +2,8 @@
 
 Also has the answers of `Alterations`, and the implementation for a fixed set. `engine.replicated`
 is the log; `sockets` and the simulator are transports.
+
+Tests: tests/unit/broker/ha/test_service.py
 """
 
 from collections.abc import Callable, Sequence

@@ -10,6 +10,8 @@ to while more than WRITE_HIGH_WATER bytes are unsent, so a slow replica does not
 Cutting a connection drops its unsent bytes: the log may then be changed.
 
 Sending by `sendfile` was measured beside it (docs/PERFORMANCE.md, "How the log is sent").
+
+Tests: tests/integration/broker/test_ha.py
 """
 
 import asyncio

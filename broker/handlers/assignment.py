@@ -3,6 +3,8 @@ them.
 
 Owns QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
 (RocketMQ: QueryAssignmentProcessor). It must never decide an assignment: broker/assignment does.
+
+Tests: tests/unit/broker/assignment/test_assignments.py, tests/unit/broker/assignment/test_modes.py
 """
 
 from functools import partial

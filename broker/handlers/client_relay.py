@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import MAX_BODY
 from turbopump.engine.deferred import gather
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import LogOffset, QueueOffset
@@ -19,7 +18,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_request, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import (
     ConsumeMessageDirectlyResultRequest,

@@ -2,6 +2,8 @@
 
 Owns their RocketMQ forms (maps whose keys are MessageQueue beans are written raw, as every Java
 peer expects them). It must never read a table of the broker.
+
+Tests: tests/unit/broker/handlers/hostile/test_long_answers.py
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +12,9 @@ from typing import Any, Final
 from turbopump.engine.fastjson import RawKeys
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import FRAME_MAX, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, response
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import DataVersion
-
-MAX_BODY: Final = FRAME_MAX - (64 << 10)
-"""Maximum bytes of an answer's body: a frame without its header. A larger answer becomes an error
-with a reason instead of a closed connection."""
 
 MAX_PAGE: Final = 2_000
 """Entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""

@@ -3,6 +3,8 @@
 Owns the bodies (RocketMQ: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody). It
 must never decide which client holds a queue: tables/locks.py does, and ha/acting/lock_quorum.py
 where several brokers of the group have to agree.
+
+Tests: tests/unit/broker/tables/test_locks.py, tests/unit/broker/ha/acting/test_lock_quorum.py
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,6 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.lock_quorum import YOUNG
-from turbopump.broker.handlers.json_responses import MAX_BODY
 from turbopump.broker.handlers.offsets import NOT_HERE
 from turbopump.broker.replication import LockRequest
 from turbopump.engine.deferred import Deferred, gather
@@ -21,7 +22,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, response
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import MAX_BODY, answer_json
+from turbopump.broker.handlers.json_responses import answer_json
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import (
     QueryConsumeQueueRequest,

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.put_message import TRANSACTION_BITS, Draft, put
 from turbopump.broker.handlers.send import SendRefused, check_topic
+from turbopump.broker.traffic.put_message import TRANSACTION_BITS, Draft
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, PutStatus
@@ -95,7 +95,7 @@ def _store(
         born_host=peer.host,
         reconsume_times=header.reconsume_times or 0,
     )
-    outcome = put(broker, draft, now_ms)
+    outcome = broker.writer.put(draft, now_ms)
     if not isinstance(outcome, Put):
         outcome = Put(Appended(PutStatus.UNKNOWN_ERROR))
     appended = outcome.appended

@@ -11,27 +11,24 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.records import why_no_record
-from turbopump.broker.handlers.put_message import (
+from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
+from turbopump.broker.traffic.fast_path import MAX_WAITING
+from turbopump.broker.traffic.put_message import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
     TRANSACTION_BITS,
     Draft,
     Refusal,
-    append,
     delay_level,
-    put,
-    put_half,
+    is_prepared,
     waits_for_store,
     wants_light_queues,
 )
-from turbopump.broker.handlers.room import SENT_MAX, leaves_room
-from turbopump.broker.scheduled.half_messages import is_prepared
-from turbopump.broker.scheduled.timer_messages import TimerRefusal, is_timer
-from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
-from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
-from turbopump.broker.traffic.fast_path import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.broker.traffic.role import Put
+from turbopump.broker.traffic.room import SENT_MAX, leaves_room
+from turbopump.broker.traffic.timer_requests import TimerRefusal, is_timer
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -40,7 +37,12 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
+from turbopump.net.wire.headers.send import (
+    MAX_RECONSUME_SINCE,
+    SendMessageRequest,
+    SendMessageResponse,
+    read_send,
+)
 from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.message_id import RecallHandle, encode_message_ids
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, RETRY_PREFIX, validate_topic_name
@@ -49,7 +51,6 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import count_batch
 
-_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: clients since this version send maxReconsumeTimes
 _UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
 _STORED = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -177,10 +178,10 @@ class SendHandler:
         properties[names.UNIQ_KEY] = unique_key
         self._check_recall(properties)
         if is_half:
-            outcome = put_half(broker, draft, now_ms)
+            outcome = broker.writer.put_half(draft, now_ms)
         else:  # a retry already has the properties of retries
             is_first = not draft.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-            outcome = put(broker, draft, now_ms, is_sent=is_first)
+            outcome = broker.writer.put(draft, now_ms, is_sent=is_first)
         if isinstance(outcome, TimerRefusal):
             raise _refused_timer(broker, outcome)
         if isinstance(outcome, Refusal):
@@ -237,12 +238,12 @@ class SendHandler:
         unique_key = properties.get(names.UNIQ_KEY)
         batch_key = unique_key if self._broker.topics.is_batch(header.topic) else None
         if batch_key is None:
-            outcome = append(self._broker, message, now_ms, batch=True)
+            outcome = self._broker.writer.append(message, now_ms, batch=True)
         else:
             self._fill_inner_batch(message, properties, count)
             if not leaves_room(properties, len(message.properties)):
                 raise _illegal(self._broker)
-            outcome = append(self._broker, message, now_ms)
+            outcome = self._broker.writer.append(message, now_ms)
         return self._answer(
             request, outcome, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
@@ -313,7 +314,7 @@ class SendHandler:
                 f"subscription group not exist, {name} {SEE_FAQ}",
             )
         limit = group.retry_max_times
-        if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
+        if request.version >= MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
         # A group that holds queue locks consumes in order: another delivery would break the order.
         ordered = broker.locks.is_group_locked(name, broker.steady_ms())

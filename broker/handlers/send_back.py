@@ -3,12 +3,14 @@ becomes a dead letter.
 
 Owns the rules of RocketMQ's AbstractSendMessageProcessor.consumerSendMsgBack. It must never wait
 for the delay itself: delay.py delivers.
+
+Tests: tests/unit/broker/scheduled/test_delay.py
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.put_message import Draft, Refusal, put
-from turbopump.broker.scheduled.timer_messages import TimerRefusal
+from turbopump.broker.traffic.put_message import Draft, Refusal
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
+from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -18,7 +20,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
+from turbopump.net.wire.headers.send import MAX_RECONSUME_SINCE, ConsumerSendMsgBackRequest
 from turbopump.net.wire.message import reconsume_times_after
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -27,7 +29,6 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 from turbopump.pyx.record import Record
 
 _FIRST_RETRY_LEVEL = 3  # 10 s; each further retry is one level later
-_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: clients since this version send maxReconsumeTimes
 _UNIT_SUB = 2  # bit of topicSysFlag
 
 
@@ -99,7 +100,7 @@ def _store_retry(
     own_id = encode_message_id(record.store_host, LogOffset(record.physical_offset))
     properties.setdefault(names.ORIGIN_MESSAGE_ID, own_id)
     limit = group.retry_max_times
-    if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
+    if request.version >= MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
         limit = header.max_reconsume_times
     if record.reconsume_times >= limit or header.delay_level < 0:
         name, queue_id, level = DLQ_PREFIX + header.group, 0, 0
@@ -122,7 +123,7 @@ def _store_retry(
         reconsume_times=reconsume_times_after(record.reconsume_times),
         is_copy=True,
     )
-    outcome = put(broker, draft, now_ms, must_wait=True)
+    outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
         return _reply(request, outcome.value)
     if outcome.appended.status is not PutStatus.PUT_OK:

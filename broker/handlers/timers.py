@@ -2,6 +2,8 @@
 
 Owns GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and RECALL_MESSAGE (370). It must never
 deliver or count a timer: broker/scheduled/timers.py does.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re
@@ -10,8 +12,8 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.json_responses import answer_in_steps
-from turbopump.broker.handlers.put_message import Draft, put
 from turbopump.broker.scheduled.timer_messages import delete_key
+from turbopump.broker.traffic.put_message import Draft
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
@@ -73,7 +75,7 @@ def _recall(
     if isinstance(refused, tuple):
         return response(request, *refused, fields=region)
     draft = _draft(broker, header, refused, peer, now_ms)
-    outcome = put(broker, draft, now_ms, must_wait=True, is_sent=True)
+    outcome = broker.writer.put(draft, now_ms, must_wait=True, is_sent=True)
     if not isinstance(outcome, Put):
         return response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
 

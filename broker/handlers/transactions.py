@@ -7,15 +7,15 @@ A transaction ends once. RocketMQ stores its message again for each repeated com
 request gets the first answer, and a contradicting one is refused (F31). A request is accepted only
 if the queue of half messages has its record at the requested log offset: the bytes there may be
 anything, such as the body of another message.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.put_message import Draft, Refusal, put
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
     committed_flag,
     committed_properties,
     immunity_ms,
@@ -23,11 +23,12 @@ from turbopump.broker.scheduled.half_messages import (
     target,
     unique_key,
 )
-from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half
+from turbopump.broker.traffic.put_message import Draft, Refusal
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import Permit, Put
+from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -42,7 +43,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id, encode_message_id
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 
 _NOT_FOUND = "Find prepared transaction message failed"
@@ -234,7 +235,7 @@ def _commit(
         prepared_transaction_offset=half.log_offset,
         is_copy=True,
     )
-    outcome = put(broker, draft, now_ms, must_wait=True)
+    outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
         return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
     appended = outcome.appended

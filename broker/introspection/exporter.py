@@ -1,6 +1,8 @@
 """Metrics over HTTP, if configured.
 
 Owns the port for Prometheus, and on which thread a scrape runs; metrics.py defines the metrics.
+
+Tests: tests/integration/broker/test_metrics.py
 """
 
 import logging

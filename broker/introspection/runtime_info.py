@@ -5,6 +5,8 @@ changed here.
 
 Keys of parts that do not exist here (thread pools, the transient pool, page cache locks) have the
 values of an idle RocketMQ broker: tools parse them and fail if one is missing.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py, tests/unit/broker/ha/test_membership_told.py
 """
 
 from collections.abc import Mapping

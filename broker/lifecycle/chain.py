@@ -3,6 +3,8 @@
 Owns the time of a duty's next step. At most one step of a chain is scheduled at any time, so that a
 backlog takes the same share of the loop however long it lasts. It must never know the work of a
 step.
+
+Tests: tests/unit/broker/lifecycle/test_periodic.py
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Owns the reports that wait while another thread opens or closes the store. It must never know their
 content.
+
+Tests: tests/integration/broker/test_broker_node.py
 """
 
 import asyncio

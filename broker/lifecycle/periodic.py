@@ -11,7 +11,6 @@ each tick.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -41,29 +40,31 @@ HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
 _HISTORIES: Final = "the histories of assignments"
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class PeriodicDeps:
-    """The dependencies of the periodic tasks: `disk` writes `files`, tables, and `histories`."""
-
-    context: BrokerContext
-    loop: asyncio.AbstractEventLoop
-    disk: Disk
-    files: ConfigFiles
-    histories: RotatingJsonl
-    now_ms: Callable[[], int]
-    steady_ms: Callable[[], int]
-
-
 class PeriodicTasks:
     """The duties of a broker whose store is open. Loop thread only."""
 
-    def __init__(self, deps: PeriodicDeps) -> None:
-        self._deps = deps
-        self._context = deps.context
+    def __init__(
+        self,
+        context: BrokerContext,
+        loop: asyncio.AbstractEventLoop,
+        disk: Disk,
+        *,
+        files: ConfigFiles,
+        histories: RotatingJsonl,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        """`disk` writes `files`, tables, and `histories`."""
+        self._context = context
+        self._loop = loop
+        self._disk = disk
+        self._files = files
+        self._histories = histories
+        self._now_ms = now_ms
+        self._steady_ms = steady_ms
         self._due_ms: dict[str, int] = {}
         self._saving: set[str] = set()
         self._unsaved: set[str] = set()
-        context = self._context
         self._timers = self._chain("the delivery of timers", self._deliver_timers)
         self._chains = (
             self._chain("the delivery of delayed messages", self._stepping(context.delay.step)),
@@ -78,8 +79,7 @@ class PeriodicTasks:
 
     def tick(self) -> None:
         """Run all duties that are due now."""
-        context, deps = self._context, self._deps
-        steady_ms = deps.steady_ms()
+        context, steady_ms = self._context, self._steady_ms()
         logged_errors(lambda: context.holds.tick(steady_ms), "the long polls' tick")
         logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
@@ -101,7 +101,7 @@ class PeriodicTasks:
 
     def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """Run `work` once per interval; the first time one interval after the start."""
-        now_ms = self._deps.steady_ms()
+        now_ms = self._steady_ms()
         # An interval that was shortened meanwhile takes effect at once.
         due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
         if now_ms >= due_ms:
@@ -110,15 +110,15 @@ class PeriodicTasks:
         self._due_ms[name] = due_ms
 
     def _chain(self, name: str, step: Callable[[], int | None]) -> Chain:
-        return Chain(self._deps.loop, name, step, lambda: self._context.shutting_down)
+        return Chain(self._loop, name, step, lambda: self._context.shutting_down)
 
     def _stepping(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
         """The step of a duty that only returns whether it has more to do."""
-        return lambda: PAUSE_MS if step(self._deps.now_ms()) else None
+        return lambda: PAUSE_MS if step(self._now_ms()) else None
 
     def _housekeep(self) -> None:
         clients.housekeeping(self._context)
-        self._context.filters.clean(self._deps.now_ms())
+        self._context.filters.clean(self._now_ms())
 
     def _sweep_orders(self) -> None:
         context = self._context
@@ -129,17 +129,17 @@ class PeriodicTasks:
                 return 0
             return found.read_queue_nums
 
-        context.pop.orders.sweep(queues_of, self._deps.now_ms())
+        context.pop.orders.sweep(queues_of, self._now_ms())
 
     def _sample(self) -> None:
         stored = self._context.store.statistics
         self._context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
-        self._context.statistics.sample(self._deps.now_ms())
+        self._context.statistics.sample(self._now_ms())
 
     # Timers are due at a millisecond, not at a tick.
 
     def _deliver_timers(self) -> int | None:
-        wait_ms = self._context.timers.step(self._deps.now_ms(), self._deps.steady_ms())
+        wait_ms = self._context.timers.step(self._now_ms(), self._steady_ms())
         return None if wait_ms is None else max(wait_ms, PAUSE_MS)
 
     def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
@@ -165,7 +165,7 @@ class PeriodicTasks:
             config.transaction_metric_flush_interval_ms,
             lambda: self._save_table(
                 HALVES_FILE,
-                lambda: halves.take_changes(self._deps.now_ms()),
+                lambda: halves.take_changes(self._now_ms()),
                 halves.save_failed,
             ),
         )
@@ -204,7 +204,7 @@ class PeriodicTasks:
             return  # all offsets are saved at the stop
         content = next(steps)
         if content is None:
-            self._deps.loop.call_soon(self._gather_offsets, steps)
+            self._loop.call_soon(self._gather_offsets, steps)
         else:
             self._save(OFFSETS_FILE, content, self._context.offsets.save_failed)
 
@@ -223,7 +223,7 @@ class PeriodicTasks:
                 self._unsaved.discard(name)
                 logger.info("%s is saved again", name)
 
-        self._deps.disk.submit(partial(self._deps.files.replace, name, content), done)
+        self._disk.submit(partial(self._files.replace, name, content), done)
 
     def _write_history(self) -> None:
         history = self._context.assignments.history
@@ -243,6 +243,6 @@ class PeriodicTasks:
                 )
 
         def write() -> None:
-            self._deps.histories.append(lines_of(changes), size_max)
+            self._histories.append(lines_of(changes), size_max)
 
-        self._deps.disk.submit(write, done)
+        self._disk.submit(write, done)

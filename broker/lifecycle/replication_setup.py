@@ -6,11 +6,12 @@ never decide which broker is master: the configuration, the group file or the co
 
     controllers (Membership), name server, group file -> HaService -> the store changes sides ->
     tables -> Role -> sends, registration
+
+Tests: tests/integration/broker/test_ha.py, tests/unit/broker/config/test_config.py
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -56,36 +57,30 @@ class Asking(Protocol):
     async def stop(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationSetupDeps:
-    """Dependencies of replication. `calls` asks other nodes, `life` is how the broker's last run
-    ended, `options` come from `options_of`, `shell` makes the machines' connections."""
-
-    context: BrokerContext
-    files: Files
-    disk: Disk
-    now_ms: Callable[[], int]
-    calls: Asking
-    life: PreviousShutdown
-    options: HaOptions
-    shell: Callable[[Events], Shell] = Sockets
-
-
 class ReplicationSetup:
     """The replication of a broker."""
 
-    def __init__(self, deps: ReplicationSetupDeps) -> None:
-        """Make the parts; the store is not written until `start`. Raises StoreError."""
-        context, files, life = deps.context, deps.files, deps.life
-        calls, now_ms = deps.calls, deps.now_ms
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        files: Files,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        calls: Asking,
+        life: PreviousShutdown,
+        options: HaOptions,
+        shell: Callable[[Events], Shell] = Sockets,
+    ) -> None:
+        """Make the parts; the store is not written until `start`. `calls` asks other nodes, `life`
+        is how the broker's last run ended, `options` come from `options_of`, `shell` makes the
+        machines' connections. Raises StoreError."""
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
         self._calls = calls
         steady_ms = context.steady_ms
-        self.service = HaService(
-            deps.options, log, files, deps.disk, now_ms, steady_ms, shell=deps.shell
-        )
+        self.service = HaService(options, log, files, disk, now_ms, steady_ms, shell=shell)
         self.membership: Membership | None = None
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:

@@ -6,6 +6,8 @@ A sync that hangs must not keep the process alive: an operator would kill it, or
 no sync returned for longer than a sync may take, the broker is left like a killed process, with its
 abort mark: acknowledged messages are in the log, and the next start recovers. The same holds for a
 start that is given up while it recovers.
+
+Tests: tests/integration/broker/test_broker_node.py
 """
 
 import asyncio

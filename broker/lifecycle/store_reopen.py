@@ -10,6 +10,8 @@ sync are written and synced once more (`Store.try_again`). Only after a success 
 starts again under the same addresses. Damage is no such failure: an operator has to repair it.
 
     serving -> failed -> try_again each second -> success and disks idle -> end -> begin -> serving
+
+Tests: tests/integration/broker/test_reopening.py
 """
 
 import asyncio

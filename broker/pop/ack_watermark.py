@@ -4,6 +4,8 @@ An acknowledgement is stored among the timers, becomes readable there, is delive
 queue, and becomes readable there. A record is readable once it is as safe as the store is
 configured to make it. This module follows each step by samples of time and log end. The result must
 never run ahead: a message could then be acknowledged and still look unacknowledged (I16).
+
+Tests: tests/unit/broker/pop/test_revive.py
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from turbopump.broker.tables.table_saver import TableSaver
+from turbopump.broker.traffic.role import Role
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import config_changes
@@ -134,13 +135,18 @@ class JournaledPop:
 class ActingJournal:
     """The table of notes; see the module. Loop thread only."""
 
-    def __init__(self, saver: TableSaver, name: Callable[[], str]) -> None:
-        """`name` returns a text that differs between brokers and between calls."""
+    def __init__(
+        self, saver: TableSaver, role: Role, name: Callable[[], str], *, is_elected: bool
+    ) -> None:
+        """`name` returns a text that differs between brokers and between calls; `is_elected`:
+        controllers elect the master of this group."""
         self.on_note: Callable[[CheckPointKey], None] = lambda key: None
         """Called after a note was made or changed."""
         self.master_takes = False
         """Whether this broker's last master takes over notes: a RocketMQ master does not."""
+        self._role = role
         self._name = name
+        self._is_elected = is_elected
         self._generation = ""
         self._saver = saver
         self._rows: JsonTable[JournaledPop] = JsonTable()
@@ -172,6 +178,15 @@ class ActingJournal:
         self._by_number = {note.name: note for note in rows}
         self._rows.replace(self._by_number)
         self._size = sum(map(_size_of, rows))
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this replica pops for its missing master, with notes in place of the log. It does
+        so only if the master takes over the notes made meanwhile. Where controllers elect masters
+        it does not: another master follows soon."""
+        role = self._role
+        acts = role.is_acting and not role.is_master and not self._is_elected
+        return acts and self.master_takes
 
     @property
     def generation(self) -> str:

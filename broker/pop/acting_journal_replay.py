@@ -9,6 +9,8 @@ notes are written and read.
 
 An acknowledgement of a check point that waits among the timers is stored there, too, after it, even
 if its own time has passed: in the revive queue it would be read before its check point.
+
+Tests: tests/unit/broker/pop/test_acting_journal.py
 """
 
 import logging

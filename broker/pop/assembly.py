@@ -1,6 +1,8 @@
 """Construction of the pop service from its parts, and the calls between them.
 
 The process, the simulator and the tests use the same construction. No request is handled here.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py
 """
 
 from collections.abc import Callable, Iterator
@@ -14,37 +16,39 @@ from turbopump.broker.pop.ack_batcher import AckBatcher
 from turbopump.broker.pop.ack_watermark import AckWatermark
 from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.acting_journal_replay import ActingJournalReplay
+from turbopump.broker.pop.changes import ChangedHandles
+from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.offset_recovery import PoppedOffsets, recover_offsets
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.order_journal import OrderJournal
 from turbopump.broker.pop.outstanding import OutstandingPops, PoppedQueue
-from turbopump.broker.pop.popping import Popping, PoppingDeps
-from turbopump.broker.pop.retries import RetryCopies, RetryDeps, RetryNames
+from turbopump.broker.pop.popping import Popping
+from turbopump.broker.pop.retries import RetryCopies, RetryNames
 from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
-from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
+from turbopump.broker.pop.revive_log import ReviveLog, revive_topic
 from turbopump.broker.pop.service import PopService
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.fast_path import FastPath
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.broker.traffic.role import Role
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
-from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
+from turbopump.engine.types import QueueOffset
 from turbopump.pyx.pops import PopTurns
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopDeps:
-    """The dependencies of pop. `put_record` stores a record that may have to wait for its time,
-    `put` stores a message as it is; both resolve once the record is as safe as a send.
-    `delivered_ms` returns the time up to which timers were delivered; `pulls` returns whether a
-    group is set to pull a topic."""
+    """The dependencies of pop. `writer` stores records and revived messages. `delivered_ms` returns
+    the time up to which timers were delivered; `pulls` returns whether a group is set to pull a
+    topic."""
 
     config: BrokerConfig
     store: Store
@@ -57,8 +61,8 @@ class PopDeps:
     random: Random
     wall_ms: Callable[[], int]
     call_soon: Callable[[Callable[[], None]], None]
-    put_record: PutRecord
-    put: Callable[[NewMessage, int], Deferred[PutStatus]]
+    writer: MessageWriter
+    fast: FastPath
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
     delivered_ms: Callable[[int], int]
@@ -67,7 +71,7 @@ class PopDeps:
 
 def make_pop(deps: PopDeps) -> PopService:
     """Construct the pop service of a broker and load its tables. Raises ConfigError."""
-    config, offsets = deps.config, deps.offsets
+    config, offsets, acks = deps.config, deps.offsets, deps.fast.acks
 
     def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:
         # An offset that was reset meanwhile stays where it was set.
@@ -79,33 +83,36 @@ def make_pop(deps: PopDeps) -> PopService:
     offsets.forget_former(lives.ended_ms)
     orders, outstanding = OrderedBatches(deps.files), OutstandingPops(commit)
     orders.load()
-    notes = ActingJournal(deps.saver, partial(_name_of, deps))
+    notes = ActingJournal(
+        deps.saver,
+        deps.role,
+        partial(_name_of, deps),
+        is_elected=config.replication.is_elected,
+    )
     notes.load()
-    log = ReviveLog(config.broker_cluster_name, deps.put_record)
-    log.queue_count = partial(_revive_queues, deps, log.topic)
+    topic = revive_topic(config.broker_cluster_name)
+    log = ReviveLog(topic, partial(_revive_queues, deps, topic), deps.writer, notes)
     order_journal = OrderJournal(orders, log, config.revive_queue_num, config.broker_name)
     turns = PopTurns(partial(deps.random.randrange, 100))
     names = _retry_names(deps)
     popping = Popping(
-        PoppingDeps(
-            store=deps.store,
-            topics=deps.topics,
-            offsets=offsets,
-            orders=orders,
-            order_journal=order_journal,
-            outstanding=outstanding,
-            log=log,
-            turns=turns,
-            lives=lives,
-            broker_name=config.broker_name,
-            revive_queues=config.revive_queue_num,
-            retry_names=names,
-            retry_share=config.pop.retry_probability,
-        )
+        deps.store,
+        deps.topics,
+        offsets,
+        orders,
+        order_journal,
+        outstanding,
+        log,
+        turns,
+        lives,
+        names,
+        broker_name=config.broker_name,
+        revive_queues=config.revive_queue_num,
+        retry_share=config.pop.retry_probability,
     )
-    waiters = PopWaiters(lambda: deps.call_soon(waiters.sweep))
+    waiters = PopWaiters(lambda: deps.call_soon(waiters.sweep), deps.fast.watch_pops)
     copies, progress = _copies(deps, lives, names), _progress(deps, log.topic)
-    pop = PopService(
+    return PopService(
         popping=popping,
         retry_names=names,
         turns=turns,
@@ -113,6 +120,12 @@ def make_pop(deps: PopDeps) -> PopService:
         orders=orders,
         order_journal=order_journal,
         outstanding=outstanding,
+        in_flight=InFlight(acks.tell),
+        changes=ChangedHandles(
+            lambda key, offset, by: acks.mark_changed(
+                key.queue_id, key.start, key.pop_time_ms, offset, by
+            )
+        ),
         lives=lives,
         log=log,
         acks=AckBatcher(log, deps.call_soon, deps.wall_ms),
@@ -126,10 +139,7 @@ def make_pop(deps: PopDeps) -> PopService:
         escaping=_escaping(deps, log.topic, copies, progress, notes),
         notes=notes,
         drain=ActingJournalReplay(notes, log, deps.delivered_ms),
-        is_elected=config.replication.is_elected,
     )
-    log.notes = lambda: notes if pop.acts else None
-    return pop
 
 
 def _revive_queues(deps: PopDeps, topic: str) -> int:
@@ -193,16 +203,14 @@ def _retry_names(deps: PopDeps) -> RetryNames:
 
 def _copies(deps: PopDeps, lives: Lives, names: RetryNames) -> RetryCopies:
     return RetryCopies(
-        RetryDeps(
-            topics=deps.topics,
-            groups=deps.groups,
-            offsets=deps.offsets,
-            lives=lives,
-            put=deps.put,
-            pulls=deps.pulls,
-            store_host=deps.store_host,
-            names=names,
-        )
+        deps.topics,
+        deps.groups,
+        deps.offsets,
+        lives,
+        deps.writer,
+        deps.pulls,
+        deps.store_host,
+        names,
     )
 
 

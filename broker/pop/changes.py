@@ -3,6 +3,8 @@
 A repeated change counts once, and an acknowledgement by the old handle is an error: its check point
 is handled, and the message comes again. A handle is kept until its time ends; a restart forgets
 all.
+
+Tests: tests/unit/broker/handlers/pop/test_acks.py
 """
 
 from collections.abc import Callable
@@ -38,10 +40,10 @@ _Handle = tuple[CheckPointKey, QueueOffset]
 class ChangedHandles:
     """The replaced handles. Loop thread only."""
 
-    def __init__(self) -> None:
-        self.mark: Callable[[CheckPointKey, QueueOffset, int], None] = lambda key, offset, by: None
-        """Makes native code leave acknowledgements by a handle to Python (1), or handle them again
-        (-1)."""
+    def __init__(self, mark: Callable[[CheckPointKey, QueueOffset, int], None]) -> None:
+        """`mark` makes native code leave acknowledgements by a handle to Python (1), or handle them
+        again (-1)."""
+        self._mark = mark
         self._changes: dict[_Handle, TimeChange] = {}
         self.size = 0
         """Bytes of all handles."""
@@ -55,7 +57,7 @@ class ChangedHandles:
         handle stays valid."""
         self._changes[key, offset] = change
         self.size += _size(key)
-        self.mark(key, offset, 1)
+        self._mark(key, offset, 1)
         while self._changes:
             first = next(iter(self._changes))
             if self.size <= MAX_SIZE and self._changes[first].until_ms > now_ms:
@@ -69,7 +71,7 @@ class ChangedHandles:
         """Forget the handle: its time has ended, or the change failed."""
         if self._changes.pop((key, offset), None) is not None:
             self.size -= _size(key)
-            self.mark(key, offset, -1)
+            self._mark(key, offset, -1)
 
 
 def _size(key: CheckPointKey) -> int:

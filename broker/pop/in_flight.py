@@ -3,6 +3,8 @@
 Messages are counted by the second in which their invisible time ends, and forgotten after it. So
 the figure becomes right again after uncounted events: a restart, or an acknowledgement received
 twice. No decision depends on these counts.
+
+Tests: tests/unit/broker/pop/test_lag.py
 """
 
 from collections import Counter
@@ -34,9 +36,9 @@ class InFlight:
     """Counts by group and topic. Loop thread only. Times are epoch ms; each pair has at most as
     many counts as the longest invisible time has seconds."""
 
-    def __init__(self) -> None:
-        self.collect: Callable[[], None] = lambda: None
-        """Reports the events that native code has handled, to be counted."""
+    def __init__(self, collect: Callable[[], None]) -> None:
+        """`collect` reports the events that native code has handled, to be counted."""
+        self._collect = collect
         self._counts: dict[Pair, Counter[int]] = {}
         self._first: dict[Pair, dict[int, tuple[int, QueueOffset]]] = {}
         """Place of the first message popped for each count."""
@@ -47,7 +49,7 @@ class InFlight:
     ) -> None:
         """Count messages of a queue, from `first`, as hidden until `until_ms`. Native events are
         counted first: an acknowledgement received twice must not reduce this count."""
-        self.collect()
+        self._collect()
         pair, second = (queue.group, queue.topic), until_ms // SECOND
         self._counts.setdefault(pair, Counter())[second] += count
         self._first.setdefault(pair, {}).setdefault(second, (queue.queue_id, first))
@@ -56,7 +58,7 @@ class InFlight:
 
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Subtract `count` acknowledged messages that were hidden until `until_ms`."""
-        self.collect()
+        self._collect()
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second]:
             counts[second] = max(0, counts[second] - count)
@@ -86,7 +88,7 @@ class InFlight:
 
     def counts(self, now_ms: int) -> Counter[str]:
         """Return the messages in flight of each group, after forgetting expired counts."""
-        self.collect()
+        self._collect()
         found: Counter[str] = Counter()
         for pair in list(self._counts):
             self._forget(pair, now_ms)
@@ -96,7 +98,7 @@ class InFlight:
 
     def count_of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
         """Return number and oldest message of the messages in flight of a group in one topic."""
-        self.collect()
+        self._collect()
         pair = group, topic
         if pair in self._counts:
             self._forget(pair, now_ms)

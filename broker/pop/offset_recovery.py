@@ -11,6 +11,8 @@ until they can be read.
     saved offset -> [check point)[check point)[check point)  gap  [check point)
                                                             ^ the group goes on here
     popped in order: after the messages that the last record of the queue has as acknowledged
+
+Tests: tests/unit/broker/pop/test_lives.py
 """
 
 from collections.abc import Callable, Generator, Iterable

@@ -5,6 +5,8 @@ Owns the order in which queues are read, the first offset of a group, and the re
 its check point is safe.
 
     queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_long_reads.py
 """
 
 from collections.abc import Generator, Iterator
@@ -23,6 +25,7 @@ from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred, gather
+from turbopump.engine.log.record_parts import records_in
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
@@ -49,7 +52,6 @@ _NOTHING_HERE: Final = {
     ReadStatus.OFFSET_FOUND_NULL,
     ReadStatus.MESSAGE_WAS_REMOVING,
 }
-_QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 
 @dataclass(slots=True, frozen=True)
@@ -111,30 +113,40 @@ class Popped:
         return gather(self.pending).map(lambda _written: self)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class PoppingDeps:
-    """The dependencies of popping. `retry_share` is popFromRetryProbability."""
-
-    store: Store
-    topics: TopicTable
-    offsets: OffsetTable
-    orders: OrderedBatches
-    order_journal: OrderJournal
-    outstanding: OutstandingPops
-    log: ReviveLog
-    turns: PopTurns
-    lives: Lives
-    broker_name: str
-    revive_queues: int
-    retry_names: RetryNames
-    retry_share: int
-
-
 class Popping:
     """Pops for groups. Loop thread only."""
 
-    def __init__(self, deps: PoppingDeps) -> None:
-        self._deps = deps
+    def __init__(
+        self,
+        store: Store,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        orders: OrderedBatches,
+        order_journal: OrderJournal,
+        outstanding: OutstandingPops,
+        log: ReviveLog,
+        turns: PopTurns,
+        lives: Lives,
+        retry_names: RetryNames,
+        *,
+        broker_name: str,
+        revive_queues: int,
+        retry_share: int,
+    ) -> None:
+        """`retry_share` is popFromRetryProbability."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._orders = orders
+        self._order_journal = order_journal
+        self._outstanding = outstanding
+        self._log = log
+        self._turns = turns
+        self._lives = lives
+        self._retry_names = retry_names
+        self._broker_name = broker_name
+        self._revive_queues = revive_queues
+        self._retry_share = retry_share
 
     def pop(
         self, query: PopQuery, now_ms: int, arrived: tuple[str, int] | None = None
@@ -142,10 +154,9 @@ class Popping:
         """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`). `arrived` is
         the only topic and queue id to look at. The answer may leave once `Popped.when_safe`
         resolves."""
-        deps = self._deps
-        turn, draw = deps.turns.take()
-        revive_queue = turn % deps.revive_queues
-        pop_time_ms = deps.lives.pop_time_ms(query.topic, query.group, now_ms)
+        turn, draw = self._turns.take()
+        revive_queue = turn % self._revive_queues
+        pop_time_ms = self._lives.pop_time_ms(query.topic, query.group, now_ms)
         popped = Popped(pop_time_ms, ORDERED_REVIVE_QUEUE if query.is_ordered else revive_queue)
         read_on = 0
         for number, (kind, queue) in enumerate(self._places(query, draw)):
@@ -160,16 +171,15 @@ class Popping:
     def next_offset(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
         """Return the offset at which the group pops the queue next; a group without an offset gets
         one."""
-        deps = self._deps
-        reset = deps.offsets.take_reset(queue.group, queue.topic, queue.queue_id)
+        reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
-            deps.outstanding.forget(queue)
-            deps.orders.clear(*queue)
+            self._outstanding.forget(queue)
+            self._orders.clear(*queue)
             return reset
-        handed = deps.outstanding.next_offset(queue)
+        handed = self._outstanding.next_offset(queue)
         if handed is not None:
             return handed
-        known = deps.offsets.query(queue.group, queue.topic, queue.queue_id)
+        known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         return known if known >= 0 else self._begin(query, queue, now_ms)
 
     def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
@@ -182,11 +192,11 @@ class Popping:
     def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
         """Return the offset at which the group would pop the queue next; without an offset, the
         first message."""
-        handed = self._deps.outstanding.next_offset(queue)
+        handed = self._outstanding.next_offset(queue)
         if handed is not None:
             return handed
-        known = self._deps.offsets.query(queue.group, queue.topic, queue.queue_id)
-        low = self._deps.store.min_queue_offset(queue.topic, queue.queue_id)
+        known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        low = self._store.min_queue_offset(queue.topic, queue.queue_id)
         return known if known >= 0 else QueueOffset(max(low, 0))
 
     def places_of(
@@ -194,45 +204,44 @@ class Popping:
     ) -> list[QueueOffset] | None:
         """Return the offset at which the group pops each queue of the topic and its retry topics
         next, -1 for a queue without an offset; None while a reset or a check point is pending."""
-        deps, found = self._deps, []
+        found = []
         for name, count in [(topic, queues), *retries]:
-            if deps.offsets.has_resets(group, name):
+            if self._offsets.has_resets(group, name):
                 return None
             for queue_id in range(count):
                 queue = PoppedQueue(name, group, queue_id)
-                waits = deps.outstanding.next_offset(queue) is not None
-                if waits or deps.outstanding.has_skipped(queue):
+                waits = self._outstanding.next_offset(queue) is not None
+                if waits or self._outstanding.has_skipped(queue):
                     return None
-                found.append(deps.offsets.query(group, name, queue_id))
+                found.append(self._offsets.query(group, name, queue_id))
         return found
 
     def waiting_count(self, queue: PoppedQueue) -> int:
         """Return the number of messages of the queue that were not handed out."""
-        high = self._deps.store.max_queue_offset(queue.topic, queue.queue_id)
+        high = self._store.max_queue_offset(queue.topic, queue.queue_id)
         return max(0, high - self.peek_offset(queue))
 
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """Return the kinds of retry topics that the group has for the topic; a pop reads one of
         them."""
-        return self._deps.retry_names.read(topic, group)
+        return self._retry_names.read(topic, group)
 
     def _places(self, query: PopQuery, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """Return the queues of a request in reading order: the retry topic comes first now and
         then, so that neither starves. Each queue is made when it is read: a topic may have many."""
-        deps = self._deps
         normal = self._queues(query, RetryKind.NORMAL, draw)
         kinds = [] if query.is_ordered else self.retry_kinds(query.topic, query.group)
         retry: Iterator[tuple[RetryKind, PoppedQueue]] = iter(())
         if kinds:
             # An answer has messages of a kind of retry topic: both have the same queue ids.
             retry = self._queues(query, kinds[draw % len(kinds)], draw)
-        return chain(retry, normal) if draw < deps.retry_share else chain(normal, retry)
+        return chain(retry, normal) if draw < self._retry_share else chain(normal, retry)
 
     def _queues(
         self, query: PopQuery, kind: RetryKind, draw: int
     ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         name = kind.topic_of(query.topic, query.group)
-        topic = self._deps.topics.peek(name)
+        topic = self._topics.peek(name)
         if topic is None:
             return
         if kind is RetryKind.NORMAL and query.queue_id >= 0:
@@ -245,28 +254,28 @@ class Popping:
     def _look_at(
         self, query: PopQuery, popped: Popped, kind: RetryKind, queue: PoppedQueue
     ) -> None:
-        deps, now_ms = self._deps, popped.pop_time_ms
-        if deps.lives.is_ending(queue.topic):
+        now_ms = popped.pop_time_ms
+        if self._lives.is_ending(queue.topic):
             return
         position = self.next_offset(query, queue, now_ms)
         if query.is_ordered:
-            until_ms = deps.orders.blocked_until_ms(*queue, query.attempt_id, now_ms)
-            if until_ms or not deps.orders.has_room(*queue):
+            until_ms = self._orders.blocked_until_ms(*queue, query.attempt_id, now_ms)
+            if until_ms or not self._orders.has_room(*queue):
                 if until_ms:
                     popped.blocked_ms[queue.queue_id] = until_ms
                 return
-        high = deps.store.max_queue_offset(queue.topic, queue.queue_id)
+        high = self._store.max_queue_offset(queue.topic, queue.queue_id)
         if position == high:
             return
         place = queue.topic, queue.queue_id
-        if popped.count >= query.count or deps.outstanding.is_full(queue):
+        if popped.count >= query.count or self._outstanding.is_full(queue):
             popped.rests[place] = max(0, high - position)
             return
         result = self._read(query, queue, position, query.count - popped.count)
         if result.status in _MOVED:
             position = result.next_queue_offset
-            deps.outstanding.forget(queue)
-            deps.offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
+            self._outstanding.forget(queue)
+            self._offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
             result = self._read(query, queue, position, query.count - popped.count)
         if result.status is ReadStatus.FOUND:
             self._give(query, popped, kind, queue, position, result)
@@ -274,7 +283,7 @@ class Popping:
             if query.is_ordered:
                 self._commit(queue, result.next_queue_offset, now_ms)
             else:
-                deps.outstanding.skip(queue, position, result.next_queue_offset)
+                self._outstanding.skip(queue, position, result.next_queue_offset)
             if result.next_queue_offset < result.max_queue_offset:
                 popped.unread.append(place)
         popped.rests[place] = max(0, result.max_queue_offset - result.next_queue_offset)
@@ -284,7 +293,7 @@ class Popping:
     ) -> ReadResult:
         # A message in a retry topic passed the filter when it was first popped.
         wanted = query.wanted if queue.topic == query.topic else None
-        result = self._deps.store.read(queue.topic, queue.queue_id, position, count, wanted)
+        result = self._store.read(queue.topic, queue.queue_id, position, count, wanted)
         is_wide = result.next_queue_offset - position > SPAN_MAX
         return within_span(result) if is_wide and result.slices else result
 
@@ -297,7 +306,7 @@ class Popping:
         start: QueueOffset,
         result: ReadResult,
     ) -> None:
-        deps, now_ms = self._deps, popped.pop_time_ms
+        now_ms = popped.pop_time_ms
         offsets = queue_offsets(result.slices)
         position = start
         if not query.is_ordered:
@@ -308,7 +317,7 @@ class Popping:
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
         if query.is_ordered:
-            counts = deps.orders.give(
+            counts = self._orders.give(
                 *queue,
                 taken.offsets,
                 attempt_id=query.attempt_id,
@@ -317,26 +326,26 @@ class Popping:
             )
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
             self._commit(queue, position, now_ms)
-            logged = deps.order_journal.write(queue, now_ms)
+            logged = self._order_journal.write(queue, now_ms)
             popped.pending.append(logged.map(partial(self._logged, popped, taken)))
             return
-        key = CheckPointKey(*queue, start, now_ms, deps.broker_name)
+        key = CheckPointKey(*queue, start, now_ms, self._broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
         # Messages that were examined after the last taken one are examined again, so that no gap
         # lies between two check points (csrc/lane_pop.c does the same).
-        given = deps.outstanding.add(queue, QueueOffset(taken.offsets[-1] + 1))
+        given = self._outstanding.add(queue, QueueOffset(taken.offsets[-1] + 1))
 
         def settle(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
-                deps.outstanding.settle(queue, given)
+                self._outstanding.settle(queue, given)
             else:
-                deps.outstanding.drop(queue, given)
+                self._outstanding.drop(queue, given)
                 popped.refused = status
                 popped.taken.remove(taken)
                 popped.count -= len(taken.offsets)
 
         check_point = CheckPoint(key, query.invisible_ms, distances)
-        written = deps.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
+        written = self._log.add_check_point(check_point, popped.revive_queue_id, now_ms)
         popped.pending.append(written.map(settle))
 
     def _covering(
@@ -351,23 +360,23 @@ class Popping:
         last one, so that a recovery finds no gap between the two (offset_recovery.py). If the span
         is too wide, an acknowledged check point of its own covers the skipped messages: the bit
         sets of acknowledgements begin where the check point does."""
-        deps, now_ms = self._deps, popped.pop_time_ms
-        origin = deps.outstanding.take_origin(queue, start)
+        now_ms = popped.pop_time_ms
+        origin = self._outstanding.take_origin(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
             return origin
         if offsets[-1] - start >= SPAN_MAX:
             start = offsets[0]
         distance = start - 1 - origin
         if distance <= DISTANCE_MAX:
-            key = CheckPointKey(*queue, origin, now_ms, deps.broker_name)
+            key = CheckPointKey(*queue, origin, now_ms, self._broker_name)
             passed = CheckPoint(key, query.invisible_ms, (distance,), acked=1)
-            deps.log.add_check_point(passed, popped.revive_queue_id, now_ms)
+            self._log.add_check_point(passed, popped.revive_queue_id, now_ms)
         return start
 
     def _logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
         """Take an ordered hand-out back unless its record is in the log."""
         if status is not PutStatus.PUT_OK:
-            self._deps.orders.take_back(*taken.queue, popped.pop_time_ms)
+            self._orders.take_back(*taken.queue, popped.pop_time_ms)
             popped.refused = status
             popped.counts.pop(popped.taken.index(taken))
             popped.taken.remove(taken)
@@ -377,7 +386,7 @@ class Popping:
         """Return the first offset of a group without one: the first message, or with `from_end` the
         last message (not the offset after it, as in RocketMQ). A young queue is read from its
         beginning."""
-        store, begin = self._deps.store, None
+        store, begin = self._store, None
         low = store.min_queue_offset(queue.topic, queue.queue_id)
         if query.from_end and queue.topic == query.topic:
             first = store.units(queue.topic, queue.queue_id, 0, 1) if low <= 0 else []
@@ -389,12 +398,12 @@ class Popping:
         return begin
 
     def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
-        self._deps.offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
+        self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
 
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
     """Return the queue offset of each record in slices of the log, which contain whole records."""
-    return [offset for piece in slices for offset, _ in _records(piece)]
+    return [QueueOffset(record.queue_offset) for piece in slices for record in records_in(piece)]
 
 
 def within_span(result: ReadResult) -> ReadResult:
@@ -403,9 +412,9 @@ def within_span(result: ReadResult) -> ReadResult:
     kept: list[memoryview] = []
     offsets: list[QueueOffset] = []
     for piece in result.slices:
-        for offset, position in _records(piece):
-            if offsets and offset - offsets[0] >= SPAN_MAX:
-                kept += [piece[:position]] if position else []
+        for record in records_in(piece):
+            if offsets and record.queue_offset - offsets[0] >= SPAN_MAX:
+                kept += [piece[: record.log_offset]] if record.log_offset else []
                 return replace(
                     result,
                     slices=kept,
@@ -413,15 +422,6 @@ def within_span(result: ReadResult) -> ReadResult:
                     size=sum(map(len, kept)),
                     next_queue_offset=QueueOffset(offsets[-1] + 1),
                 )
-            offsets.append(offset)
+            offsets.append(QueueOffset(record.queue_offset))
         kept.append(piece)
     return result
-
-
-def _records(piece: memoryview) -> Iterator[tuple[QueueOffset, int]]:
-    """Yield the queue offset and position of each record in a slice."""
-    position = 0
-    while position < len(piece):
-        record = piece[position : position + 28]
-        yield QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")), position
-        position += int.from_bytes(record[:4], "big")

@@ -6,7 +6,6 @@ later.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.lives import Lives
@@ -14,6 +13,7 @@ from turbopump.broker.pop.revive import RetryTopic
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
@@ -35,21 +35,6 @@ messages there. RocketMQ keeps attributes that it does not know, and no client c
 (tables/topic_attributes.py)."""
 
 _TRANSACTION_BITS: Final = 0xC
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class RetryDeps:
-    """`put` stores a message and resolves once it is as safe as a send; `pulls` returns whether a
-    group is set to pull a topic; `store_host` returns the address stamped on records."""
-
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    lives: Lives
-    put: Callable[[NewMessage, int], Deferred[PutStatus]]
-    pulls: Callable[[str, str], bool]
-    store_host: Callable[[], bytes]
-    names: "RetryNames"
 
 
 class RetryNames:
@@ -161,26 +146,45 @@ class RetryNames:
 class RetryCopies:
     """Writes revived messages. Loop thread only."""
 
-    def __init__(self, deps: RetryDeps) -> None:
-        self._deps = deps
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        lives: Lives,
+        writer: MessageWriter,
+        pulls: Callable[[str, str], bool],
+        store_host: Callable[[], bytes],
+        retry_names: RetryNames,
+    ) -> None:
+        """`pulls` returns whether a group is set to pull a topic, `store_host` the address stamped
+        on records."""
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._lives = lives
+        self._writer = writer
+        self._pulls = pulls
+        self._store_host = store_host
+        self._names = retry_names
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
         """Make the retry topic of a check point's group, if it is missing, with the group's offset
         in it."""
-        key, deps = check_point.key, self._deps
-        if deps.lives.has_ended(key):
+        key = check_point.key
+        if self._lives.has_ended(key):
             return RetryTopic.GONE  # another message lies at the offset now
-        if deps.lives.is_ending(key.topic):
+        if self._lives.is_ending(key.topic):
             return RetryTopic.UNSAVED
-        if not (deps.topics.peek(key.topic) and deps.groups.find_used(key.group, now_ms)):
+        if not (self._topics.peek(key.topic) and self._groups.find_used(key.group, now_ms)):
             return RetryTopic.GONE
         name = self._retry_topic(key.topic, key.group)
         if self._made(name, key, now_ms) is None:
             return RetryTopic.FULL
-        if not deps.topics.is_saved(name):
+        if not self._topics.is_saved(name):
             return RetryTopic.UNSAVED
-        if deps.offsets.query(key.group, name, 0) < 0:
-            deps.offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
+        if self._offsets.query(key.group, name, 0) < 0:
+            self._offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
         return RetryTopic.READY
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
@@ -188,12 +192,12 @@ class RetryCopies:
         once it is safe."""
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
-        return self._deps.put(self._copy(record, check_point, name), now_ms)
+        return self._writer.put_unchanged(self._copy(record, check_point, name), now_ms)
 
     def is_former(self, check_point: CheckPoint) -> bool:
         """Whether the check point's topic or group was deleted after the pop, so that nothing is
         revived."""
-        return self._deps.lives.has_ended(check_point.key)
+        return self._lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """Return the copy that an acting replica sends to a master of another group, and the topic
@@ -203,16 +207,16 @@ class RetryCopies:
         key = check_point.key
         topic = original_topic(key.group, key.topic)
         name = key.topic if topic.startswith(RETRY_PREFIX) else ""
-        if not name and self._deps.pulls(topic, key.group):
+        if not name and self._pulls(topic, key.group):
             name = RETRY_PREFIX + key.group
         name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
         return self._copy(record, check_point, name), topic
 
     def _made(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
-        topic, names_of = original_topic(key.group, key.topic), self._deps.names
+        topic, names_of = original_topic(key.group, key.topic), self._names
         if name == names_of.written(topic, key.group).topic_of(topic, key.group):
             return names_of.made(topic, key.group, now_ms)
-        return self._deps.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
+        return self._topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
 
     def _retry_topic(self, topic: str, group: str) -> str:
         """Return the topic in which the group reads unacknowledged messages. A group that pulls now
@@ -220,9 +224,9 @@ class RetryCopies:
         then)."""
         if topic.startswith(RETRY_PREFIX):
             return topic
-        if self._deps.pulls(topic, group):
+        if self._pulls(topic, group):
             return RETRY_PREFIX + group
-        return self._deps.names.written(topic, group).topic_of(topic, group)
+        return self._names.written(topic, group).topic_of(topic, group)
 
     def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
         properties = decode_properties(record.properties)
@@ -234,7 +238,7 @@ class RetryCopies:
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_MAX:
             encoded = record.properties  # without the additions: the properties of the original fit
-        host = self._deps.store_host()
+        host = self._store_host()
         return NewMessage(
             topic=name,
             queue_id=0,

@@ -10,8 +10,6 @@ a check point as done before each of its messages is acknowledged or has arrived
     notes of this replica (acting_journal.py)'
 
     open --due--> copies on their way --all acknowledged or arrived--> done
-      ^                  | some failed: tried again after a pause
-      '------------------'
 
 A check point and its acknowledgements meet here, because this broker's log has all that the dead
 master stored and this broker copied: neither is sent elsewhere alone. (RocketMQ sends both to other
@@ -26,11 +24,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.retry_window import pause_ms
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.escape.retry_window import RetryWindow
 from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.revive import BACK_MAX, DONE_MAX, FOREIGN_MS, READ_MAX, ReviveProgress
-from turbopump.engine.deferred import Deferred
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Buffer, NewMessage, QueueOffset, QueueUnit
@@ -78,7 +76,7 @@ class LeavingCopies(Protocol):
 @dataclass(slots=True, eq=False)
 class _Open:
     """A check point that is not done. Bit i of `acked`: message i is handled, or has arrived at
-    another master; of `coming`: it is on its way."""
+    another master."""
 
     check_point: CheckPoint
     acked: int
@@ -86,8 +84,6 @@ class _Open:
     """Queue id of the revive queue."""
     left: Callable[[], None]
     """Called once the check point is done."""
-    coming: int = 0
-    failures: int = 0
     is_late: bool = False
     """Whether the check point is due."""
 
@@ -124,13 +120,16 @@ class PopEscape:
         self._open: dict[CheckPointKey, _Open] = {}
         self._done: dict[CheckPointKey, None] = {}
         self._due: list[tuple[int, int, _Open]] = []
-        """Heap of (time, number, check point to look at then)."""
+        """Heap of (time, number, check point whose messages are to be sent then)."""
         self._numbers = itertools.count()
         self._queues: list[dict[CheckPointKey, QueueOffset]] = []
         """Open check points of each revive queue, in its order."""
         self._reading: Iterator[None] | None = None
         self._is_on = self._is_read = False
         self._late_count = self._now_ms = 0
+        self._left = 0
+        """Number of messages that this step may still send."""
+        self._window: RetryWindow[_Open, bool] = RetryWindow(escape, self._send_left, self._finish)
 
     @property
     def has_room(self) -> bool:
@@ -177,6 +176,7 @@ class PopEscape:
         if self._is_on:
             for table in (self._open, self._done, self._due, self._queues):
                 table.clear()
+            self._window.stop()
             self._reading, self._is_on, self._is_read = None, False, False
             self._late_count = 0
 
@@ -193,13 +193,13 @@ class PopEscape:
             if next(self._reading, self) is not self:
                 return True
             self._reading = None
-        until_ms = min(now_ms, self._delivered_ms(now_ms))
-        left = SENT_PER_STEP
-        while left > 0:
-            if not (self._due and self._due[0][0] <= until_ms and self._escape.has_room):
+        until_ms, self._left = min(now_ms, self._delivered_ms(now_ms)), SENT_PER_STEP
+        while self._left > 0:
+            more = self._window.retry(1)  # in turn with others, which failures must not hold up
+            if self._due and self._due[0][0] <= until_ms and self._escape.has_room:
+                self._begin(heapq.heappop(self._due)[-1])
+            elif not more:
                 return False
-            _, _, entry = heapq.heappop(self._due)
-            left -= self._send_left(entry, now_ms)
         return True
 
     # Open check points
@@ -349,56 +349,56 @@ class PopEscape:
     def _look_at(self, entry: _Open, at_ms: int) -> None:
         heapq.heappush(self._due, (at_ms, next(self._numbers), entry))
 
-    def _send_left(self, entry: _Open, now_ms: int) -> int:
-        """Send the unacknowledged messages of a check point that is due; return the cost, in
-        messages."""
+    def _begin(self, entry: _Open) -> None:
+        """Send the messages of a check point that is due, unless it is another broker's."""
         self._late_count += not entry.is_late
         entry.is_late = True
+        if self._is_done(entry) or entry.check_point.key.broker_name == self._broker_name:
+            self._window.start(entry)
+        else:
+            self._left -= 1
+            self._look_at(entry, self._now_ms + FOREIGN_PAUSE_MS)
+
+    def _is_done(self, entry: _Open) -> bool:
         if self._copies.is_former(entry.check_point):
             entry.acked = entry.whole  # other messages lie at its offsets now
-        left = entry.whole & ~entry.acked
-        if left and entry.check_point.key.broker_name != self._broker_name:
-            self._look_at(entry, now_ms + FOREIGN_PAUSE_MS)
-            return 1
-        entry.coming = left
-        for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
-            if left & 1 << index:
-                self._send(entry, index, queue_offset)
-        if not left:
-            self._settle(entry)
-        return max(1, left.bit_count())
+        return entry.acked == entry.whole
 
-    def _send(self, entry: _Open, index: int, queue_offset: QueueOffset) -> None:
+    def _send_left(self, entry: _Open, failures: int) -> Deferred[bool | None] | None:
+        """Send the unacknowledged messages of a check point, a retry once all are answered."""
+        if self._is_done(entry):
+            self._left -= 1
+            self._finish(entry)
+            return None
+        sent = [
+            self._send(entry, index, queue_offset, failures)
+            for index, queue_offset in enumerate(entry.check_point.queue_offsets())
+            if not entry.acked & 1 << index
+        ]
+        self._left -= len(sent)
+        return gather(sent).map(lambda _answered: entry.acked == entry.whole or None)
+
+    def _send(
+        self, entry: _Open, index: int, queue_offset: QueueOffset, failures: int
+    ) -> Deferred[None]:
         key = entry.check_point.key
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
+        took = partial(self._took, entry, index)
         if record is None or units[0].queue_offset != queue_offset:
             # Retention removed it; or the replica that gave it out had more of the log.
-            end = self._store.max_queue_offset(key.topic, key.queue_id)
-            self._answered(entry, index, is_there=queue_offset < end)
-            return
+            is_removed = queue_offset < self._store.max_queue_offset(key.topic, key.queue_id)
+            return Deferred.resolved(is_removed or None).map(took)
         message, home = self._copies.leaving(record, entry.check_point)
-        sent = self._escape.send(message, entry.failures, home=home)
-        sent.then(partial(self._took, entry, index))
+        return self._escape.send(message, failures, home=home).map(took)
 
-    def _took(self, entry: _Open, index: int, arrival: Arrival | None) -> None:
-        if self._open.get(entry.check_point.key) is entry:
-            self._answered(entry, index, is_there=arrival is not None)
-
-    def _answered(self, entry: _Open, index: int, *, is_there: bool) -> None:
-        entry.coming &= ~(1 << index)
-        if is_there:
+    def _took(self, entry: _Open, index: int, arrival: object) -> None:
+        if arrival is not None and self._open.get(entry.check_point.key) is entry:
             entry.acked |= 1 << index
             self._note(entry, entry.check_point.queue_offsets()[index : index + 1])
-        if not entry.coming:
-            self._settle(entry)
 
-    def _settle(self, entry: _Open) -> None:
-        """Finish or repeat the check point: none of its messages is on its way."""
-        if entry.acked != entry.whole:
-            self._look_at(entry, self._now_ms + pause_ms(entry.failures))
-            entry.failures += 1
-            return
+    def _finish(self, entry: _Open, *_arrival: object) -> None:
+        """Forget a check point: each of its messages is acknowledged or has arrived."""
         key = entry.check_point.key
         if self._open.pop(key, None) is entry:
             self._late_count -= 1

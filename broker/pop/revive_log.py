@@ -2,12 +2,15 @@
 
 Owns the format and place of these records. Queues and properties are RocketMQ's, so that a Java
 broker of the group can continue with them. It never blocks: results are delivered later.
+
+Tests: tests/unit/broker/pop/test_revive.py, tests/unit/broker/pop/test_order_journal.py
 """
 
 from collections.abc import Callable
 
 from turbopump.broker.pop.acting_journal import ActingJournal
 from turbopump.broker.pop.outstanding import PoppedQueue
+from turbopump.broker.traffic.put_message import MessageWriter
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
@@ -21,11 +24,6 @@ from turbopump.net.wire.pop_records import (
     unique_key,
 )
 
-PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Deferred[PutStatus]]
-"""Stores a record: (topic, queue id, body, properties, time, earliest time), times in ms. A record
-with a delivery time after the earliest time is stored as a timer, like a client's delayed message.
-Resolved once it is as safe as a send."""
-
 
 def revive_topic(cluster: str) -> str:
     """Return the topic of a cluster's check points (PopAckConstants.REVIVE_TOPIC)."""
@@ -33,29 +31,30 @@ def revive_topic(cluster: str) -> str:
 
 
 class ReviveLog:
-    """Writes to the revive topic of a cluster."""
+    """Writes to the revive topic of a cluster. The notes replace the log while they are in use."""
 
-    def __init__(self, cluster: str, put: PutRecord) -> None:
-        self.notes: Callable[[], ActingJournal | None] = lambda: None
-        """Returns the notes that replace the log while this replica acts for its master, else None.
-        """
-        self.topic = revive_topic(cluster)
-        self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
-        """Stores a check point for a revive queue at a time in ms natively, safe at once; returns
-        False if it cannot."""
-        self.queue_count: Callable[[], int] = lambda: 0
-        """Returns the number of revive queues, including former queues that are still read."""
-        self._put = put
+    def __init__(
+        self,
+        topic: str,
+        queue_count: Callable[[], int],
+        writer: MessageWriter,
+        notes: ActingJournal,
+    ) -> None:
+        """`queue_count` returns the number of revive queues, including former queues that are still
+        read."""
+        self.topic = topic
+        self.queue_count = queue_count
+        self._writer = writer
+        self._notes = notes
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Deferred[PutStatus]:
         """Write a check point: its messages become visible again unless they are acknowledged."""
-        notes = self.notes()
-        if notes is not None:
-            return notes.add_check_point(check_point, revive_queue_id, now_ms)
+        if self._notes.in_use:
+            return self._notes.add_check_point(check_point, revive_queue_id, now_ms)
         is_new = not check_point.acked and not check_point.retries
-        if is_new and self.put_natively(check_point, revive_queue_id, now_ms):
+        if is_new and self._writer.put_check_point(check_point, revive_queue_id, now_ms):
             return Deferred.resolved(PutStatus.PUT_OK)
         due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
         key = unique_key(check_point.key, CHECK_POINT_TAG)
@@ -74,9 +73,8 @@ class ReviveLog:
         """Write an acknowledgement. `invisible_ms` is the invisible time of its check point. The
         record must come after its check point, even if the acknowledgement is late: check points
         due by `delivered_ms` (None: now) have left the timers, later ones may still be there."""
-        notes = self.notes()
-        if notes is not None:
-            return notes.add_ack(ack, invisible_ms, revive_queue_id, now_ms)
+        if self._notes.in_use:
+            return self._notes.add_ack(ack, invisible_ms, revive_queue_id, now_ms)
         due_ms = ack.key.pop_time_ms + invisible_ms
         first = -1 if ack.is_batch else ack.queue_offsets[0]
         key = unique_key(ack.key, ack.tag, first)
@@ -87,7 +85,7 @@ class ReviveLog:
     ) -> Deferred[PutStatus]:
         """Write the outstanding batch of a queue that is popped in order; the record is stored at
         once, not as a timer."""
-        if self.notes() is not None:
+        if self._notes.in_use:
             return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"
         return self._write(body, ORDERED_TAG, key, revive_queue_id, now_ms, now_ms)
@@ -111,4 +109,4 @@ class ReviveLog:
         if due_ms > (now_ms if delivered_ms is None else min(delivered_ms, now_ms)):
             properties[names.TIMER_DELIVER_MS] = str(due_ms)
             from_ms = min(now_ms, due_ms - 1)
-        return self._put(self.topic, queue_id, body, properties, now_ms, from_ms)
+        return self._writer.put_record(self.topic, queue_id, body, properties, now_ms, from_ms)

@@ -7,6 +7,8 @@ parts.
     not serving --master, or acting replica--> recovering --done--> serving
          ^                                         |                   |
          '---------- role lost, or acting replica becomes master ------'
+
+Tests: tests/unit/broker/pop/test_revive.py, tests/unit/broker/handlers/pop/test_pops.py
 """
 
 import heapq
@@ -57,6 +59,8 @@ class PopService:
         orders: OrderedBatches,
         order_journal: OrderJournal,
         outstanding: OutstandingPops,
+        in_flight: InFlight,
+        changes: ChangedHandles,
         lives: Lives,
         log: ReviveLog,
         acks: AckBatcher,
@@ -68,7 +72,6 @@ class PopService:
         escaping: PopEscape,
         notes: ActingJournal,
         drain: ActingJournalReplay,
-        is_elected: bool,
     ) -> None:
         self.others_first: Callable[[], bool] = lambda: False
         """Whether replicas must be asked before a master revives anything: a replica may have acted
@@ -89,9 +92,8 @@ class PopService:
         self.escaping = escaping
         self.notes = notes
         self._drain = drain
-        self._is_elected = is_elected
-        self.in_flight = InFlight()
-        self.changes = ChangedHandles()
+        self.in_flight = in_flight
+        self.changes = changes
         self.refused_count = 0
         """Number of pops that returned nothing because the store did not take their check points.
         """
@@ -154,12 +156,8 @@ class PopService:
 
     @property
     def acts(self) -> bool:
-        """Whether this replica pops for its missing master. It does so only if the master takes
-        over the notes made meanwhile. Where controllers elect masters it does not: another master
-        follows soon."""
-        role = self._role
-        is_one = role.is_acting and not role.is_master and not self._is_elected
-        return is_one and self.notes.master_takes
+        """Whether this replica pops for its missing master."""
+        return self.notes.in_use
 
     @property
     def _serves(self) -> bool:

@@ -65,10 +65,13 @@ _Key = tuple[str, str, int]
 
 
 class PopWaiters:
-    """The waiting pops of a broker. Loop thread only. `wake` asks for a `sweep` soon."""
+    """The waiting pops of a broker. Loop thread only."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], watch: Callable[[bool], None]) -> None:
+        """`wake` asks for a `sweep` soon; `watch` is called with True when the first pop begins to
+        wait, with False when the last one leaves."""
         self._wake = wake
+        self._watch = watch
         self._woken = False
         self._by_key: dict[_Key, dict[PopWaiter, None]] = {}
         self._groups: dict[str, dict[str, int]] = {}
@@ -81,9 +84,6 @@ class PopWaiters:
         self.count = 0
         self.size = 0
         """Bytes of all waiting pops."""
-        self.watch: Callable[[bool], None] = lambda watched: None
-        """Called with True when the first pop begins to wait, with False when the last one leaves.
-        """
 
     def add(self, waiter: PopWaiter) -> WaiterAdded:
         """Let a pop wait for messages, unless a limit is reached: FULL."""
@@ -99,7 +99,7 @@ class PopWaiters:
         self.count += 1
         self.size += size
         if self.count == 1:
-            self.watch(True)
+            self._watch(True)
         for topic in waiter.topics:
             self._by_key.setdefault(self._key(waiter, topic), {})[waiter] = None
             groups = self._groups.setdefault(topic, {})
@@ -199,7 +199,7 @@ class PopWaiters:
         self.count -= 1
         self.size -= WAITER_SIZE + waiter.size
         if self.count == 0:
-            self.watch(False)
+            self._watch(False)
         for topic in waiter.topics:
             self._forget_key(self._key(waiter, topic), waiter)
         owned = self._by_owner[waiter.owner]

@@ -1,6 +1,8 @@
 """Addresses of this machine for records and name servers, and errors for ports that are in use.
 
 Owns the look-ups of names and of the own address. It must never listen.
+
+Tests: tests/unit/broker/registration/test_registration.py
 """
 
 import asyncio

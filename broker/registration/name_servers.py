@@ -2,6 +2,8 @@
 
 Owns the requests in progress. It must never know when a registration is due or its content: that is
 `registration`. node.py starts, ticks and stops it.
+
+Tests: tests/integration/broker/test_name_servers.py
 """
 
 import asyncio

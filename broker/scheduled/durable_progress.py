@@ -12,6 +12,8 @@ I14). This module does not know the deliveries themselves and writes no file.
 
     current --begin--> candidate --flushed and copied--> safe --> saved
     coming --log confirmed--> current, adopted --flushed--> safe
+
+Tests: tests/unit/broker/scheduled/test_timers.py, tests/unit/broker/scheduled/test_delay.py
 """
 
 from dataclasses import dataclass

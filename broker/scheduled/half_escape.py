@@ -18,13 +18,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.retry_window import RetryWindow
-from turbopump.broker.scheduled.half_messages import (
-    QUEUE_ID,
-    TRANSACTION_GROUP,
-    moved,
-    unique_key,
-)
+from turbopump.broker.escape.retry_window import QueueWindow
+from turbopump.broker.scheduled.half_messages import moved, unique_key
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
@@ -39,10 +34,7 @@ from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    kept_size,
-)
+from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC, TRANSACTION_GROUP, kept_size
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +80,7 @@ class HalfEscape:
         self._transactions, self._store, self._role = transactions, store, role
         self._offsets, self._escape = offsets, escape
         self._acts = False
-        self._window: RetryWindow | None = None
+        self._window: QueueWindow[Arrival] | None = None
         self._places: dict[QueueOffset, _Place] = {}
         self._places_size = 0
         self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
@@ -102,6 +94,8 @@ class HalfEscape:
     def stop(self) -> None:
         """Stop acting: answers no longer count, and the master decides about transactions."""
         if self._acts:
+            if self._window is not None:
+                self._window.stop()
             self._acts, self._window = False, None
             self._places.clear()
             self._places_size = 0
@@ -115,82 +109,62 @@ class HalfEscape:
             self._acts = True
             transactions.role_changed()
         if self._window is None and transactions.outcomes is not None and transactions.is_ready:
-            self._window = RetryWindow(transactions.known.base, WINDOW)
+            first = QueueOffset(transactions.known.base)
+            self._window = QueueWindow(self._escape, self._send, self._arrived, first, WINDOW)
         if self._window is None:
             return transactions.read()
-        self._again(self._window)
+        self._window.retry(AGAIN_PER_STEP)
         more = self._begin(self._window)
         self._advance(self._window, now_ms)
         return more
 
-    def _begin(self, window: RetryWindow) -> bool:
-        end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+    def _begin(self, window: QueueWindow[Arrival]) -> bool:
+        end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         for _ in range(READ_PER_STEP):
-            number = QueueOffset(window.next)
-            if number >= end or not (window.has_room and self._escape.has_room):
+            number = window.next
+            if number >= end or not window.has_room:
                 return False
-            if self._transactions.known.get(number) is TransactionOutcome.OPEN:
-                if not self._look_at(window, number):
-                    return False
-            else:
-                window.begin()
-                window.done(number)
+            if self._transactions.known.get(number) is not TransactionOutcome.OPEN:
+                window.skip_to(number + 1)
+            elif not self._look_at(window, number):
+                return False
         return True
 
-    def _look_at(self, window: RetryWindow, number: QueueOffset) -> bool:
-        """Send an open half message, or mark an ended one as done; False if its state is not known
-        yet."""
+    def _look_at(self, window: QueueWindow[Arrival], number: QueueOffset) -> bool:
+        """Send an open half message, or pass an ended one; False if its state is not known yet."""
         half = self._transactions.half_at(number)
         found = None if half is None else self._transactions.outcome(half, asks_index=True)
         if half is not None and found is None:
             return False
-        window.begin()
-        is_open = found is not None and found[0] is TransactionOutcome.OPEN
-        if half is None or not is_open or found is None or found[1].queue_offset != number:
-            if half is None:
-                logger.error("half message %d cannot be read: dropped", number)
-            self._gone(window, number)
+        if found is None or (found[0], found[1].queue_offset) == (TransactionOutcome.OPEN, number):
+            window.start_next()
         else:
-            self._send(window, half)
+            window.skip_to(number + 1)
+            self._gone(number)
         return True
 
-    def _again(self, window: RetryWindow) -> None:
-        for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
-            if not self._escape.has_room:
-                return
-            self._send_again(window, QueueOffset(number))
-
-    def _send_again(self, window: RetryWindow, number: QueueOffset) -> None:
+    def _send(self, number: QueueOffset, failures: int) -> Deferred[Arrival | None] | None:
         half = self._transactions.half_at(number)
-        window.again(number)
-        if half is None:
-            self._gone(window, number)
-        else:
-            self._send(window, half)
+        message = None if half is None else moved(half.record, half.properties)
+        if half is None or message is None:
+            reason = "cannot be read" if half is None else "names no topic and queue"
+            logger.error("half message %d %s: dropped", number, reason)
+            self._gone(number)
+            return None
+        key = unique_key(half.properties)
+        sent = self._escape.send(message, failures, key=key, is_half=True)
+        sent.then(partial(self._answered, number))
+        return sent
 
-    def _send(self, window: RetryWindow, half: Half) -> None:
-        number, message = half.queue_offset, moved(half.record, half.properties)
-        if message is None:
-            logger.error("half message %d names no topic and queue: dropped", number)
-            self._gone(window, number)
-            return
-        sent = self._escape.send(
-            message, window.failures(number), key=unique_key(half.properties), is_half=True
-        )
-        sent.then(partial(self._took, window, half))
-
-    def _took(self, window: RetryWindow, half: Half, arrival: Arrival | None) -> None:
-        if self._window is not window:
-            return
-        number = half.queue_offset
+    def _answered(self, number: QueueOffset, arrival: Arrival | None) -> None:
         if arrival is None:
-            window.failed(number, self._escape.steady_ms())
             self._wake([number])
-            return
-        place = _place_of(arrival, half)
+
+    def _arrived(self, number: QueueOffset, arrival: Arrival) -> None:
+        place = _place_of(arrival)
         if place is not None:
             self._keep(number, place)
-        self._gone(window, number)
+        self._gone(number)
 
     def _keep(self, number: QueueOffset, place: _Place) -> None:
         self._places[number] = place
@@ -199,9 +173,9 @@ class HalfEscape:
             oldest = next(iter(self._places))
             self._places_size -= self._places.pop(oldest).size
 
-    def _gone(self, window: RetryWindow, number: QueueOffset) -> None:
+    def _gone(self, number: QueueOffset) -> None:
+        """Mark a half message as moved or ended."""
         self._transactions.known.set_mark(number, TransactionOutcome.DONE)
-        window.done(number)
         self._wake([number])
 
     def _wake(self, numbers: list[QueueOffset]) -> None:
@@ -211,10 +185,10 @@ class HalfEscape:
             for go_on in waiting:
                 go_on()
 
-    def _advance(self, window: RetryWindow, now_ms: int) -> None:
-        at = QueueOffset(window.done_to)
-        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
-            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
+    def _advance(self, window: QueueWindow[Arrival], now_ms: int) -> None:
+        at = window.done_to
+        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID):
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID, at, now_ms)
 
     # Producers that end a transaction
 
@@ -238,7 +212,8 @@ class HalfEscape:
         if number is None:
             ended.resolve("the transaction has ended, or another master has it and will check it")
         elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
-            self._gone(window, number)
+            window.done(number)
+            self._gone(number)
             ended.resolve("")
         elif self._waiting_count >= WAITING_MAX:
             ended.resolve("too many requests to end transactions are pending")
@@ -247,7 +222,7 @@ class HalfEscape:
             go_on = partial(self._pass_on, number, half, how, ended)
             self._waiting.setdefault(number, []).append(go_on)
             if not window.is_out(number):
-                self._send_again(window, number)
+                window.send(number)
         return ended
 
     def _known(self, half: Half) -> list[Half]:
@@ -263,7 +238,7 @@ class HalfEscape:
             ended.resolve("no other master has the half message yet")
 
 
-def _place_of(arrival: Arrival, half: Half) -> _Place | None:
+def _place_of(arrival: Arrival) -> _Place | None:
     """Read where the half message is stored; None if the answer does not contain it."""
     try:
         header = read_header(SendMessageResponse, arrival.answer.fields)
@@ -275,7 +250,7 @@ def _place_of(arrival: Arrival, half: Half) -> _Place | None:
         tran_state_table_offset=header.queue_offset,
         commit_log_offset=log_offset,
         commit_or_rollback=0,
-        msg_id=unique_key(half.properties),
+        msg_id=arrival.key,
         transaction_id=header.transaction_id,
     )
     return _Place(arrival.address, request)

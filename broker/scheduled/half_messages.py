@@ -4,28 +4,20 @@
 
 An op message lists the queue offsets of half messages that are finished. The functions here build
 and read these records; they never access a store.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py, tests/golden_stores/test_transactions.py
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
+from turbopump.engine.log.record_parts import encode_again
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    MAX_TOPIC_LENGTH,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from turbopump.net.wire.properties import decode_properties, encode_properties
-from turbopump.pyx.record import V1, V2, Record, append, record_size
-from turbopump.pyx.region import Region
-
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Group whose offsets in the first two topics mark how far transactions are finished."""
-QUEUE_ID: Final = 0
-"""Queue id in all three topics: RocketMQ uses no other."""
+from turbopump.pyx.record import Record
 
 DONE_TAG: Final = "d"
 MAX_CHECK_TIMES: Final = 1_000_000
@@ -38,21 +30,6 @@ _INT = re.compile(r"[0-9]{1,9}", re.ASCII)
 _QUEUE_OFFSET = re.compile(rb"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
-_FRAME_ROOM = 8
-
-
-def is_prepared(properties: dict[str, str]) -> bool:
-    """Whether a send asks for a half message. Clients before 4.6.1 also set TRAN_MSG when they send
-    a message back for a retry; that handler checks for it."""
-    return properties.get(names.TRAN_MSG, "").lower() == "true"
-
-
-def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -> None:
-    """Add the properties of a half message to the original message's, which include
-    UNIQ_KEY."""
-    properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
-    properties[names.REAL_TOPIC] = topic
-    properties[names.REAL_QID] = str(queue_id)
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
@@ -110,7 +87,7 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
     return NewMessage(
         topic=topic,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=record.body,
         properties=encode_properties(kept),
         flag=record.flag,
@@ -128,7 +105,7 @@ def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
     followed by a comma (TransactionalOpBatchService)."""
     return NewMessage(
         topic=OP_TOPIC,
-        queue_id=QUEUE_ID,
+        queue_id=HALF_QUEUE_ID,
         body=body,
         properties=_OP_PROPERTIES,
         born_timestamp_ms=now_ms,
@@ -171,32 +148,16 @@ def as_committed(
     """
     where = target(properties)
     assert where is not None, "a half message without a target is not checked"
-    topic, text, body = where[0].encode(), encode_properties(properties), record.body
-    version = V1 if len(topic) <= MAX_TOPIC_LENGTH else V2
-    sizes = len(topic), len(body), len(text), len(record.born_host), len(record.store_host)
-    memory = bytearray(record_size(*sizes, version) + _FRAME_ROOM)
-    size = append(
-        Region(memory),
-        0,
-        len(memory),
+    made = encode_again(
+        record,
+        where[0].encode(),
+        encode_properties(properties),
         log_offset=log_offset,
-        topic=topic,
-        body=body,
-        properties=text,
         queue_id=where[1],
-        flag=record.flag,
         queue_offset=queue_offset,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_timestamp_ms=record.store_timestamp_ms,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
         prepared_transaction_offset=0,
-        version=version,
     )
-    assert size > 0, "the buffer has room for the record"
-    return bytes(memory[:size])
+    return bytes(made)
 
 
 def same_body(record: Record, other: Record) -> bool:

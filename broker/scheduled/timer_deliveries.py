@@ -2,6 +2,8 @@
 
 Owns the step from a unit of the wheel to its message, and the counters. It must never deliver
 before the exact time; timers.py decides which broker delivers.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import logging

@@ -1,13 +1,15 @@
-"""Properties of timer messages: the requested time, the slot, and the delivered message.
+"""Properties of stored timers, and the messages that are delivered for them.
 
-Owns RocketMQ's rules (HookUtils, TimerMessageStore.convert) about the properties of a timer.
-Nothing is stored or read here.
+Owns RocketMQ's rules (TimerMessageStore.convert) about a timer that is stored. Nothing is stored or
+read here; traffic/timer_requests.py has the rules of timers that are sent.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re
-from enum import Enum
 from typing import Final, NamedTuple
 
+from turbopump.broker.traffic.timer_requests import INT64_TEXT
 from turbopump.engine.log.record_parts import CRC_RESERVED
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage
@@ -17,24 +19,9 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import MAX_PROPERTIES, Record
 from turbopump.pyx.timer import read_due, read_facts
 
-TIMER_PROPERTIES: Final = (
-    names.TIMER_DELAY_SEC,
-    names.TIMER_DELAY_MS,
-    names.TIMER_DELIVER_MS,
-)
-"""Timer properties in their order of precedence."""
 FAR_MS: Final = 1 << 53
 """Upper bound of all message times: some 285,000 years."""
-_INT64 = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _QUEUE_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
-
-
-class TimerRefusal(Enum):
-    """Reason why a timer is not stored (RocketMQ: PutMessageStatus)."""
-
-    ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
-    FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
-    NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
 
 
 class TimerFacts(NamedTuple):
@@ -46,59 +33,6 @@ class TimerFacts(NamedTuple):
     topic: bytes
     topic_hash: int
     is_recall: bool
-
-
-def is_timer(properties: dict[str, str]) -> bool:
-    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage)."""
-    return names.TIMER_OUT_MS not in properties and any(
-        name in properties for name in TIMER_PROPERTIES
-    )
-
-
-def slot_of(
-    properties: dict[str, str], now_ms: int, max_delay_ms: int, precision_ms: int
-) -> int | TimerRefusal | None:
-    """Return the time of a timer's slot, TIMER_OUT_MS; None: it is due, and an ordinary message.
-
-    The slot is the last multiple of the precision before the time, so a broker that reads a slot
-    when the next one begins never delivers early. A number that overflows in Java is ILLEGAL here:
-    RocketMQ delivers it at once.
-    """
-    deliver_ms = _deliver_ms(properties, now_ms)
-    if deliver_ms is None:
-        return TimerRefusal.ILLEGAL
-    if deliver_ms <= now_ms:
-        return TimerRefusal.ILLEGAL if names.TIMER_DEL_UNIQKEY in properties else None
-    if deliver_ms - now_ms > max_delay_ms:
-        return TimerRefusal.ILLEGAL
-    return (deliver_ms - 1) // precision_ms * precision_ms
-
-
-def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
-    """Replace a timer's delay by its time. The delay counts from the store time of the record,
-    which is ahead of the clock `now_ms` if the clock was set back. A timer with an absolute time
-    keeps its properties as they are, in their order."""
-    delays = names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS
-    if not any(name in properties for name in delays):
-        return
-    deliver_ms = _deliver_ms(properties, now_ms)
-    for name in TIMER_PROPERTIES:
-        properties.pop(name, None)
-    properties[names.TIMER_DELIVER_MS] = str(deliver_ms)
-
-
-def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
-    for name in TIMER_PROPERTIES:
-        text = properties.get(name)
-        if text is None:
-            continue
-        if not _INT64.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-            return None
-        number = int(text)
-        if name == names.TIMER_DELAY_SEC:
-            number *= 1_000
-        return number if name == names.TIMER_DELIVER_MS else now_ms + number
-    return None
 
 
 def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
@@ -151,7 +85,7 @@ def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessag
     count = int(times) if _QUEUE_ID.fullmatch(times) else 0
     # TIMER_ENQUEUE_MS of a rolled message is when its delay began, so that its exact time is known.
     began = properties.get(names.TIMER_ENQUEUE_MS, "") if count else ""
-    began_ms = int(began) if _INT64.fullmatch(began) else record.store_timestamp_ms
+    began_ms = int(began) if INT64_TEXT.fullmatch(began) else record.store_timestamp_ms
     properties[names.TIMER_ROLL_TIMES] = str(count + 1)
     return _again(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
 

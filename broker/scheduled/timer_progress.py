@@ -1,6 +1,8 @@
 """Progress of timer deliveries, as a broker keeps it and as a checkpoint contains it.
 
 The pair is described in timers.py; durable_progress.py decides which progress is safe.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 from collections.abc import Generator, Iterator

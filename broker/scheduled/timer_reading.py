@@ -8,6 +8,8 @@ carry the times of another clock.
 
 The second part of a long wait is stored when the first part is delivered, which may be late. Then
 it may be a recall whose timer is due already, so it holds up later timers until it has been read.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 from turbopump.engine.types import QueueOffset

@@ -1,6 +1,8 @@
 """Status of timers for operators: waiting timers, the next due time, and the backlog.
 
 Computes the figures and changes nothing.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 from typing import Final, NamedTuple
@@ -29,18 +31,6 @@ class TimerStatus(NamedTuple):
     dequeued: int
 
 
-class TimerStatusDeps(NamedTuple):
-    """Sources of the figures: `cursor` is the first slot that is not past."""
-
-    store: Store
-    files: TimerFiles
-    precision_ms: int
-    ring: int
-    cursor: int
-    next_due_ms: int | None
-    delivers: bool
-
-
 class TimerCounts(NamedTuple):
     """Counters kept by the caller."""
 
@@ -49,15 +39,25 @@ class TimerCounts(NamedTuple):
     dequeued: int
 
 
-def read_status(deps: TimerStatusDeps, counts: TimerCounts, now_ms: int) -> TimerStatus:
-    """Compute the figures; `now_ms` is of the wall clock."""
-    store, files, precision_ms = deps.store, deps.files, deps.precision_ms
+def read_status(
+    store: Store,
+    files: TimerFiles,
+    counts: TimerCounts,
+    now_ms: int,
+    *,
+    precision_ms: int,
+    ring: int,
+    cursor: int,
+    next_due_ms: int | None,
+    delivers: bool,
+) -> TimerStatus:
+    """Compute the figures; `now_ms` is of the wall clock, `cursor` the first slot not past."""
     now_tick = now_ms // precision_ms
-    since = max(deps.cursor, now_tick - deps.ring // 2)
+    since = max(cursor, now_tick - ring // 2)
     bounds = [now_tick + seconds * 1_000 // precision_ms for seconds in BACKLOG_BOUNDS_S]
-    next_tick = files.next_tick(since, now_tick + deps.ring // 2)
-    due_ms = deps.next_due_ms
-    if due_ms is None and next_tick < now_tick + deps.ring // 2:
+    next_tick = files.next_tick(since, now_tick + ring // 2)
+    due_ms = next_due_ms
+    if due_ms is None and next_tick < now_tick + ring // 2:
         due_ms = (next_tick + 1) * precision_ms
     slots = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
     # Messages removed by retention are not waited for.
@@ -68,7 +68,7 @@ def read_status(deps: TimerStatusDeps, counts: TimerCounts, now_ms: int) -> Time
         counts.waiting,
         due_ms,
         slots[:-1],
-        max(0, now_ms - deps.cursor * precision_ms) if deps.delivers else 0,
+        max(0, now_ms - cursor * precision_ms) if delivers else 0,
         behind,
         max(0, now_ms - stored_ms) if stored_ms > 0 else 0,
         sum(slots),

@@ -41,7 +41,6 @@ from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.timer_status import (
     TimerCounts,
     TimerStatus,
-    TimerStatusDeps,
     read_status,
 )
 from turbopump.broker.scheduled.wheel_reader import ROOM, DueUnit, WheelReader
@@ -588,14 +587,14 @@ class Timers:
     def status(self, now_ms: int) -> TimerStatus:
         """Return the status for operators."""
         slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
-        deps = TimerStatusDeps(
+        return read_status(
             self._store,
             self._files,
-            self._precision_ms,
-            self._ring,
-            slots.cursor if self._leads else read_tick,
-            slots.next_due_ms,
-            self._leads,
+            TimerCounts(self.metrics.total, self.enqueued.total, self.dequeued.total),
+            now_ms,
+            precision_ms=self._precision_ms,
+            ring=self._ring,
+            cursor=slots.cursor if self._leads else read_tick,
+            next_due_ms=slots.next_due_ms,
+            delivers=self._leads,
         )
-        totals = self.enqueued.total, self.dequeued.total
-        return read_status(deps, TimerCounts(self.metrics.total, *totals), now_ms)

@@ -11,6 +11,8 @@ the new record: so the old part of the queue can be forgotten. A message in its 
 it is, unless too many ended messages after it are kept because of it. RocketMQ only moves its
 offset past the old record; here an op message marks the old record as finished, so that a crash in
 between does not duplicate it.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 import logging
@@ -20,8 +22,6 @@ from typing import Final
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
-    QUEUE_ID,
     as_committed,
     check_times,
     given_up,
@@ -42,7 +42,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
 from turbopump.net.wire.message_id import encode_message_id
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class TransactionChecks:
             left -= len(half.record.body)
 
     def _drop(self, at: QueueOffset) -> None:
-        if at < self._store.min_queue_offset(HALF_TOPIC, QUEUE_ID):
+        if at < self._store.min_queue_offset(HALF_TOPIC, HALF_QUEUE_ID):
             self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("half message %d cannot be read: dropped", at)
@@ -152,7 +152,7 @@ class TransactionChecks:
         self._due_ms = steady_ms + interval_ms
         known = self._transactions.known
         self._at = QueueOffset(known.next_open(known.base))
-        self._end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        self._end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         kept, open_ones = self._end - self._at, known.open_count(self._end)
         self._compacts = kept - open_ones > open_ones + HELD_BACK_MAX
         return True

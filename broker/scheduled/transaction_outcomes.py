@@ -9,6 +9,8 @@ read.
                                   ^ op_base
 
 A half message takes hundreds of bytes of the log and one byte here, while an earlier one is open.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 from collections import deque

@@ -21,9 +21,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
-    QUEUE_ID,
-    TRANSACTION_GROUP,
     is_committed,
     op_message,
     read_op,
@@ -39,9 +36,12 @@ from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import (
+    GIVEN_UP_TOPIC,
+    HALF_QUEUE_ID,
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
 )
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode
@@ -173,7 +173,7 @@ class Transactions:
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
         """Return the half message at that queue offset, or the given-up one of `topic`; None if it
         cannot be read."""
-        units = self._store.units(topic, QUEUE_ID, queue_offset, 1)
+        units = self._store.units(topic, HALF_QUEUE_ID, queue_offset, 1)
         if not units or units[0].queue_offset != queue_offset:
             return None
         record = self._store.record_of(units[0])
@@ -238,7 +238,7 @@ class Transactions:
         """Number of open half messages; 0 if unknown, or not the master."""
         if not self.is_ready:
             return 0
-        return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, QUEUE_ID))
+        return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID))
 
     @property
     def known(self) -> TransactionOutcomes:
@@ -310,17 +310,17 @@ class Transactions:
     def _progress(self, topic: str) -> QueueOffset:
         """Return the progress of the previous master, limited to this log (R12)."""
         store = self._store
-        at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
-        low = store.min_queue_offset(topic, QUEUE_ID)
-        return QueueOffset(min(max(at, low), store.next_queue_offset(topic, QUEUE_ID)))
+        at = self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
+        low = store.min_queue_offset(topic, HALF_QUEUE_ID)
+        return QueueOffset(min(max(at, low), store.next_queue_offset(topic, HALF_QUEUE_ID)))
 
     def _read_ops(self) -> bool:
         """Read some op messages of earlier terms; True if there are more."""
         store, known = self._store, self.known
         if store.dispatched_log_offset < self.known_from:
             return False  # replicas must have these records first
-        end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
-        units = store.units(OP_TOPIC, QUEUE_ID, self._read_to, OPS_OF_STEP)
+        end = store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
+        units = store.units(OP_TOPIC, HALF_QUEUE_ID, self._read_to, OPS_OF_STEP)
         for unit in units:
             record = store.record_of(unit)
             named = [] if record is None else [at for at in read_op(record) if at < end]
@@ -332,7 +332,7 @@ class Transactions:
             self._read_to = QueueOffset(unit.queue_offset + 1)
         if units:
             return True
-        if self._read_to < store.max_queue_offset(OP_TOPIC, QUEUE_ID):
+        if self._read_to < store.max_queue_offset(OP_TOPIC, HALF_QUEUE_ID):
             self._read_to = QueueOffset(self._read_to + 1)  # a unit that cannot be read
             return True
         self.is_ready = True
@@ -354,7 +354,7 @@ class Transactions:
         """Publish the progress, once all records before it are safe and readable."""
         store = self._store
         if self._candidate is None:
-            end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
+            end = store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
             base = min(self.known.next_open(self.known.base), end)
             self._candidate = QueueOffset(base), store.max_log_offset
         base, log_end = self._candidate
@@ -365,8 +365,8 @@ class Transactions:
         self.known.trim(base)
         self._renewed = {old: new for old, new in self._renewed.items() if old >= base}
         for topic, at in ((HALF_TOPIC, base), (OP_TOPIC, self.known.op_base)):
-            if self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID) != at:
-                self._offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, at, now_ms)
+            if self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID) != at:
+                self._offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, at, now_ms)
 
     # Queries of the index
 

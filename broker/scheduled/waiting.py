@@ -16,19 +16,12 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.scheduled.half_messages import (
-    QUEUE_ID,
-    TRANSACTION_GROUP,
-)
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, QueueOffset
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +110,8 @@ class WaitingMessages:
         for topic_queue in sorted(progress):
             add(DELAYS, self._place(*topic_queue, progress[topic_queue]))
         for topic in (HALF_TOPIC, OP_TOPIC):
-            at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
-            add(HALVES, self._place(topic, QUEUE_ID, at))
+            at = self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
+            add(HALVES, self._place(topic, HALF_QUEUE_ID, at))
         for queue_id in store.queue_ids(self._revive_topic):
             at = self._offsets.query(self._revive_group, self._revive_topic, queue_id)
             add(POPS, self._place(self._revive_topic, queue_id, at))

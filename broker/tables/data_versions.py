@@ -2,6 +2,8 @@
 
 Owns the rule by which the DataVersion of topics, groups, offsets and delay progress increases. It
 must never know a table. broker/ha/metadata/pulling.py changes it at every change of role.
+
+Tests: tests/unit/broker/ha/metadata/test_pulling.py
 """
 
 from collections.abc import Collection

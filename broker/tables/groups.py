@@ -3,6 +3,8 @@
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
 change goes to the saver, which holds the answer to the request until the change is on disk. It must
 never know which clients are connected: that is consumers.py.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +27,7 @@ from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import validate_group_name
+from turbopump.net.wire.names import TOOLS_GROUP, TRANSACTION_GROUP, validate_group_name
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "subscriptionGroup.json"
@@ -49,14 +51,14 @@ FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(
     {
-        "TOOLS_CONSUMER",
+        TOOLS_GROUP,
         "FILTERSRV_CONSUMER",
         "SELF_TEST_C_GROUP",
         "CID_ONS-HTTP-PROXY",
         "CID_ONSAPI_PULL",
         "CID_ONSAPI_PERMISSION",
         "CID_ONSAPI_OWNER",
-        "CID_RMQ_SYS_TRANS",
+        TRANSACTION_GROUP,
     }
 )
 _Groups = dict[str, SubscriptionGroupConfig]

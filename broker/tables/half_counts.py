@@ -3,6 +3,8 @@
 Owns the counts and their file (TransactionMetrics): plus 1 at a half message, minus 1 when its
 producer ends it. Transactions must never depend on the counts: a crash loses the counts of its last
 seconds.
+
+Tests: tests/unit/broker/scheduled/test_transactions.py
 """
 
 from bisect import bisect_left

@@ -57,11 +57,13 @@ class HeldPulls:
 
     def __init__(
         self,
-        wake: Callable[[], None] = lambda: None,
+        wake: Callable[[], None],
+        watch: Callable[[bool], None],
         max_holds: int = MAX_HOLDS,
         sweep_max: int = SWEEP_MAX,
     ) -> None:
         self._wake = wake
+        self._watch = watch
         self._woken = False
         self._max_holds = max_holds
         self._sweep_max = sweep_max
@@ -74,8 +76,6 @@ class HeldPulls:
         self.count = 0
         self.size = 0
         """Bytes of all held pulls."""
-        self.watch: Callable[[bool], None] = lambda watched: None
-        """Called with True when the first pull is held, with False when none is left."""
 
     def add(self, hold: HeldPull) -> bool:
         """Hold a pull; False if too many are held already."""
@@ -85,7 +85,7 @@ class HeldPulls:
         self.count += 1
         self.size += HOLD_SIZE + hold.size
         if self.count == 1:
-            self.watch(True)
+            self._watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
         self._by_owner.setdefault(hold.owner, set()).add(hold)
         self._sequence += 1
@@ -163,7 +163,7 @@ class HeldPulls:
         self.count -= 1
         self.size -= HOLD_SIZE + hold.size
         if self.count == 0:
-            self.watch(False)
+            self._watch(False)
         key = (hold.topic, hold.queue_id)
         del self._by_queue[key][hold]
         if not self._by_queue[key]:

@@ -9,6 +9,8 @@ queue whose offset ever went back has a number that grows with each set-back (`_
 `loweredTable` in the file and in the answer to 43, which RocketMQ ignores). Of two tables, the
 entry with the higher number is right, whatever the offsets; at equal numbers the higher offset is
 right. Its lower bits are the time of the set-back, so that earlier deliveries no longer count.
+
+Tests: tests/unit/broker/tables/test_tables.py, tests/unit/broker/tables/test_offset_sync.py
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping

@@ -2,6 +2,8 @@
 
 Owns the table group -> connections and the connection of each client id (RocketMQ:
 ProducerManager). It must never send, close or read a clock.
+
+Tests: tests/unit/broker/tables/test_consumers.py
 """
 
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 Owns RocketMQ's table of modes, and Turbopump's own members, which a RocketMQ broker ignores:
 whether brokers or members share the queues, the strategy, and the queues of CONFIG. It must never
 decide an assignment.
+
+Tests: tests/unit/broker/assignment/test_modes.py
 """
 
 from collections.abc import Mapping

@@ -3,6 +3,8 @@
 Owns the topic table and its DataVersion; every change goes to the saver, which holds the answer to
 the request until the change is on disk. It must never talk to a name server: it passes the changed
 topics to `on_change`.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 import logging
@@ -23,14 +25,19 @@ from turbopump.engine import fastjson, json_steps
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import LIGHT_PREFIX
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import (
     AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    GIVEN_UP_TOPIC,
     HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
     OP_TOPIC,
     REVIVE_PREFIX,
     SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
     SYNC_MEMBER_PREFIX,
     SYSTEM_TOPICS,
     is_system_topic,
@@ -51,7 +58,6 @@ TABLE = "topicConfigTable"
 MAX_APPENDED = 1_000
 """Maximum topics of a change that is appended beside the file; for more, the whole file is
 written."""
-LIGHT_PREFIX = "%LMQ%"
 _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPICS = 80_000
@@ -63,9 +69,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         SCHEDULE_TOPIC,
         HALF_TOPIC,
         OP_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        GIVEN_UP_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
         TIMER_TOPIC,
     }
 )
@@ -412,13 +418,13 @@ class TopicTable:
         config = self._config
         cluster, name = config.broker_cluster_name, config.broker_name
         automatic = _PERM_RW | PERM_INHERIT
-        add("SELF_TEST_TOPIC", 1)
+        add(SELF_TEST_TOPIC, 1)
         if config.auto_create_topic_enable:
             add(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, automatic)
-        add("BenchmarkTest", 1024)
+        add(BENCHMARK_TOPIC, 1024)
         add(cluster, 16, automatic if config.cluster_topic_enable else PERM_INHERIT)
         add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
-        add("OFFSET_MOVED_EVENT", 1)
+        add(OFFSET_MOVED_TOPIC, 1)
         add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
         if config.timer_wheel_enable:
             add(TIMER_TOPIC, 1)

@@ -73,6 +73,7 @@ class FastPath:
         self._offsets = offsets
         self._statistics = statistics
         self._store_host = b""
+        self._has_pulls = self._has_pops = False
         role.on_change.append(self._role_changed)
 
     def start(self, store_host: bytes) -> None:
@@ -225,6 +226,16 @@ class FastPath:
             until_ms=now_ms + CARRIED_MS,
             ended_ms=ended_ms,
         )
+
+    def watch_pulls(self, watched: bool) -> None:
+        """Report arrivals while a pull is held."""
+        self._has_pulls = watched
+        self.lane.watched = watched or self._has_pops
+
+    def watch_pops(self, watched: bool) -> None:
+        """Report arrivals while a pop waits."""
+        self._has_pops = watched
+        self.lane.watched = watched or self._has_pulls
 
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
         """A handler served a pull: discard the end of an earlier native pull."""

@@ -1,6 +1,8 @@
 """Texts that RocketMQ's answers share.
 
 Owns remarks that operators know by heart and search for. It must never decide anything.
+
+Tests: tests/unit/broker/traffic/test_fast_path.py
 """
 
 from turbopump.engine.types import PutStatus

@@ -4,6 +4,8 @@ Owns only the data. The driver performs the actions of `Raft.take` in order and 
 durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before the next, so that a vote, a
 term or an entry is on the disk before a peer learns of it. If a durable action fails, the member
 stops: no later action may be performed.
+
+Tests: tests/unit/controller/raft/test_storage.py
 """
 
 from dataclasses import dataclass

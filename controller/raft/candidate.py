@@ -21,6 +21,8 @@ compares the logs, answers that the term is expired, changes nothing, and counts
 
 `MemberState.sync_ms` is the duration of a sync here: rounds and pauses are longer by it, because a
 vote needs two syncs, the candidate's and the voter's.
+
+Tests: tests/unit/controller/raft/test_votes.py
 """
 
 from collections.abc import Callable

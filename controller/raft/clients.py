@@ -1,6 +1,8 @@
 """Answers to the quorum's clients (DLedgerClient): metadata, append, get.
 
 Owns their form. It must never change the member.
+
+Tests: tests/unit/controller/raft/test_core.py
 """
 
 from turbopump.controller.raft.actions import Failed, Outcome

@@ -15,6 +15,8 @@ queues. So a slow disk does not cost a leader its lead, and a vote needs only on
 * Pre-vote requests and answers: these are no votes, and do not wait.
 
 Terms are written separately, before the log, so a vote waits for at most one write in progress.
+
+Tests: tests/unit/controller/test_driver.py
 """
 
 from collections import deque

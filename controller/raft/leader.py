@@ -13,6 +13,8 @@ Beyond DLedger: only entries of the leader's own term count as committed (0.3.1.
 too); a new leader appends an empty entry so that there is one; each follower has one push in
 progress at a time, with as many entries as allowed; a TRUNCATE contains the term of the next entry,
 and is sent only if the follower has more than was compared.
+
+Tests: tests/unit/controller/raft/test_core.py, tests/unit/controller/raft/test_transfer.py
 """
 
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 Owns indexes, terms and positions, and that there is no gap. It must never touch a file or know the
 leader.
+
+Tests: tests/unit/controller/raft/test_storage.py
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,8 @@
 """State that the parts of a member share: term, vote, role, log, and pending actions.
 
 Owns the order of actions, and the committed index. It must never decide on the leader.
+
+Tests: tests/unit/controller/raft/test_core.py
 """
 
 import random

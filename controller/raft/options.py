@@ -2,6 +2,8 @@
 
 Owns the options and DLedger's defaults (DLedgerConfig). It must never read a file or a text: the
 node's configuration does.
+
+Tests: tests/unit/controller/raft/test_core.py
 """
 
 from dataclasses import dataclass, field

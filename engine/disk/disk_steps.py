@@ -5,6 +5,9 @@ the loop when the piece is done. A failed piece is raised at its yield. It must 
 itself, except in `at_once`; `serial_tasks` runs the pieces.
 
 Between two pieces the loop serves requests, so the store must be in a valid state there.
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py,
+    tests/unit/engine/lifecycle/test_truncate_async.py
 """
 
 from collections.abc import Callable, Generator

@@ -4,6 +4,8 @@ Owns the promises of mapping, creation, preallocation, atomic replacement and th
 It must never know a file's meaning, nor touch a file: real_files.py does, and a simulated disk that
 implements the same protocol. All paths are absolute or relative texts with "/" between the parts.
 Every method raises OSError.
+
+Tests: tests/unit/engine/disk/test_real_files.py, tests/unit/sim/test_disk.py
 """
 
 from collections.abc import Callable, Sequence

@@ -4,6 +4,8 @@ Owns their order: a step begins when the step before it has reported, and sees i
 never know the content of a step, nor run two steps at once. The epoch list and the mark files are
 written this way, so that a role changes while the loop runs; and removals of files, with cuts of
 the log between them.
+
+Tests: tests/unit/engine/replicated/test_role_steps.py
 """
 
 from collections import deque

@@ -3,6 +3,8 @@
 Owns when a round of syncs is due and the content of the checkpoint; flush_plan.py knows the dirty
 files. It must never write a checkpoint before the data that it covers is synced, and never sync on
 the loop thread while the store runs.
+
+Tests: tests/unit/engine/log/test_group_commit.py, tests/unit/engine/disk/test_checkpoint.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns the dirty queues. It must never sync, nor write a checkpoint: it returns a plan with the marks
 that hold after the sync. Loop thread only.
+
+Tests: tests/unit/engine/log/test_group_commit.py
 """
 
 from dataclasses import dataclass, field

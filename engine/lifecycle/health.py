@@ -10,6 +10,8 @@ by an operator. A full store takes messages again once there is room. A store wi
 takes messages all the time, so its senders get no sentence.
 
     fit <--> full        fit, full --failed sync, damage--> failed
+
+Tests: tests/unit/engine/disk/test_sync_watch.py
 """
 
 from turbopump.engine.lifecycle.parts import StoreParts

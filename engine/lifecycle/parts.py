@@ -2,6 +2,8 @@
 
 Owns which part gets which other parts. It must never do anything with them. Recovery and truncation
 work on these parts beside the store.
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 Owns the list of callbacks. It must never report units that readers may not see yet: it takes them
 from the dispatcher.
+
+Tests: tests/unit/broker/handlers/test_pull.py
 """
 
 from collections.abc import Callable

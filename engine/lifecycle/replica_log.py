@@ -2,6 +2,8 @@
 
 Owns those answers, for the drivers and machines of replication (net.ha.primary.MasterLog). It must
 never change the log: engine/replicated.py does.
+
+Tests: tests/unit/engine/test_replicated.py, tests/unit/engine/replicated/test_trouble.py
 """
 
 from turbopump.engine.lifecycle.health import failure, health, why_unfit

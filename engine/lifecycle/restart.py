@@ -6,6 +6,8 @@ removes the rest before it examines any file.
 The mark is durable before the first file is removed, and is removed when all removals are durable.
 So a crash leaves the old store or, after the next start, an empty one. RocketMQ ignores the mark:
 after such a crash it finds a store with files missing.
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import logging

@@ -4,6 +4,8 @@ Owns the order of that work, in steps. It must never touch the log. Recovery rep
 finds the mark of a process that did not finish. During a truncation the loop serves readers between
 the steps: each queue shrinks before its files change, and the log keeps the records until all
 queues are cut.
+
+Tests: tests/unit/engine/lifecycle/test_truncation.py
 """
 
 import logging

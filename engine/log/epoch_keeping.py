@@ -3,6 +3,8 @@
 Owns the EpochFile, the time at which its two copies are updated from the lines, and the mark files
 that requires. It must never decide which epochs the list should have, nor let a change of role wait
 for the copies.
+
+Tests: tests/unit/engine/log/test_epoch_file.py, tests/unit/engine/replicated/test_trouble.py
 """
 
 import errno

@@ -9,6 +9,8 @@ A line is the whole list. Each change takes the next number, even if it fails. A
 after the earlier lines, or over them from the file's beginning once the epoch file has their lists.
 So reading stops before the first line that a crash cut short, or that is left from an earlier
 round, whose number does not ascend; no acknowledged change follows it.
+
+Tests: tests/unit/engine/log/test_epoch_file.py
 """
 
 import re

@@ -6,6 +6,8 @@ the loop's thread.
 A file that was removed from outside stays mapped: stores into it and syncs of it succeed, and all
 of that is gone with the process. A file that was cut short ends the process (SIGBUS) as soon as a
 page after its end is touched, which nothing here can prevent; the next start names the file.
+
+Tests: tests/unit/engine/log/test_damage.py
 """
 
 import errno

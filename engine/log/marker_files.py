@@ -3,6 +3,8 @@
 Owns which of MARK_FILE, PLAIN_MARK_FILE and WHOLE_MARK_FILE are known to exist, durably. It must
 never decide when to make a mark: `replicated` does, and calls this on a disk thread, or on its own
 thread while no step is under way.
+
+Tests: tests/unit/engine/replicated/test_crash.py
 """
 
 from turbopump.engine.disk.files import Files

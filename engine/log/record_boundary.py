@@ -2,6 +2,8 @@
 
 Owns the walk by lengths alone: a transfer ends anywhere, but readers, queues and cuts need whole
 records. It must never change a byte nor judge a record's content.
+
+Tests: tests/unit/engine/replicated/test_crash.py
 """
 
 from turbopump.engine.config import StoreConfig

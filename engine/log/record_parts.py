@@ -1,7 +1,13 @@
-"""Limits of records before they are written, and property texts without a CRC.
+"""Limits of records before they are written, property texts without a CRC, and records in memory.
 
-Owns the checks of bytes that senders sent. It must never write anything.
+Owns the checks of bytes that senders sent, and the change of a record for a peer. It must never
+write to a store.
+
+Tests: tests/unit/engine/log/test_commit_log.py
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.types import (
@@ -11,7 +17,18 @@ from turbopump.engine.types import (
     NewMessage,
     PutStatus,
 )
-from turbopump.pyx.record import MAX_PROPERTIES, count_batch
+from turbopump.pyx.record import (
+    FILLER_SIZE,
+    MAX_PROPERTIES,
+    V1,
+    V2,
+    Record,
+    append,
+    count_batch,
+    decode,
+    record_size,
+)
+from turbopump.pyx.region import Region
 
 CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
@@ -66,3 +83,50 @@ def without_crc(properties: bytes) -> bytes:
         if pair and pair.split(b"\x01")[0] != CRC_PROPERTY
     ]
     return b"".join(pair + b"\x02" for pair in kept)
+
+
+def records_in(piece: memoryview) -> Iterator[Record]:
+    """Decode each record in a slice of the log; its `log_offset` is its position in the slice.
+
+    Raises ValueError for bytes that are no record.
+    """
+    region, position = Region(piece), 0
+    while position < region.size:
+        record = decode(region, position, region.size)
+        yield record
+        position += record.size
+
+
+def encode_again(record: Record, topic: bytes, properties: bytes, **changed: int) -> memoryview:
+    """Encode a record with another topic and other properties; `changed` are further arguments of
+    `record.append` that differ from the record's."""
+    version = V1 if len(topic) <= V1_TOPIC_MAX else V2
+    body, born_host, store_host = record.body, record.born_host, record.store_host
+    sizes = len(topic), len(body), len(properties), len(born_host), len(store_host)
+    memory = bytearray(record_size(*sizes, version) + FILLER_SIZE)
+    fields: dict[str, Any] = {
+        "log_offset": record.physical_offset,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "prepared_transaction_offset": record.prepared_transaction_offset,
+        **changed,
+    }
+    size = append(
+        Region(memory),
+        0,
+        len(memory),
+        topic=topic,
+        body=body,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=born_host,
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=store_host,
+        reconsume_times=record.reconsume_times,
+        version=version,
+        **fields,
+    )
+    assert size > 0, "the buffer has room for the record"
+    return memoryview(memory)[:size]

@@ -2,6 +2,8 @@
 
 Owns the arguments of the kernel. It must never choose the place, move the log's end or refuse a
 message (record_parts.py does).
+
+Tests: tests/unit/engine/log/test_commit_log.py
 """
 
 from collections.abc import Callable

@@ -7,6 +7,8 @@ keep more than one record.
 A transfer ends anywhere. If an incomplete record were written, zeros would follow it, and no CRC
 distinguishes that from a text that ends in zeros. So an incomplete record waits here, in memory.
 After a restart the sender sends it again.
+
+Tests: tests/unit/engine/replicated/test_crash.py, tests/unit/engine/test_replicated.py
 """
 
 from turbopump.engine.disk.files import MappedFile

@@ -4,6 +4,8 @@ Owns the walk over records that recovery relies on. It must never change a byte.
 
 A record is accepted only if its lengths agree, its body fits its CRC, its stored log offset is its
 place, and no sector of its topic or properties is missing. RocketMQ checks the first two.
+
+Tests: tests/unit/engine/lifecycle/test_progress.py, tests/unit/engine/log/test_damage.py
 """
 
 from collections.abc import Callable

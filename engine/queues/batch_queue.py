@@ -3,6 +3,8 @@
 Owns the folders below `batchconsumequeue` and the offsets of topics with `queue.type=BatchCQ`
 (RocketMQ: store/queue/BatchConsumeQueue). It must never read the commit log. Such topics are rare,
 so nothing here is native.
+
+Tests: tests/golden_stores/test_records.py, tests/unit/engine/queues/test_lookup.py
 """
 
 import struct

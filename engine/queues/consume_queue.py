@@ -2,6 +2,8 @@
 
 Owns which units of a queue are valid, cut or removed; queue_files.py owns the files. It must never
 read the commit log or decide which units readers may see.
+
+Tests: tests/unit/engine/queues/test_lookup.py, tests/unit/engine/queues/test_many_queues.py
 """
 
 import logging

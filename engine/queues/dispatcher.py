@@ -3,6 +3,8 @@
 Owns the dispatched log offset and the work that the native dispatch cannot do alone: new queues,
 room in queue and index files, queues that are not plain. It must never run beyond the offset it is
 given (SYNC_FLUSH: the flushed one).
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py, tests/unit/pyx/test_dispatch.py
 """
 
 import errno

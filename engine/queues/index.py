@@ -2,6 +2,8 @@
 
 Owns the row of index files, the choice of the current file, and the search over all. It must never
 read the commit log.
+
+Tests: tests/unit/engine/queues/test_lookup.py, tests/unit/pyx/test_index.py
 """
 
 import logging

@@ -2,6 +2,8 @@
 
 Owns the comparison of texts alone: the index has only the hash of a topic and a key, which other
 keys and topics share. It must never read a body.
+
+Tests: tests/unit/engine/queues/test_lookup.py
 """
 
 from turbopump.engine.log.commit_log import CommitLog

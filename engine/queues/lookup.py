@@ -13,8 +13,9 @@ from turbopump.engine.queues.key_check import KeyCheck
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.queues.queue_files import ConsumeQueue
-from turbopump.engine.queues.unit_repair import LIGHT_PREFIX, UnitRepair
+from turbopump.engine.queues.unit_repair import UnitRepair
 from turbopump.engine.types import (
+    LIGHT_PREFIX,
     Boundary,
     LogOffset,
     QueryResult,

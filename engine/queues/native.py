@@ -1,6 +1,8 @@
 """The native path into a store and out of it, connected to the store's parts.
 
 Owns which parts the lane and the pulls work on. It must never serve a request itself.
+
+Tests: tests/unit/engine/queues/test_lookup.py
 """
 
 from collections.abc import Callable

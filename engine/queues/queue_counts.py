@@ -8,6 +8,8 @@ trace of a queue without a message after that, and a broker that became master w
 the queue from 0 again: offsets would be given twice (I9), and consumers would be beyond its end. So
 the copy is durably marked as lacking these counts, before its first byte, until a master has sent
 them. RocketMQ has no such mechanism.
+
+Tests: tests/unit/broker/ha/metadata/test_pulling_counts.py
 """
 
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 Owns the files below `consumequeue_ext` (RocketMQ: store/ConsumeQueueExt). A queue's tags code is
 then the address of an extension unit: tags code, store time, filter bitmap. It must never write a
 queue unit. Used only with `enableConsumeQueueExt`.
+
+Tests: tests/unit/engine/queues/test_lookup.py
 """
 
 import struct

@@ -3,6 +3,8 @@
 Owns the queue folders, the room that the native dispatcher writes into, and the offsets of each
 queue. It must never read the commit log, nor decide which units to cut: the subclass in
 consume_queue.py does, and all other code uses that class.
+
+Tests: tests/unit/engine/queues/test_many_queues.py
 """
 
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 Owns the view of all parts as one. It must never change a part, nor show a record before its
 dispatch. The store is a subclass (engine/store.py). Loop thread only.
+
+Tests: tests/unit/engine/queues/test_lookup.py
 """
 
 from turbopump.engine.queues.dispatcher import LogDispatcher

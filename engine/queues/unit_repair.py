@@ -2,6 +2,8 @@
 
 Owns the search between a unit's neighbours. It must never trust a unit because it looks valid: the
 record must be that message of that queue.
+
+Tests: tests/unit/engine/lifecycle/test_recovery.py
 """
 
 import logging
@@ -11,6 +13,7 @@ from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.queue_files import ConsumeQueue
+from turbopump.engine.types import LIGHT_PREFIX
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
 from turbopump.pyx.record import Record
@@ -25,7 +28,6 @@ NEIGHBOURS_MAX = 100
 # Maximum number of remembered units that could not be repaired, so that each costs only one search.
 TRIED_MAX = 10_000
 # Light message queues point to records of other queues (store.md 9).
-LIGHT_PREFIX = "%LMQ%"
 
 
 class UnitRepair:

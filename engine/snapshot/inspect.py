@@ -2,6 +2,8 @@
 
 Owns a reader's behaviour at damage: it reports file and position, and continues at the next record.
 It must never write, lock or need a store that recovery accepts.
+
+Tests: tests/unit/cli/inspect/test_lines.py, tests/unit/engine/snapshot/test_table_damage.py
 """
 
 import array

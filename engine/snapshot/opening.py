@@ -3,6 +3,8 @@
 Owns the reading of names, first records, checkpoint and epoch list for a `LogTable`, whose
 docstring explains the rules. It must never write, lock or repair anything, nor read more of the log
 than it needs.
+
+Tests: tests/unit/engine/snapshot/test_log_table.py
 """
 
 import errno
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
+from turbopump.engine.config import LOG_FOLDER
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.log import epoch_lines
@@ -24,7 +27,6 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.pyx.walk import CUT_BYTES, Walk, walk, whole_end
 
-LOG_FOLDER = "commitlog"
 TAIL_BYTES = 8 << 20  # more than two of the largest records that RocketMQ takes by default
 HEAD_BYTES = 64 << 10  # holds the first record of most files
 _LISTS = (EPOCH_FILE + BACKUP, EPOCH_FILE, EPOCH_FILE + epoch_lines.SUFFIX)

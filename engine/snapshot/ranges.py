@@ -13,6 +13,8 @@ All functions may read a store that is being written. The decoded bytes lie befo
 table had when it was opened and do not change, except in two cases. Retention removes files: an
 opened file stays readable, an unopened one raises `SegmentGone`. A replica's log is cut: the bytes
 become zeros, which is reported as damage ("the space is empty").
+
+Tests: tests/unit/engine/snapshot/test_log_table.py
 """
 
 from collections.abc import Callable, Iterator

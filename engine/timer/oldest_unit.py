@@ -1,6 +1,8 @@
 """The oldest waiting message of the timer wheel.
 
 Owns a walk over the slots, in steps. It must never change the wheel or the log.
+
+Tests: tests/unit/broker/scheduled/test_waiting.py
 """
 
 from collections.abc import Generator

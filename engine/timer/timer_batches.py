@@ -3,6 +3,8 @@
 Owns the choice of the files of commit log, queue and timer log for a native step. It must never
 decide whether messages may be delivered, nor handle an unusual message: the caller handles those
 one by one.
+
+Tests: tests/property/test_timer_batches.py
 """
 
 from typing import Final, NamedTuple

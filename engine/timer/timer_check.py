@@ -14,6 +14,8 @@ Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); our fields
 
 Our fields mean that the wheel is whole, as after a clean stop. A RocketMQ broker that used the
 store since has changed its numbers and left ours, so ours no longer fit.
+
+Tests: tests/golden_stores/test_timers.py, tests/unit/broker/scheduled/test_timer_escape.py
 """
 
 import struct

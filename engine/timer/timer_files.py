@@ -16,12 +16,15 @@ mark of a clean stop rebuilds it from the log (RocketMQ syncs all of it each sec
 
 3. Units of messages that the commit log lost. They are cut, as when the log is cut (`rewind`). No
 unit is added until zeros and an earlier checkpoint are durable.
+
+Tests: tests/unit/broker/scheduled/test_timers.py, tests/golden_stores/test_timers.py
 """
 
 import logging
 from collections.abc import Callable
 from typing import Final
 
+from turbopump.engine import types
 from turbopump.engine.disk.files import Files, MappedFile
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.segments import file_size_in
@@ -36,7 +39,7 @@ from turbopump.pyx.timer import SlotWalk, Wheel
 
 logger = logging.getLogger(__name__)
 
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+TIMER_TOPIC: Final = types.TIMER_TOPIC
 WHEEL_FILE: Final = "timerwheel"
 LOG_FOLDER: Final = "timerlog"
 SLOTS_TOTAL: Final = 7 * 24 * 3600

@@ -5,6 +5,8 @@ nor make a file while it runs: it reports the file it needs.
 
 Units are 52 bytes (csrc/timer.h); none reaches across files. Their log offsets ascend, because they
 are added in the order of the timers' queue.
+
+Tests: tests/unit/broker/scheduled/test_timers.py, tests/golden_stores/test_timers.py
 """
 
 from collections.abc import Iterator

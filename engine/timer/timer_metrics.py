@@ -3,6 +3,8 @@
 Owns the counts and the text of `config/timermetrics`, which is also the response to
 GET_TIMER_METRICS (61). It must never take counts from the wheel: like RocketMQ, it counts the
 timers that enter and leave.
+
+Tests: tests/unit/broker/scheduled/test_timers.py, tests/golden_stores/test_timers.py
 """
 
 from itertools import islice

@@ -26,7 +26,9 @@ COUNT = 20
 COPIED_S = 2.0
 END_S = 200.0
 SEND_MESSAGE, MAKE_TOPIC, MAX_OFFSET, GET_ROUTE, SET_CONFIG = 10, 17, 30, 105, 318
-AWAY = "its master cannot read what its replica answers, and does not come back (test_acting.py)"
+AWAY = (
+    "its master cannot read what its replica answers, and does not come back (test_acting_group.py)"
+)
 
 
 class Cluster:

@@ -2,6 +2,8 @@
 
 Owns the ring (common/consistenthash/ConsistentHashRouter, AllocateMessageQueueConsistentHash). It
 must never change a hash: members in Java compute the same.
+
+Tests: tests/unit/net/allocation/test_strategies.py
 """
 
 import hashlib

@@ -2,6 +2,8 @@
 
 Owns the order of members and queues, on which every node must agree. It must never send a request
 to a node.
+
+Tests: tests/unit/net/allocation/test_strategies.py
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -11,6 +11,8 @@ its arguments: each node computes the same result.
 Ties are decided by client id: the smaller gets, the larger gives. No balanced allocation moves
 fewer queues of members that still exist: step 2 fills the smallest first, so step 3 moves only the
 queues that must move for balance.
+
+Tests: tests/unit/net/allocation/test_strategies.py
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,8 @@
 """Waits between the tries of pulls and sends after a failure.
 
 Owns the lengths of the waits. It must never wait itself.
+
+Tests: tests/unit/net/client/test_small_parts.py
 """
 
 from turbopump.net.client.errors import BrokerError

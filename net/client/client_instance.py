@@ -24,7 +24,7 @@ from turbopump.net.client.errors import (
 from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
-from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
@@ -43,6 +43,7 @@ from turbopump.net.wire.headers.clients import (
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.heartbeat import HeartbeatData, ProducerData
 from turbopump.net.wire.message import MessageView, decode_messages
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.route import TopicRouteData
 
 logger = logging.getLogger(__name__)
@@ -302,8 +303,9 @@ class ClientInstance:
                 known.answers += 1
             return known.route
 
-    def add_producer(self, group: str) -> None:
-        """Add the producer group to heartbeats."""
+    async def add_producer(self, group: str) -> None:
+        """Start with the first user, and add the producer group to heartbeats."""
+        await self.acquire()
         self._producers[group] = self._producers.get(group, 0) + 1
 
     async def remove_producer(self, group: str) -> None:
@@ -312,23 +314,26 @@ class ClientInstance:
         if not self._producers[group]:
             del self._producers[group]
             await self._unregister(UnregisterClientRequest(self.client_id, producer_group=group))
+        await self.release()
 
-    def add_member(self, member: GroupMember) -> None:
-        """Add the consumer to heartbeats and pass brokers' requests to it.
+    async def add_member(self, member: GroupMember) -> None:
+        """Start with the first user, add the consumer to heartbeats, and pass brokers' requests to
+        it.
 
         Raises ClientError for a second consumer of the same group: brokers distinguish consumers by
         client id, and both would have the same id.
         """
+        await self.acquire()
         if member.group in self._members:
+            await self.release()
             raise ClientError(f"group {member.group} has a consumer in this instance already")
         self._members[member.group] = member
 
     async def remove_member(self, member: GroupMember) -> None:
         """Undo `add_member` and notify the brokers."""
-        if self._members.pop(member.group, None) is not None:
-            await self._unregister(
-                UnregisterClientRequest(self.client_id, consumer_group=member.group)
-            )
+        del self._members[member.group]
+        await self._unregister(UnregisterClientRequest(self.client_id, consumer_group=member.group))
+        await self.release()
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
         """Send a heartbeat to the brokers (all known ones, or those given); failures are logged."""
@@ -379,7 +384,7 @@ class ClientInstance:
     async def _ask_for_route(self, topic: str, known: _Topic, for_sending: bool) -> None:
         route = await self._fetch_route(topic)
         if route is None and for_sending and known.route is None:
-            template = await self._fetch_route(DEFAULT_TOPIC)
+            template = await self._fetch_route(AUTO_CREATE_TOPIC)
             if template is not None and template.publish:
                 route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
         if route is not None:

@@ -1,6 +1,8 @@
 """The client's exceptions, one class for each case that a program may handle differently.
 
 Owns the exception classes above the transport's RemotingError. It must never import the shells.
+
+Tests: tests/unit/net/client/test_public_face.py
 """
 
 from turbopump.engine.types import TurbopumpError

@@ -2,6 +2,8 @@
 
 Owns the member's part of a heartbeat, and the refusal of brokers' requests that concern consumers
 with queues of their own. It must never pull, pop or acknowledge a message.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,6 +1,8 @@
 """The messages of the public API, sent and received.
 
 Owns Message, ReceivedMessage, SendStatus, SendResult. It must never talk to a broker.
+
+Tests: tests/unit/net/client/test_sending.py
 """
 
 import base64

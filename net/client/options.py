@@ -1,6 +1,8 @@
 """A client's settings: intervals, limits and choices, each with RocketMQ's default.
 
 Owns the option types shared by producer, consumers and admin client. It must never hold state.
+
+Tests: tests/unit/net/client/test_public_face.py, tests/unit/net/client/consuming/test_delivery.py
 """
 
 import time
@@ -8,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.allocation.strategies import AVG
@@ -72,6 +75,32 @@ class ClientOptions:
             connect_timeout_ms=self.connect_timeout_ms,
             tls=tls,
         )
+
+
+COMPRESS_OVER: Final = 4096
+"""Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """Settings of a producer (client/producer/DefaultMQProducer).
+
+    Args:
+        timeout_ms: bound of a send, all its tries together.
+        retries: further tries after the first one failed, on another broker if there is one.
+        compress_over: bodies of this size or larger are compressed; 0 for never.
+        retries_to_queue: like `retries`, for sends to a fixed queue. It suits callers that send
+            the messages of a queue one after the other and accept duplicates.
+        try_timeout_ms: bound of each try (sendMsgMaxTimeoutPerRequest): a broker that hangs uses
+            up only this part of `timeout_ms`, and the next try goes to another broker; 0 for no
+            bound but `timeout_ms`.
+    """
+
+    timeout_ms: int = 3000
+    retries: int = 2
+    compress_over: int = COMPRESS_OVER
+    retries_to_queue: int = 0
+    try_timeout_ms: int = 0
 
 
 class MessageModel(Enum):

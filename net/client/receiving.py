@@ -1,6 +1,8 @@
 """Conversion of stored records into the messages that a program receives.
 
 Owns the reading of a record's properties into ReceivedMessage. It must never filter or call.
+
+Tests: tests/unit/net/client/consuming/test_pulling.py, tests/wire/test_golden_client.py
 """
 
 import logging

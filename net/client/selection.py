@@ -3,7 +3,7 @@
 Owns the counters and the memory of failures. It must never send or read a clock.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from turbopump.net.wire.queues import MessageQueue
@@ -16,6 +16,10 @@ takes, and short enough that a recovered broker gets its share."""
 COUNTERS_MAX = 10_000
 """Maximum number of topics whose round-robin position is remembered; beyond it the oldest position
 is forgotten."""
+
+
+Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues, which are sorted and not empty."""
 
 
 class QueueSelector:

@@ -11,6 +11,7 @@ from typing import Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, expect
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
+from turbopump.net.client.options import COMPRESS_OVER
 from turbopump.net.transport.errors import ConnectError, RemotingError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -25,17 +26,11 @@ from turbopump.net.wire.headers.send import (
 )
 from turbopump.net.wire.message import TRANSACTION_PREPARED, encode_batch
 from turbopump.net.wire.message_id import decode_handle
-from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
-DEFAULT_TOPIC: Final = "TBW102"
-"""The topic whose configuration a broker copies when it creates a topic by itself."""
-
 DEFAULT_TOPIC_QUEUES: Final = 4
-"""Queues requested for such a topic (DefaultMQProducer.defaultTopicQueueNums)."""
-
-COMPRESS_OVER: Final = 4096
-"""Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
+"""Queues requested for a topic that a send creates (DefaultMQProducer.defaultTopicQueueNums)."""
 
 COMPRESSION_LEVEL: Final = 5
 """Zlib level of message bodies, RocketMQ's default."""
@@ -164,7 +159,7 @@ def send_request(
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=sys_flag,
@@ -216,7 +211,7 @@ def batch_request(
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=0,

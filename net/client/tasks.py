@@ -1,6 +1,8 @@
 """The background tasks of a client: every failure is logged, and all tasks end at close.
 
 Owns the set of running tasks. It must never end a task that it did not start.
+
+Tests: tests/unit/net/client/test_client_instance.py
 """
 
 import asyncio

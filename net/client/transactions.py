@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from turbopump.net.client.client_instance import ClientInstance
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument, expect
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
-from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
 from turbopump.net.client.receiving import received_alone
+from turbopump.net.client.remoting_producer import RemotingProducer
 from turbopump.net.client.sending import check_message
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
@@ -80,10 +80,10 @@ class TransactionProducer(ClientLifetime):
 
     Args:
         group: the producer group, to which brokers send checks.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         check: returns the end of a message's local transaction.
         options: timeout, tries, compression.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
         immunity_s: seconds after a message's birth in which brokers do not check
             (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
@@ -96,13 +96,15 @@ class TransactionProducer(ClientLifetime):
         *,
         check: Check,
         options: ProducerOptions | None = None,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
         immunity_s: int = 0,
     ) -> None:
-        self._instance = instance or ClientInstance(namesrv, client_options)
-        self._producer = Producer(group, options=options, instance=self._instance)
+        self.group = group
+        self._instance = instance_of(client, namesrv, client_options)
         self._options = options or ProducerOptions()
+        expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
+        self._producer = RemotingProducer(group, self._instance, self._options)
         if not callable(check):
             raise InvalidArgument(f"check is a function, not {type(check).__name__}")
         self._check = check
@@ -113,11 +115,6 @@ class TransactionProducer(ClientLifetime):
         """Addresses of the brokers that received a heartbeat with the group."""
         self._checks = 0
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)
-
-    @property
-    def group(self) -> str:
-        """The producer group, to which brokers send checks."""
-        return self._producer.group
 
     async def start(self) -> None:
         """Make the producer ready."""
@@ -169,7 +166,7 @@ class TransactionProducer(ClientLifetime):
         check_message(message)
         if message.delay_level:
             raise InvalidArgument("a message of a transaction cannot be delayed")
-        sent = await self._producer.send_half(message, self._half, timeout_ms=timeout_ms)
+        sent = await self._producer.send(message, None, timeout_ms, self._half)
         address = self._instance.brokers.master(sent.queue.broker_name)
         if address is not None and address not in self._known:
             self._known.add(address)

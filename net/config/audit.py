@@ -2,6 +2,8 @@
 
 Owns the text: operation, address, user, fields, and the state before and after. It must never
 change a request or a response, nor log a credential.
+
+Tests: tests/unit/broker/handlers/admin/test_audited.py, tests/unit/namesrv/test_audited.py
 """
 
 import logging

@@ -2,6 +2,8 @@
 
 Owns the tables of Netty's keys, which all nodes have, and the choice of credentials. It
 must never know which node has which key.
+
+Tests: tests/unit/net/config/test_node_config.py, tests/unit/broker/config/test_config.py
 """
 
 from collections.abc import Iterable, Mapping

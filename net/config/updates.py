@@ -2,6 +2,8 @@
 
 Owns the bounds of such a request, the form of its lines, and the responses of name servers and
 controllers (318 and 319, 1009 and 1010). It must never know which node has which key.
+
+Tests: tests/unit/broker/handlers/admin/test_broker.py, tests/unit/namesrv/test_handlers.py
 """
 
 import copy

@@ -3,6 +3,8 @@ server.
 
 Owns the conversion of headers and trailers to an error with a one-sentence text. It must never do
 I/O nor trust a text: a server's texts are cut, and made printable.
+
+Tests: tests/unit/net/grpc/test_hostile_servers.py
 """
 
 from collections.abc import Mapping

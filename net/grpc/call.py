@@ -5,6 +5,8 @@ session or a socket: a Carrier does.
 
     begun -> message ... -> end of the client's half -> answered or failed -> over
       a cancellation, the deadline or a lost connection ends it from any state
+
+Tests: tests/unit/net/grpc/test_connection.py
 """
 
 from collections.abc import Callable, Mapping

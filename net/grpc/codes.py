@@ -1,6 +1,8 @@
 """Numbers of `apache.rocketmq.v2`: the codes of a status, and the enumerations of other fields.
 
 Owns their names and values, which are RocketMQ's. It must never know a message.
+
+Tests: tests/unit/net/messaging/test_sending.py, tests/unit/net/messaging/test_receiving.py
 """
 
 from enum import IntEnum

@@ -2,6 +2,8 @@
 
 Owns the descriptors of health and reflection, and the way in which a file of descriptors is made.
 It must never know the purpose of a message.
+
+Tests: tests/unit/net/grpc/test_reflection.py
 """
 
 from collections.abc import Mapping, Sequence

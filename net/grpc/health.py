@@ -2,6 +2,8 @@
 
 Owns the two messages of that interface, which are too small for a library: a request's single text,
 an answer's single number. It must never know a service but by its name.
+
+Tests: tests/integration/grpc/test_grpc_server.py, tests/unit/net/grpc/test_framing.py
 """
 
 from collections.abc import Callable, Iterable

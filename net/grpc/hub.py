@@ -2,6 +2,8 @@
 
 Owns the set of connections, their common totals, and the messages that do not end in time. It must
 never read or write a socket. Each GrpcServer has one.
+
+Tests: tests/unit/net/grpc/test_connection.py, tests/unit/net/grpc/test_opening.py
 """
 
 import asyncio

@@ -7,6 +7,8 @@ Each line of the table is a message; its fields have the numbers 1, 2, ... in th
 a text, other types follow a colon; `?` is optional (it is known whether it was set), `*` repeated,
 `|` a member of the message's oneof, `{}` a map of texts. A line that begins with a blank continues
 the previous line.
+
+Tests: tests/unit/net/grpc/test_reflection.py, tests/unit/net/messaging/test_clients.py
 """
 
 from collections.abc import Iterable

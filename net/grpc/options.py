@@ -1,6 +1,8 @@
 """Limits of a gRPC server, each with its reason.
 
 Owns the numbers alone; nodes override those in their configuration.
+
+Tests: tests/unit/net/grpc/test_connection.py
 """
 
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 Owns whether gRPC can be served here at all, and the order of the stop. It must never know a method.
 
     made -> begin (connections can be handed over) -> start (own port) -> stop: GOAWAY, grace, close
+
+Tests: tests/integration/grpc/test_grpc_server.py
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """The status of a call: gRPC's codes, and their place in trailers.
 
 Owns the spelling of `grpc-status` and `grpc-message`. It must never know a service.
+
+Tests: tests/unit/net/grpc/test_framing.py
 """
 
 from enum import IntEnum

@@ -2,6 +2,8 @@
 
 Owns only the data. If an action fails, the I/O layer skips the rest, closes the connection and
 notifies the machine. So an action that must be durable precedes the bytes that promise it.
+
+Tests: tests/unit/net/ha/test_replica.py, tests/unit/net/ha/test_primary.py
 """
 
 from dataclasses import dataclass

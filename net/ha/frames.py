@@ -14,6 +14,8 @@ AutoSwitch, master to replica:
 Default HA:
     report          0 log offset (8)
     transfer        0 log offset (8)   8 body size (4)   12 body; without one a heartbeat
+
+Tests: tests/property/test_ha_frames.py, tests/wire/test_golden_ha.py
 """
 
 import struct

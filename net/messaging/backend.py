@@ -3,6 +3,8 @@
 Owns the shape of that port, and the types that both sides share. It must never know the backend:
 the handlers of the broker in this process (`broker/grpc/backend.py`), or brokers that a proxy asks
 (`src/turbopump/proxy/backend.py`).
+
+Tests: tests/unit/net/messaging/test_sending.py
 """
 
 import logging

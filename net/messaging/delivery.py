@@ -5,6 +5,8 @@ receives a message.
 
 Bodies are sent uncompressed: some gRPC clients cannot decompress the formats that remoting's
 producers use.
+
+Tests: tests/unit/net/messaging/test_receiving.py
 """
 
 import hashlib

@@ -2,6 +2,8 @@
 
 Owns the checks of RocketMQ's proxy in its order (GrpcValidator, SendMessageActivity) and the names
 of properties. It must never send.
+
+Tests: tests/unit/net/messaging/test_sending.py
 """
 
 import re
@@ -13,6 +15,7 @@ from turbopump.net.grpc.codes import Code, Encoding, MessageType
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.topics import MIXED, TopicConfig
 from turbopump.pyx.index import java_hash
 
@@ -139,7 +142,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     return {
         "a": topic,
         "b": topic,
-        "c": "TBW102",
+        "c": AUTO_CREATE_TOPIC,
         "d": "4",
         "e": str(queue_id),
         "f": "0",

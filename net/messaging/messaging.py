@@ -1,6 +1,8 @@
 """`apache.rocketmq.v2.MessagingService`: the table of its methods.
 
 Owns that table and the objects that serve the methods. It must never serve a call itself.
+
+Tests: tests/unit/net/messaging/test_clients.py, tests/integration/grpc/test_messaging.py
 """
 
 from collections.abc import Callable

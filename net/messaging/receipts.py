@@ -3,6 +3,8 @@
 Owns receipt handles (pop's handle, followed by the record's log offset), and the requests of
 remoting that settle a handle's message. It must never pop, nor know when a handle is renewed:
 renewals.py does.
+
+Tests: tests/unit/net/messaging/test_receiving.py
 """
 
 from collections.abc import Callable

@@ -8,6 +8,8 @@ settled: a client's request for it waits for the new handle.
 
     add -> renewed when its time ends soon -> settled by the client, given up (too old, too many
            failures, expired), or made visible again because the client was dropped
+
+Tests: tests/unit/net/messaging/test_receiving.py
 """
 
 import heapq

@@ -5,6 +5,8 @@ Owns the shape of the answers (RocketMQ: RouteActivity). It must never decide ab
 An answer has the queues of all brokers that the backend serves, each with the address of the server
 that received the request. RocketMQ's proxy numbers the queues by their permission; here a queue
 keeps its own number, because an ordered consumer asks for queues by it.
+
+Tests: tests/unit/net/messaging/test_clients.py
 """
 
 import ipaddress

@@ -5,6 +5,8 @@ codes. It must never know a method.
 
 RocketMQ reports nearly every error in the status of an answer; the call itself ends with OK.
 Clients take another end for a broken network.
+
+Tests: tests/unit/net/messaging/test_receiving.py
 """
 
 import logging

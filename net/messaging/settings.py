@@ -2,6 +2,8 @@
 
 Owns the checks of settings and their merge (RocketMQ: GrpcClientSettingsManager, ClientActivity).
 It must never keep a client: clients.py does.
+
+Tests: tests/unit/net/messaging/test_clients.py
 """
 
 from collections.abc import Iterable

@@ -4,6 +4,8 @@ Owns the states of a stream. It must never keep a client: clients.py does.
 
     open -> settings -> registered -> settings and answers to commands ... -> over
       any refusal or malformed command ends the stream with an error
+
+Tests: tests/unit/net/messaging/test_clients.py
 """
 
 import logging

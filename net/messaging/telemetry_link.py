@@ -5,6 +5,8 @@ commands (RocketMQ: GrpcClientChannel). It must never know settings.
 
 A client without a stream, or that does not read its commands, is sent nothing: a check of a
 transaction is repeated later, and an operator's request is answered with an error.
+
+Tests: tests/unit/net/messaging/test_clients.py
 """
 
 from collections.abc import Callable

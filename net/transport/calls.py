@@ -2,14 +2,20 @@
 
 Owns the calls in progress. It must never know the meaning of a request. The node that makes it also
 stops it.
+
+Tests: tests/integration/transport/test_transport_calls.py
 """
 
 import asyncio
+from collections.abc import Callable
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire.command import Command
+
+Call = Callable[[str, Command, int], Deferred[Command | str]]
+"""(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
 
 
 class Calls:

@@ -1,6 +1,8 @@
 """Calls to servers by address: a connection for each, opened when first needed.
 
 Owns the pool, the connect timeout and the meaning of GO_AWAY. It must never choose a server.
+
+Tests: tests/integration/transport/test_transport_calls.py
 """
 
 import asyncio

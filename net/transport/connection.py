@@ -9,6 +9,9 @@ never know a request code. Connections of a Server or Client share its Hub.
                        -> HTTP/2 (also after TLS) -> handed over to the hub's Upgrade
     frames -> closing: unsent bytes are written -> ended; a peer that is gone may first have
              its unread bytes handled
+
+Tests: tests/integration/transport/test_transport_last_words.py,
+    tests/integration/transport/test_transport_cut.py
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 Owns the state of waiting for a turn, the request that is handled in steps, and the unread bytes of
 a peer that is gone. It must never write to a socket, nor read from a peer that is connected. The
 base class of Connection, which has the rest.
+
+Tests: tests/integration/transport/test_transport_last_words.py
 """
 
 from functools import partial

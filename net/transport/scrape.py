@@ -1,6 +1,8 @@
 """The HTTP side of metrics: GET /metrics, a single answer for each connection.
 
 Owns the few lines of HTTP that Prometheus needs, and their bounds. It must never know a metric.
+
+Tests: tests/integration/transport/test_scrape.py
 """
 
 import asyncio

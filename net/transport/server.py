@@ -4,6 +4,8 @@ Owns admission (how many connections, plain or TLS) and the orderly stop. It mus
 request code.
 
     made -> start for each port -> stop: GO_AWAY to new requests, grace, close, abort
+
+Tests: tests/integration/transport/test_transport_limits.py
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """TLS of a node's ports: the mode for peers (must, may, must not) and the certificate.
 
 Owns the mode, the context and the checks of its files. It must never read a connection.
+
+Tests: tests/integration/transport/test_transport_tls.py
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 Owns the bytes to write, the bytes that are not encrypted yet, and callbacks for their end. It must
 never know the content of a buffer. The base class of Connection, for answers made in Python; native
 answers go to the socket directly (pyx/fast.pyx).
+
+Tests: tests/integration/transport/test_transport_unread.py, tests/unit/net/transport/test_tls.py
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Owns the numbers of the remoting protocol. It must never hold behaviour. DLedger's codes are not
 here: they belong to another protocol in the same frames.
+
+Tests: tests/wire/test_golden_frames.py
 """
 
 from enum import IntEnum

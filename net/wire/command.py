@@ -26,6 +26,10 @@ VERSION: Final = 513
 FRAME_MAX: Final = 16 << 20
 """Bytes of a frame with its 4 length bytes (com.rocketmq.remoting.frameMaxLength)."""
 
+MAX_BODY: Final = FRAME_MAX - (64 << 10)
+"""Maximum bytes of an answer's body: a frame without its header. A larger answer becomes an error
+with a reason instead of a closed connection."""
+
 HEADER_MAX: Final = 128 << 10
 """Maximum bytes of a header: 32,767 bytes of properties with each separator as an escape of six
 bytes, and as much again. Parsing one of brackets only takes 11 ms."""

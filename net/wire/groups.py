@@ -2,6 +2,8 @@
 
 Owns RocketMQ's SubscriptionGroupConfig; unknown members are kept. It must never decide whether a
 group may exist.
+
+Tests: tests/wire/test_golden_bodies.py, tests/unit/broker/tables/test_tables.py
 """
 
 from dataclasses import dataclass, field

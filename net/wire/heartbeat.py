@@ -1,6 +1,8 @@
 """The body of a heartbeat: a client's id, its producer groups and its consumer groups.
 
 Owns RocketMQ's HeartbeatData, ProducerData and ConsumerData. It must never keep state.
+
+Tests: tests/wire/test_golden_bodies.py, tests/unit/net/wire/test_subscription.py
 """
 
 from dataclasses import dataclass, field

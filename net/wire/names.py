@@ -4,6 +4,8 @@ Owns RocketMQ's rules (common/topic/TopicValidator, client/Validators) and the l
 RocketMQ does not check. It must never know a table. Brokers, name servers and controllers check a
 name before they keep it or look for it on a disk. Names of a store's folders are checked in
 engine/disk/store_paths.py: the store does not rely on its callers.
+
+Tests: tests/unit/broker/tables/test_tables.py
 """
 
 import re
@@ -30,24 +32,39 @@ DLQ_PREFIX: Final = "%DLQ%"
 
 SCHEDULE_TOPIC: Final = types.SCHEDULE_TOPIC
 AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The topic whose configuration a broker copies when it creates a topic by itself."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+HALF_QUEUE_ID: Final = 0
+"""Queue id of all transaction records, in these two topics and in GIVEN_UP_TOPIC: RocketMQ uses no
+other."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
         SCHEDULE_TOPIC,
-        "BenchmarkTest",
+        BENCHMARK_TOPIC,
         HALF_TOPIC,
         TRACE_TOPIC,
         OP_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        GIVEN_UP_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
         "CHECKPOINT_TOPIC",
     }
 )
 """Topics that no client may create or delete (RocketMQ: TopicValidator)."""
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group by which tools read (MixAll.TOOLS_CONSUMER_GROUP)."""
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Group whose offsets in HALF_TOPIC and OP_TOPIC mark how far transactions are finished."""
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+"""The name servers' namespace whose keys are topics, its values `broker:queues;broker2:queues`."""
 
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -2,6 +2,8 @@
 
 Owns RocketMQ's DataVersion, TopicConfig and TopicConfigSerializeWrapper. It must never decide
 whether a topic may exist.
+
+Tests: tests/unit/net/wire/test_bodies.py, tests/unit/broker/tables/test_tables.py
 """
 
 from dataclasses import dataclass, field

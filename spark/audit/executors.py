@@ -2,6 +2,8 @@
 
 Owns how tasks are distributed and how claims are joined with facts. All executors give the same
 verdicts. It must never judge, nor import Spark unless it is given a session.
+
+Tests: tests/unit/spark/audit/test_digests.py
 """
 
 import multiprocessing

@@ -2,6 +2,8 @@
 
 Owns which queue files are mapped while a log file is scanned, and the rule that no unit may follow
 the last message of a queue. It must never change or create a file.
+
+Tests: tests/unit/spark/audit/test_units.py
 """
 
 from collections import OrderedDict

@@ -7,6 +7,8 @@ create a file: the store may belong to a killed broker, or to a running one.
 The confirmed end of a replicated store is confirmPhyOffset of its checkpoint. A broker saves that
 each second and at shutdown, so slightly less of a killed broker's log is compared. A store that was
 never replicated counts as confirmed to its end.
+
+Tests: tests/unit/spark/audit/test_digests.py
 """
 
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from turbopump.engine import fastjson
-from turbopump.engine.config import StoreConfig
+from turbopump.engine.config import LOG_FOLDER, StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
@@ -33,7 +35,6 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 
-LOG_FOLDER = "commitlog"
 NO_EPOCHS = Epochs()
 
 

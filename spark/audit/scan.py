@@ -6,6 +6,8 @@ file of the log: tasks scan files in parallel, and `logs` joins the reports.
 The walk goes from record to record, as recovery does: lengths, body CRC and the record's own log
 offset must agree. Below the confirmed end, bytes that are no record are damage, and the walk
 continues at the next record; above it, they end the log.
+
+Tests: tests/unit/spark/audit/test_logs.py
 """
 
 from collections.abc import Iterator

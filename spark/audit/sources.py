@@ -2,6 +2,8 @@
 
 Owns the two tables and how a task reaches its executor. It must never judge. `runner` imports it
 only with a session.
+
+Tests: tests/unit/spark/audit/test_job.py
 """
 
 import base64

@@ -1,11 +1,13 @@
 """Resolves a path to stores: a store itself, or those in the data folder of `turbopump up`.
 
 Owns that rule. It must never open a file.
+
+Tests: tests/unit/cli/test_analyze.py
 """
 
 from pathlib import Path
 
-LOG_FOLDER = "commitlog"
+from turbopump.engine.config import LOG_FOLDER
 
 
 class SeveralStores(ValueError):

@@ -63,11 +63,9 @@ class RebalanceOptions:
 
 
 @dataclass(frozen=True)
-class GroupSummary:
-    """Rebalances of a group's topic by one allocator; durations are percentiles in ms."""
+class StrategySummary:
+    """All rebalances by one allocator, in all groups; durations are percentiles in ms."""
 
-    group: str
-    topic: str
     allocator: str
     rebalances: int
     balance_degree_mean: float
@@ -98,30 +96,15 @@ class GroupSummary:
 
 
 @dataclass(frozen=True)
-class StrategySummary:
-    """All rebalances by one allocator, in all groups; names as in GroupSummary."""
+class GroupSummary(StrategySummary):
+    """Rebalances of a group's topic by one allocator."""
 
-    allocator: str
-    rebalances: int
-    balance_degree_mean: float
-    balance_degree_max: float
-    stickiness: float | None
-    evenness_mean: float
-    evenness_min: float
-    balance_score_max: int
-    spread_max: int
-    retention: float
-    moved: int
-    moved_min: int
-    revoked: int
-    assigned: int
-    faulty: int
-    breaks: int
-    unsettled: int
-    compute_ms: tuple[float, ...] | None
-    time_consumed_ms: tuple[float, ...] | None
-    overlap_ms: tuple[float, ...] | None
-    unowned_ms: tuple[float, ...] | None
+    group: str
+    topic: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members, group and topic first."""
+        return {"group": self.group, "topic": self.topic, **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -147,7 +130,7 @@ class RebalanceResult:
             "rebalances": self.rebalances,
             "unreadable": self.unreadable,
             "violations": list(self.violations),
-            "groups": [asdict(group) for group in self.groups],
+            "groups": [group.to_json() for group in self.groups],
             "strategies": [asdict(one) for one in self.strategies],
             "output": self.output,
         }
@@ -204,7 +187,7 @@ def _side_by_side(strategies: Sequence[StrategySummary]) -> Iterator[str]:
         )
 
 
-Summary = TypeVar("Summary", GroupSummary, StrategySummary)
+Summary = TypeVar("Summary", bound=StrategySummary)
 
 
 def _share(found: float | None) -> str:

@@ -2,6 +2,8 @@
 
 Owns how a RebalanceResult is shown. It must never need Spark or the network, and never let a name
 from a history be read as markup.
+
+Tests: tests/unit/spark/rebalance/test_job.py
 """
 
 import html

@@ -5,6 +5,8 @@ lose a row: it returns when each row is stored as safely as the broker promises,
 otherwise.
 
 Delivery is at least once: a task that Spark repeats sends all of its rows again.
+
+Tests: tests/unit/spark/sink/test_writer.py
 """
 
 import asyncio
@@ -17,8 +19,8 @@ import pyarrow as pa
 
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
-from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.wire.properties import RESERVED
 
 BATCH_MESSAGES, BATCH_BYTES = 64, 64 << 10

@@ -9,6 +9,8 @@ of log offsets, whose records are located when it is read. The last interval has
 that grew is read to its new end. The other bounds are starts of records, so each record lies in one
 interval, however the store has changed. While the store's small files are as they were at planning,
 a closed interval is read as planned, without locating its records again.
+
+Tests: tests/unit/spark/source/test_format.py
 """
 
 import logging

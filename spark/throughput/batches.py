@@ -4,6 +4,8 @@ Owns the counting of records; throughput/cells.py defines a cell. Each chunk may
 same cell, and the parts are added up later. It must never need Spark, nor hold more than CHUNK_ROWS
 records and a batch. It runs in Python workers, because Spark itself would make five rows of each
 record and look at each of them.
+
+Tests: tests/unit/spark/throughput/test_events.py
 """
 
 from collections.abc import Iterable, Iterator, Mapping

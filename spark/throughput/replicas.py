@@ -19,6 +19,8 @@ the delay of each message is the difference of the two, joined by topic and uniq
 sent again under its key counts once, with its first store time. Negative delays (clocks that
 disagree) are counted apart. A message the copy lacks is `missing_inside` if the copy has a later
 one of the topic, else it may still be on its way.
+
+Tests: tests/integration/spark/test_throughput_stores.py
 """
 
 from typing import TYPE_CHECKING, Any

@@ -3,6 +3,8 @@
 Owns the way from a selection to a frame of cells. Python workers count the records that they
 decode, so no record reaches the JVM. It must never count other records than it reads. It is
 internal; the table for users is `turbopump`.
+
+Tests: tests/integration/spark/test_throughput_stores.py
 """
 
 import json

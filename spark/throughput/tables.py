@@ -1,6 +1,8 @@
 """Tables of the throughput job: their storage, and the transfer of rows to the driver.
 
 Owns writing, reading back and the bound on rows. It must never know the meaning of a table.
+
+Tests: tests/unit/spark/throughput/test_result.py
 """
 
 from collections.abc import Iterable

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from turbopump.net.allocation.shares import MachineRooms
     from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.admin.controller import ControllerAdmin
-    from turbopump.net.client.admin.group_view import ControllerView, GroupView, Sample
+    from turbopump.net.client.admin.group_view import (
+        BrokerView,
+        ControllerView,
+        GroupView,
+        LagView,
+        PopView,
+        Sample,
+        WaitingView,
+    )
     from turbopump.net.client.admin.group_watch import GroupWatch
     from turbopump.net.client.admin.results import (
         BrokerEpochs,
@@ -69,7 +77,6 @@ if TYPE_CHECKING:
         WritePerm,
     )
     from turbopump.net.client.admin.trace import MessageTrace, TraceRecord
-    from turbopump.net.client.client_instance import ClientInstance
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.pop_consumer import PopConsumer, PopOptions
     from turbopump.net.client.consuming.process_queue import FlowLimits
@@ -90,9 +97,10 @@ if TYPE_CHECKING:
         ConsumerOptions,
         MessageModel,
         Outcome,
+        ProducerOptions,
     )
-    from turbopump.net.client.producer import Producer, ProducerOptions
-    from turbopump.net.client.routes import TopicRoute
+    from turbopump.net.client.producer import Producer
+    from turbopump.net.client.shared_client import SharedClient
     from turbopump.net.client.transactions import (
         TransactionEnd,
         TransactionProducer,
@@ -118,13 +126,13 @@ __all__ = [
     "BrokerError",
     "BrokerLine",
     "BrokerStatus",
+    "BrokerView",
     "CallTimeout",
     "ChangedConfig",
     "CleanedBroker",
     "ClientClosed",
     "ClientConnection",
     "ClientError",
-    "ClientInstance",
     "ClientOptions",
     "ClientTlsSettings",
     "Cluster",
@@ -154,6 +162,7 @@ __all__ = [
     "HaReplica",
     "HaStatus",
     "InvalidArgument",
+    "LagView",
     "MachineRooms",
     "MemberStatus",
     "Message",
@@ -166,6 +175,7 @@ __all__ = [
     "Outcome",
     "PopConsumer",
     "PopOptions",
+    "PopView",
     "Producer",
     "ProducerClients",
     "ProducerOptions",
@@ -186,6 +196,7 @@ __all__ = [
     "Sample",
     "SendResult",
     "SendStatus",
+    "SharedClient",
     "SimpleConsumer",
     "StartError",
     "StoreError",
@@ -194,7 +205,6 @@ __all__ = [
     "TooManyCalls",
     "TopicLine",
     "TopicList",
-    "TopicRoute",
     "TopicRouteResult",
     "TopicStatus",
     "TopicTraffic",
@@ -206,107 +216,55 @@ __all__ = [
     "UpdatedControllerConfig",
     "UpdatedGroup",
     "UpdatedTopic",
+    "WaitingView",
     "WritePerm",
     "__version__",
 ]
 
 _HOMES = {
-    "Admin": "turbopump.net.client.admin.client",
-    "BrokerAddress": "turbopump.cluster",
-    "BrokerEpochs": "turbopump.net.client.admin.results",
-    "BrokerError": "turbopump.net.client.errors",
-    "BrokerLine": "turbopump.net.client.admin.results",
-    "BrokerStatus": "turbopump.net.client.admin.results",
-    "CallTimeout": "turbopump.net.transport.errors",
-    "ChangedConfig": "turbopump.net.client.admin.results",
-    "CleanedBroker": "turbopump.net.client.admin.results",
-    "ClientClosed": "turbopump.net.client.errors",
-    "ClientConnection": "turbopump.net.client.admin.results",
-    "ClientError": "turbopump.net.client.errors",
-    "ClientInstance": "turbopump.net.client.client_instance",
-    "ClientOptions": "turbopump.net.client.options",
-    "ClientTlsSettings": "turbopump.net.transport.options",
-    "Cluster": "turbopump.cluster",
-    "ClusterError": "turbopump.cluster",
-    "ClusterList": "turbopump.net.client.admin.results",
-    "CompressionMissing": "turbopump.engine.compression",
-    "ConnectError": "turbopump.net.transport.errors",
-    "ConnectionClosed": "turbopump.net.transport.errors",
-    "ConsumeFrom": "turbopump.net.client.options",
-    "ConsumeMode": "turbopump.net.client.admin.results",
-    "Consumer": "turbopump.net.client.consuming.consumer",
-    "ConsumerClients": "turbopump.net.client.admin.results",
-    "ConsumerOptions": "turbopump.net.client.options",
-    "ConsumerProgress": "turbopump.net.client.admin.results",
-    "ControllerAdmin": "turbopump.net.client.admin.controller",
-    "ControllerMetadata": "turbopump.net.client.admin.results",
-    "ControllerView": "turbopump.net.client.admin.group_view",
-    "DeletedTopic": "turbopump.net.client.admin.results",
-    "ElectedMaster": "turbopump.net.client.admin.results",
-    "EpochSpan": "turbopump.net.client.admin.results",
-    "FlowLimits": "turbopump.net.client.consuming.process_queue",
-    "FoundMessage": "turbopump.net.client.admin.results",
-    "FoundMessages": "turbopump.net.client.admin.results",
-    "GroupProgress": "turbopump.net.client.admin.results",
-    "GroupView": "turbopump.net.client.admin.group_view",
-    "GroupWatch": "turbopump.net.client.admin.group_watch",
-    "HaReplica": "turbopump.net.client.admin.results",
-    "HaStatus": "turbopump.net.client.admin.results",
-    "InvalidArgument": "turbopump.net.client.errors",
-    "MachineRooms": "turbopump.net.allocation.shares",
-    "MemberStatus": "turbopump.net.client.admin.results",
-    "Message": "turbopump.net.client.messages",
-    "MessageModel": "turbopump.net.client.options",
-    "MessageQueue": "turbopump.net.wire.queues",
-    "MessageTrace": "turbopump.net.client.admin.trace",
-    "MessageTrack": "turbopump.net.client.admin.results",
-    "NoWritableQueue": "turbopump.net.client.errors",
-    "NodeProperties": "turbopump.net.client.admin.results",
-    "Outcome": "turbopump.net.client.options",
-    "PopConsumer": "turbopump.net.client.consuming.pop_consumer",
-    "PopOptions": "turbopump.net.client.consuming.pop_consumer",
-    "Producer": "turbopump.net.client.producer",
-    "ProducerClients": "turbopump.net.client.admin.results",
-    "ProducerOptions": "turbopump.net.client.producer",
-    "Progress": "turbopump.engine.types",
-    "PullConsumer": "turbopump.net.client.consuming.pull_consumer",
-    "PullOptions": "turbopump.net.client.consuming.pull_consumer",
-    "QueueOffset": "turbopump.engine.types",
-    "QueueProgress": "turbopump.net.client.admin.results",
-    "QueueStatus": "turbopump.net.client.admin.results",
-    "ReceivedMessage": "turbopump.net.client.messages",
-    "RemotingError": "turbopump.net.transport.errors",
-    "RemotingOptions": "turbopump.net.transport.options",
-    "ReplicaLine": "turbopump.net.client.admin.results",
-    "ResentMessage": "turbopump.net.client.admin.results",
-    "ResetOffsets": "turbopump.net.client.admin.results",
-    "ResetQueue": "turbopump.net.client.admin.results",
-    "RouteNotFound": "turbopump.net.client.errors",
-    "Sample": "turbopump.net.client.admin.group_view",
-    "SendResult": "turbopump.net.client.messages",
-    "SendStatus": "turbopump.net.client.messages",
-    "SimpleConsumer": "turbopump.net.client.consuming.simple_consumer",
-    "StartError": "turbopump.broker.registration.addresses",
-    "StoreError": "turbopump.engine.types",
-    "SyncStateLine": "turbopump.net.client.admin.results",
-    "TlsError": "turbopump.net.transport.tls",
-    "TooManyCalls": "turbopump.net.transport.errors",
-    "TopicLine": "turbopump.net.client.admin.results",
-    "TopicList": "turbopump.net.client.admin.results",
-    "TopicRoute": "turbopump.net.client.routes",
-    "TopicRouteResult": "turbopump.net.client.admin.results",
-    "TopicStatus": "turbopump.net.client.admin.results",
-    "TopicTraffic": "turbopump.net.client.admin.results",
-    "TraceRecord": "turbopump.net.client.admin.trace",
-    "TransactionEnd": "turbopump.net.client.transactions",
-    "TransactionProducer": "turbopump.net.client.transactions",
-    "TransactionResult": "turbopump.net.client.transactions",
-    "TurbopumpError": "turbopump.engine.types",
-    "UpdatedControllerConfig": "turbopump.net.client.admin.results",
-    "UpdatedGroup": "turbopump.net.client.admin.results",
-    "UpdatedTopic": "turbopump.net.client.admin.results",
-    "WritePerm": "turbopump.net.client.admin.results",
+    name: f"turbopump.{home}"
+    for home, names in {
+        "broker.registration.addresses": "StartError",
+        "cluster": "BrokerAddress Cluster ClusterError",
+        "engine.compression": "CompressionMissing",
+        "engine.types": "Progress QueueOffset StoreError TurbopumpError",
+        "net.allocation.shares": "MachineRooms",
+        "net.client.admin.client": "Admin",
+        "net.client.admin.controller": "ControllerAdmin",
+        "net.client.admin.group_view": """
+            BrokerView ControllerView GroupView LagView PopView Sample WaitingView""",
+        "net.client.admin.group_watch": "GroupWatch",
+        "net.client.admin.results": """
+            BrokerEpochs BrokerLine BrokerStatus ChangedConfig CleanedBroker ClientConnection
+            ClusterList ConsumeMode ConsumerClients ConsumerProgress ControllerMetadata
+            DeletedTopic ElectedMaster EpochSpan FoundMessage FoundMessages GroupProgress
+            HaReplica HaStatus MemberStatus MessageTrack NodeProperties ProducerClients
+            QueueProgress QueueStatus ReplicaLine ResentMessage ResetOffsets ResetQueue
+            SyncStateLine TopicLine TopicList TopicRouteResult TopicStatus TopicTraffic
+            UpdatedControllerConfig UpdatedGroup UpdatedTopic WritePerm""",
+        "net.client.admin.trace": "MessageTrace TraceRecord",
+        "net.client.consuming.consumer": "Consumer",
+        "net.client.consuming.pop_consumer": "PopConsumer PopOptions",
+        "net.client.consuming.process_queue": "FlowLimits",
+        "net.client.consuming.pull_consumer": "PullConsumer PullOptions",
+        "net.client.consuming.simple_consumer": "SimpleConsumer",
+        "net.client.errors": """
+            BrokerError ClientClosed ClientError InvalidArgument NoWritableQueue RouteNotFound""",
+        "net.client.messages": "Message ReceivedMessage SendResult SendStatus",
+        "net.client.options": """
+            ClientOptions ConsumeFrom ConsumerOptions MessageModel Outcome ProducerOptions""",
+        "net.client.producer": "Producer",
+        "net.client.shared_client": "SharedClient",
+        "net.client.transactions": "TransactionEnd TransactionProducer TransactionResult",
+        "net.transport.errors": """
+            CallTimeout ConnectError ConnectionClosed RemotingError TooManyCalls""",
+        "net.transport.options": "ClientTlsSettings RemotingOptions",
+        "net.transport.tls": "TlsError",
+        "net.wire.queues": "MessageQueue",
+    }.items()
+    for name in names.split()
 }
+"""Names, with the modules that define them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.golden_stores.conftest import NOW_MS, Golden
+from tests.golden_stores.test_transactions import Continued
 
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
@@ -15,6 +16,7 @@ from turbopump.engine.timer import timer_check, timer_metrics
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_log import TimerLog
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.timer import UNIT_SIZE, read_facts
 
 
@@ -135,3 +137,44 @@ def test_a_wheel_of_another_size_is_made_anew(shapes: Golden) -> None:
     assert (Path(shapes.root) / "timerwheel").stat().st_size == 2_000 * 32
     timers.close(timers.checkpoint)
     store.close(NOW_MS)
+
+
+class Later(Continued):
+    """A broker on the unpacked store, a second after the last slot that Java delivered."""
+
+    def open(self) -> None:
+        super().open()
+        self.now_ms = 1_795_267_370_000
+
+
+@pytest.mark.parametrize("precision_ms", [1_000, 100, 10_000])
+def test_waiting_timers_come_on_time_with_another_precision(
+    shapes: Golden, precision_ms: int
+) -> None:
+    """Java's `timerPrecisionMs` was 1000; each timer that it left waiting is delivered once."""
+    (check,) = shapes.truth("timerCheck")
+    world = Later(shapes, f"\ntimerPrecisionMs={precision_ms}\n")
+    store, due = world.broker.store, {}
+    old_end = store.max_log_offset
+    for unit in store.units(TIMER_TOPIC, 0, QueueOffset(0), 1_000):
+        record: Any = store.record(unit.log_offset)
+        out_ms, _delay, _deliver, *_rest, is_recall = read_facts(record.properties)
+        if out_ms >= check["long0"] and not is_recall:
+            found = decode_properties(record.properties)
+            due[found["UNIQ_KEY"]] = out_ms, found["REAL_TOPIC"], int(found["REAL_QID"])
+    assert len(due) > 3
+    came: dict[str, list[int]] = {}
+    for out_ms in sorted({out_ms for out_ms, *_ in due.values()}):
+        world.now_ms = max(world.now_ms, out_ms - 15_000)
+        world.pass_time(out_ms + 1_000 - world.now_ms)
+    for topic, queue_id in {(topic, queue_id) for _, topic, queue_id in due.values()}:
+        for unit in store.units(topic, queue_id, QueueOffset(0), 10_000):
+            if unit.log_offset >= old_end:
+                record = store.record(unit.log_offset)
+                key = decode_properties(record.properties)["UNIQ_KEY"]
+                came.setdefault(key, []).append(record.store_timestamp_ms)
+    assert came.keys() == due.keys()
+    for key, (out_ms, *_) in due.items():
+        (stored_ms,) = came[key]
+        assert out_ms <= stored_ms <= out_ms + 1_100, key
+    world.close()

@@ -8,12 +8,7 @@ import pytest
 from tests.golden_stores.conftest import GOLDEN, Golden
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
-    TRANSACTION_GROUP,
-    op_message,
-    read_op,
-)
+from turbopump.broker.scheduled.half_messages import op_message, read_op
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.codes import RequestCode
@@ -22,10 +17,7 @@ from turbopump.net.wire.headers.transactions import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
 )
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.halves import HalfMarks
 

@@ -19,10 +19,7 @@ from typing import Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_state import ActingState
-from turbopump.broker.ha.acting.group_members import (
-    Call,
-    GroupMembers,
-)
+from turbopump.broker.ha.acting.group_members import GroupMembers
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.pre_online import (
     AGAIN_MS,
@@ -32,6 +29,7 @@ from turbopump.broker.ha.acting.pre_online import (
 )
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID

@@ -15,6 +15,8 @@ gives no locks, so the progress that the master copies from it is final (I13).
 With controllers, their election comes first. A broker acts once it has had no master for a while,
 and the controllers have not named one since; so does a master without a lease that name servers
 still show. A notice of the elected master (906) ends it, and so does a lease.
+
+Tests: tests/unit/broker/ha/acting/test_elected_group.py
 """
 
 import logging

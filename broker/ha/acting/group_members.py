@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -43,8 +43,6 @@ from turbopump.net.wire.route import (
 )
 
 logger = logging.getLogger(__name__)
-
-Call = Callable[[str, Command, int], Deferred[Command | str]]
 
 TIMEOUT_MS: Final = 3_000
 """Time-out of a request in ms (RocketMQ: 3 s)."""

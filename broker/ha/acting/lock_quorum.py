@@ -16,9 +16,9 @@ group of two neither gives nor renews locks while one of the two is away.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from turbopump.broker.ha.acting.group_members import Call
 from turbopump.broker.replication import LockRequest
 from turbopump.engine.deferred import Deferred
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode

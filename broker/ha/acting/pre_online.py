@@ -16,6 +16,9 @@ once `done` is called.
 Any failure starts this again from the beginning, a second later. So an unreachable replica that is
 alive keeps its master from serving, until no name server knows the replica. A master that serves
 already asks the others nevertheless, and repeats the failed one.
+
+Tests: tests/unit/broker/ha/acting/test_acting_group.py,
+    tests/unit/broker/ha/acting/test_notes_taken.py
 """
 
 import ipaddress
@@ -29,7 +32,6 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS
 from turbopump.broker.ha.acting.group_members import (
     FRESH_MS,
-    Call,
     GroupMembers,
 )
 from turbopump.broker.ha.metadata import answers
@@ -39,6 +41,7 @@ from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request

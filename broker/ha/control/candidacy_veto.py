@@ -5,6 +5,8 @@ clock.
 
     decline   report in heartbeats that this broker cannot lead, until there is a later epoch
     resign    send no heartbeats, to count as dead: RocketMQ's controllers ignore `decline`
+
+Tests: tests/unit/broker/ha/test_unfit.py
 """
 
 from collections.abc import Callable

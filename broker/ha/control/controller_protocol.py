@@ -2,6 +2,8 @@
 
 Owns the making of the requests and the reading of answers into `GroupState`; membership.py decides
 whether a word counts.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from dataclasses import dataclass

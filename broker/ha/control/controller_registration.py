@@ -10,6 +10,8 @@ again after any failure; the identity files keep the progress.
 
 A broker whose persisted id is unknown to the controllers (cleanBrokerMetadata) registers again from
 the start: RocketMQ's broker repeats the same registration for ever (observed in 5.5.0).
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 import logging

@@ -8,14 +8,16 @@ All controllers are asked at once (1005), and the first that names a leader is b
 may be wrong for a while: a controller that does not lead refuses, and a silent controller is
 not taken again before another controller names it. RocketMQ asks one after the other, three seconds
 each.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import BadHeader, read_header
@@ -32,20 +34,13 @@ CONTROLLERS_MAX = 16
 NOBODY_LEADS = "no controller is known to lead"
 
 
-class ControllerCall(Protocol):
-    """Sends a request to a controller: net/transport/calls.py, or a simulated network."""
-
-    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
-        """Send a request; resolves to the answer, or a text with the reason why it is missing."""
-
-
 class Controllers:
     """The controllers of a group; see the module."""
 
     def __init__(
         self,
         addresses: Sequence[str],
-        call: ControllerCall,
+        call: Call,
         steady_ms: Callable[[], int],
         period_ms: int,
     ) -> None:

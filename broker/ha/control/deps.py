@@ -1,4 +1,7 @@
-"""Options and dependencies of a broker's membership in an elected group, as values."""
+"""Options and dependencies of a broker's membership in an elected group, as values.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,12 +9,12 @@ from typing import Protocol
 
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.ha.control.controller_protocol import Name
-from turbopump.broker.ha.control.controllers import ControllerCall
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.service import HaService
 from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset, StoreHealth
+from turbopump.net.transport.calls import Call
 
 
 class _Log(Protocol):
@@ -51,6 +54,6 @@ class MembershipDeps:
     log: _Log
     files: Files
     """The files of the broker's identity."""
-    call: ControllerCall
+    call: Call
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]

@@ -17,6 +17,8 @@ not the only possible master (controller/elections.py).
 
 All controllers get heartbeats, because any may lead next. An unreachable one costs one pending
 request, and delays nothing (R34).
+
+Tests: tests/unit/broker/ha/control/test_membership.py, tests/unit/broker/ha/test_forgotten.py
 """
 
 from collections.abc import Callable
@@ -24,9 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.ha.control.controller_protocol import JAVA
-from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, ControllerCall, Controllers
+from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, Controllers
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import BadHeader, read_header
@@ -51,7 +54,7 @@ class ControllerHeartbeats:
     def __init__(
         self,
         controllers: Controllers,
-        call: ControllerCall,
+        call: Call,
         make: Callable[[], Command],
         steady_ms: Callable[[], int],
         *,

@@ -12,14 +12,16 @@ between two.
 A RocketMQ master does not record an epoch in which no message was written before the next epoch,
 and does not report that: its replica cannot insist on such an epoch (`fenced`). The answer's
 language reveals a RocketMQ master.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable
 from functools import partial
 
 from turbopump.broker.ha.control.controller_protocol import JAVA
-from turbopump.broker.ha.control.controllers import ControllerCall
 from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import BadHeader, read_header
@@ -40,7 +42,7 @@ class MasterLocator:
 
     def __init__(
         self,
-        call: ControllerCall,
+        call: Call,
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:

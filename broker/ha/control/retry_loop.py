@@ -9,6 +9,8 @@ the monotonic clock.
 
 A script (`Steps`, controller_registration.py) yields each answer it waits for. After any error the
 next attempt starts from the beginning.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 import logging

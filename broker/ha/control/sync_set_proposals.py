@@ -5,6 +5,8 @@ in net/ha/sync_state.py.
 
 An answer counts as a refusal only if the controller evaluated this proposal and refused it. A
 controller that no longer leads may have recorded it before (R01): its answer counts as lost.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
 """
 
 from collections.abc import Callable

@@ -33,6 +33,7 @@ from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -41,9 +42,6 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 logger = logging.getLogger(__name__)
-
-Call = Callable[[str, Command, int], Deferred[Command | str]]
-"""(address, request, time-out in ms): resolves to the answer, or the reason for its absence."""
 
 PERIOD_MS: Final = 3_000
 """Interval between two rounds, in ms; RocketMQ's replicas check every 3 s, and copy all every 10 or

@@ -2,6 +2,8 @@
 
 Owns the refusals of PopMessageProcessor, NotificationProcessor and AckMessageProcessor. It must
 never pop.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_hostile.py
 """
 
 from turbopump.broker.context import BrokerContext

@@ -3,6 +3,8 @@ popping.
 
 Owns the answers of RocketMQ's NotificationProcessor, PollingInfoProcessor and PeekMessageProcessor.
 It must never move an offset.
+
+Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_long_reads.py
 """
 
 from functools import partial

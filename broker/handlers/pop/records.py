@@ -3,6 +3,8 @@
 Owns the check of messages that a client may write to the revive topic: only records in RocketMQ's
 form, which a broker of a group without a master sends to another group (EscapeBridge). It must
 never write.
+
+Tests: tests/unit/broker/pop/test_hostile.py
 """
 
 import re

@@ -2,6 +2,8 @@
 
 Owns the choice of the nodes to ask (name servers, masters, one address of each broker group) and
 the reading of the answers. It must never combine them into a command's answer; client.py does.
+
+Tests: tests/unit/net/client/admin/test_controller.py
 """
 
 import asyncio
@@ -38,7 +40,7 @@ from turbopump.net.wire.headers.routes import (
     PutKVConfigRequest,
 )
 from turbopump.net.wire.message_id import decode_message_id
-from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.names import ORDER_NAMESPACE, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import (
     MASTER_ID,
@@ -46,8 +48,6 @@ from turbopump.net.wire.route import (
     ClusterInfo,
     TopicRouteData,
 )
-
-ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 PARALLEL: Final = 16
 """Maximum number of concurrent requests of a command:

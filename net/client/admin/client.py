@@ -2,6 +2,8 @@
 
 Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl), together with
 its bases in nodes.py, members.py and reading.py. It must never print or format.
+
+Tests: tests/integration/client/test_admin.py
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,11 +44,11 @@ from turbopump.net.client.admin.trace import (
     MessageTrace,
     trace_of,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
+from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.wire.bodies import dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -60,11 +62,7 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.headers.clients import ResetOffsetRequest
 from turbopump.net.wire.headers.routes import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
-from turbopump.net.wire.names import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    TRACE_TOPIC,
-)
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
 from turbopump.net.wire.properties import UNIQ_KEY
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, TopicRouteData
@@ -104,7 +102,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         client_options: ClientOptions | None = None,
     ) -> None:
         options = replace(client_options or ClientOptions(), timeout_ms=timeout_ms)
-        self._instance = ClientInstance(namesrv, options)
+        self._client = SharedClient(namesrv, options)
+        self._instance = instance_of(self._client)
         self._calls = AdminCalls(self._instance)
 
     async def start(self) -> None:
@@ -197,7 +196,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             write_queue_nums=write_queues,
             perm=perm,
             topic_filter_type=SINGLE_TAG,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             topic_sys_flag=unit | unit_subscribed << 1,
             order=order,
             attributes=attributes,
@@ -421,12 +420,12 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
         """mqadmin's controller commands, at the controllers with these addresses. Raises
         InvalidArgument for a malformed address."""
-        return ControllerAdmin(self._instance, addresses)
+        return ControllerAdmin(self._client, addresses)
 
     def watch(self, controllers: Sequence[str] = (), broker_name: str | None = None) -> GroupWatch:
         """Samples of all broker groups, or of `broker_name` alone,
         and of the controllers, if any."""
-        return GroupWatch(self._instance, self._calls, controllers, broker_name)
+        return GroupWatch(self._client, controllers, broker_name)
 
     async def broker_names(self, cluster: str) -> list[str]:
         """The broker groups of a cluster, sorted; ClientError for an unknown cluster."""

@@ -18,8 +18,8 @@ from turbopump.net.client.admin.results import (
     SyncStateLine,
     UpdatedControllerConfig,
 )
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.bodies import BadBody
@@ -60,8 +60,8 @@ class ControllerAdmin:
     answer that cannot be read.
     """
 
-    def __init__(self, instance: ClientInstance, addresses: Sequence[str]) -> None:
-        self._instance = instance
+    def __init__(self, client: SharedClient, addresses: Sequence[str]) -> None:
+        self._instance = instance_of(client)
         self.addresses = _checked(addresses)
 
     async def metadata(self) -> ControllerMetadata:

@@ -2,6 +2,8 @@
 
 Owns the choice of the nodes to ask and the memory between samples. It must never compare (that is
 group_view.changes) or print.
+
+Tests: tests/unit/net/client/admin/test_group_view.py
 """
 
 import re
@@ -26,7 +28,7 @@ from turbopump.net.client.admin.group_view import (
     leader_of,
 )
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
-from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.route import (
     MASTER_ID,
@@ -89,12 +91,12 @@ class GroupWatch:
 
     def __init__(
         self,
-        instance: ClientInstance,
-        calls: AdminCalls,
+        client: SharedClient,
         controllers: Sequence[str] = (),
         broker_name: str | None = None,
     ) -> None:
-        self._instance, self._calls = instance, calls
+        self._client, self._instance = client, instance_of(client)
+        self._calls = AdminCalls(self._instance)
         self._given = list(controllers)
         self._peers: dict[str, str] = {}
         """Id to address, once a controller gave it."""
@@ -169,7 +171,7 @@ class GroupWatch:
     async def _learn_peers(self) -> dict[str, str]:
         """Id to address, from the nodes that answer; until then an address is its own id."""
         try:
-            self._peers = (await ControllerAdmin(self._instance, self._given).metadata()).peers
+            self._peers = (await ControllerAdmin(self._client, self._given).metadata()).peers
             self._names = {address: number for number, address in self._peers.items()}
         except ANSWERS:
             self._peers = {}
@@ -177,7 +179,7 @@ class GroupWatch:
 
     async def _controller(self, number: str, address: str) -> ControllerView:
         try:
-            metadata = await ControllerAdmin(self._instance, [address]).metadata()
+            metadata = await ControllerAdmin(self._client, [address]).metadata()
         except ANSWERS as error:
             return ControllerView(number, address, error=str(error))
         return ControllerView(
@@ -192,7 +194,7 @@ class GroupWatch:
             if controllers:
                 self._errors.append("controllers: no leader answers")
             return
-        asked = ControllerAdmin(self._instance, [leader.address])
+        asked = ControllerAdmin(self._client, [leader.address])
         names = {*self._info.broker_addr_table, *self._states}
         if self._broker_name is not None:
             names = {self._broker_name}

@@ -3,6 +3,8 @@
 Owns the call sequences of consumerConnection, producerConnection, consumerStatus, deleteSubGroup
 and cloneGroupOffset (tools/admin/DefaultMQAdminExtImpl). It must never print or format. A base of
 Admin, whose errors these methods raise.
+
+Tests: tests/integration/cli/test_container.py, tests/integration/cli/test_admin.py
 """
 
 from turbopump.net.client.admin import parse as admin_parse

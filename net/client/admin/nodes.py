@@ -4,6 +4,8 @@ Owns the call sequences of getBrokerConfig, updateBrokerConfig, getNamesrvConfig
 updateNamesrvConfig, wipeWritePerm, addWritePerm, cleanUnusedTopic, cleanExpiredCQ, topicClusterList
 and statsAll (tools/admin/DefaultMQAdminExtImpl, tools/command/stats/StatsAllSubCommand). It must
 never print or format. A base of Admin, whose errors these methods raise.
+
+Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/cli/test_nodes.py
 """
 
 from turbopump.net.client.admin import parse as admin_parse

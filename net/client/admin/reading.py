@@ -2,6 +2,8 @@
 
 Owns the call sequences of printMsg and queryMsgByOffset (tools/command/message) and of the resend
 of dead letters. It must never print or format. A base of Admin, whose errors these methods raise.
+
+Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/client/test_admin.py
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -36,13 +38,10 @@ from turbopump.net.wire.headers.pull import (
     PullMessageResponse,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
-from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
-
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group by which tools read (MixAll.TOOLS_CONSUMER_GROUP)."""
 
 PULL_COUNT: Final = 32
 
@@ -166,7 +165,7 @@ class MessageCommands:
         header = SendMessageRequestV2(
             producer_group=TOOLS_GROUP,
             topic=target,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=1,
             queue_id=0,
             sys_flag=0,

@@ -1,6 +1,8 @@
 """The results of the admin commands: a frozen dataclass for each mqadmin command.
 
 Owns the shapes and their JSON (`to_json`): no call, no formatting for people.
+
+Tests: tests/unit/net/client/admin/test_group_view.py, tests/unit/net/client/admin/test_parse.py
 """
 
 from collections.abc import Sequence

@@ -4,9 +4,10 @@ Owns the text forms of RocketMQ's TraceDataEncoder (messages.md 8.6) and the cho
 of a message. It must never ask a broker.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from turbopump.net.client.admin.results import Result
 from turbopump.net.client.messages import ReceivedMessage
@@ -83,10 +84,10 @@ def read_trace(text: str) -> Iterator[TraceRecord]:
     """The records of a trace message's body; records that cannot be read are left out."""
     for part in text.split(_RECORD, RECORDS_MAX)[:RECORDS_MAX]:
         kind, _, rest = part.partition(_FIELD)
-        read = _READERS.get(kind)
-        if read is not None:
+        form = _FORMS.get(kind)
+        if form is not None:
             try:
-                yield read(_Fields(rest))
+                yield _record(kind, form, _Fields(rest))
             except ValueError:
                 continue
 
@@ -117,95 +118,64 @@ class _Fields:
         return names[at] if at is not None and 0 <= at < len(names) else ""
 
 
-def _pub(fields: _Fields) -> TraceRecord:
-    # Old clients send no offsetMsgId.
-    is_old = len(fields) == 12
-    return TraceRecord(
-        "Pub",
-        timestamp_ms=fields.whole(0),
-        region=fields.text(1),
-        group=fields.text(2),
-        topic=fields.text(3),
-        message_id=fields.text(4),
-        tags=fields.text(5),
-        keys=fields.text(6),
-        store_host=fields.text(7),
-        body_size=fields.whole(8),
-        cost_ms=fields.whole(9),
-        message_type=fields.one_of(10, _MESSAGE_TYPES),
-        offset_message_id="" if is_old else fields.text(11),
-        is_success=fields.flag(11 if is_old else 12),
-        client_host=fields.text(13),
-    )
-
-
-def _sub_before(fields: _Fields) -> TraceRecord:
-    return TraceRecord(
-        "SubBefore",
-        timestamp_ms=fields.whole(0),
-        region=fields.text(1),
-        group=fields.text(2),
-        request_id=fields.text(3),
-        message_id=fields.text(4),
-        retry_times=fields.whole(5),
-        keys=fields.text(6),
-        client_host=fields.text(7),
-    )
-
-
-def _sub_after(fields: _Fields) -> TraceRecord:
-    return TraceRecord(
-        "SubAfter",
-        request_id=fields.text(0),
-        message_id=fields.text(1),
-        cost_ms=fields.whole(2),
-        is_success=fields.flag(3),
-        keys=fields.text(4),
-        outcome=fields.one_of(5, _OUTCOMES),
-        timestamp_ms=fields.whole(6),
-        group=fields.text(7),
-    )
-
-
-def _end_transaction(fields: _Fields) -> TraceRecord:
-    return TraceRecord(
-        "EndTransaction",
-        timestamp_ms=fields.whole(0),
-        region=fields.text(1),
-        group=fields.text(2),
-        topic=fields.text(3),
-        message_id=fields.text(4),
-        tags=fields.text(5),
-        keys=fields.text(6),
-        store_host=fields.text(7),
-        message_type=fields.one_of(8, _MESSAGE_TYPES),
-        transaction_id=fields.text(9),
-        transaction_state=fields.text(10),
-        from_check=fields.flag(11),
-    )
-
-
-def _recall(fields: _Fields) -> TraceRecord:
-    return TraceRecord(
-        "Recall",
-        timestamp_ms=fields.whole(0),
-        region=fields.text(1),
-        group=fields.text(2),
-        topic=fields.text(3),
-        message_id=fields.text(4),
-        is_success=fields.flag(5),
-    )
-
-
-_READERS: Final = {
-    "Pub": _pub,
-    "SubBefore": _sub_before,
-    "SubAfter": _sub_after,
-    "EndTransaction": _end_transaction,
-    "Recall": _recall,
+_PARSERS: Final[Mapping[str, Callable[[_Fields, int], Any]]] = {
+    **dict.fromkeys(("timestamp_ms", "body_size", "cost_ms", "retry_times"), _Fields.whole),
+    **dict.fromkeys(("is_success", "from_check"), _Fields.flag),
+    "message_type": partial(_Fields.one_of, names=_MESSAGE_TYPES),
+    "outcome": partial(_Fields.one_of, names=_OUTCOMES),
 }
-_ORDER: Final = {
-    kind: place
-    for place, kind in enumerate(("Pub", "EndTransaction", "Recall", "SubBefore", "SubAfter"))
+"""Parsers of the fields that are not texts."""
+_PLACE: Final = ("timestamp_ms", "region", "group", "topic", "message_id")
+_SENT: Final = (*_PLACE, "tags", "keys", "store_host")
+_FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pub": (
+        *_SENT,
+        "body_size",
+        "cost_ms",
+        "message_type",
+        "offset_message_id",
+        "is_success",
+        "client_host",
+    ),
+    "EndTransaction": (
+        *_SENT,
+        "message_type",
+        "transaction_id",
+        "transaction_state",
+        "from_check",
+    ),
+    "Recall": (*_PLACE, "is_success"),
+    "SubBefore": (
+        "timestamp_ms",
+        "region",
+        "group",
+        "request_id",
+        "message_id",
+        "retry_times",
+        "keys",
+        "client_host",
+    ),
+    "SubAfter": (
+        "request_id",
+        "message_id",
+        "cost_ms",
+        "is_success",
+        "keys",
+        "outcome",
+        "timestamp_ms",
+        "group",
+    ),
 }
-"""Order of steps within the same millisecond."""
+"""The fields of each kind in their order; within a millisecond, steps are listed by kind."""
+_OLD_PUB_FIELDS: Final = 12
+"""Number of fields that old clients write, without `offset_message_id`."""
+_ORDER: Final = {kind: place for place, kind in enumerate(_FORMS)}
+
+
+def _record(kind: str, form: tuple[str, ...], fields: _Fields) -> TraceRecord:
+    if kind == "Pub" and len(fields) == _OLD_PUB_FIELDS:
+        form = tuple(name for name in form if name != "offset_message_id")
+    read = {
+        name: _PARSERS.get(name, _Fields.text)(fields, number) for number, name in enumerate(form)
+    }
+    return TraceRecord(kind, **read)

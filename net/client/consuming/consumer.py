@@ -2,6 +2,8 @@
 
 Owns the life of a consumer and its public face; the work is done by the balancer (which queues),
 the pull loops and the delivery (handlers, acknowledgements). It must never touch a record.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py, tests/integration/client/test_consumer.py
 """
 
 import asyncio
@@ -14,7 +16,6 @@ from typing import Final
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 from turbopump.net.allocation.strategies import is_strategy
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.balancer import Balancer
 from turbopump.net.client.consuming.delivery import Delivery, check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
@@ -36,6 +37,7 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
@@ -70,11 +72,11 @@ class Consumer(ClientLifetime):
 
     Args:
         group: the consumer group.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: cluster or broadcast, ordered, start position, and so on.
         limits: how many messages and bytes may wait for acknowledgement.
         offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
 
@@ -86,7 +88,7 @@ class Consumer(ClientLifetime):
         options: ConsumerOptions | None = None,
         limits: FlowLimits | None = None,
         offsets_folder: Path | None = None,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
@@ -95,7 +97,7 @@ class Consumer(ClientLifetime):
         expect(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
         if not is_strategy(self._options.strategy):
             raise InvalidArgument(f"there is no strategy {self._options.strategy}")
-        self._instance = instance or ClientInstance(namesrv, client_options)
+        self._instance = instance_of(client, namesrv, client_options)
         offsets: OffsetStore = (
             LocalOffsets(group, offsets_folder)
             if self._options.broadcast
@@ -192,21 +194,20 @@ class Consumer(ClientLifetime):
             raise ClientError("a consumer starts once")
         if self._handler is not None:
             self._check_subscribed()
+        await self._instance.add_member(self._member)
         self._started_ms = self._instance.now_ms()
         if not self._options.broadcast:
             retry_topic = self._membership.retry_topic
             self._membership.subscriptions[retry_topic] = parse_subscription(
                 retry_topic, ALL, TAG, self._started_ms
             )
-        await self._instance.acquire()
         try:
-            self._instance.add_member(self._member)
             for topic in list(self._membership.subscriptions):
                 await self._instance.refresh(topic)
             await self._check_expressions()
         except BaseException:
             self._closed = True
-            await self._leave()
+            await self._instance.remove_member(self._member)
             raise
         await self._instance.heartbeat()
         self._delivery.start(self._handler)
@@ -236,7 +237,7 @@ class Consumer(ClientLifetime):
         await self._handlers.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        await self._leave()
+        await self._instance.remove_member(self._member)
 
     def __aiter__(self) -> "MessageIterator":
         if self._handler is not None:
@@ -303,10 +304,6 @@ class Consumer(ClientLifetime):
 
     async def _persist(self) -> None:
         await self._membership.persist(confirmed=False)
-
-    async def _leave(self) -> None:
-        await self._instance.remove_member(self._member)
-        await self._instance.release()
 
     async def _check_expressions(self) -> None:
         """Have a broker compile the expressions that are not by tags (CHECK_CLIENT_CONFIG)."""

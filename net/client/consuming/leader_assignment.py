@@ -1,6 +1,8 @@
 """A leader's decision about the shares of a topic, as group members exchange it.
 
 Owns the bean in the answer to 307. It must never ask a node.
+
+Tests: tests/unit/net/client/consuming/test_leader_assignor.py
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Queue locks at the brokers: only the holder of a queue's lock consumes it in order.
 
 Owns LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. It must never decide which queues to consume.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """The shared state of a consumer's parts: its identity, subscriptions and running queues.
 
 Owns the subscriptions, the running queues and their totals. It must never start or stop anything.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py
 """
 
 from collections.abc import Awaitable, Callable

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.net.client import backoff
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.delivery import check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import Handler, RunningHandler
 from turbopump.net.client.consuming.queue_runner import FAILURES
@@ -22,6 +21,7 @@ from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, MissingT
 from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
+from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.queues import MessageQueue
@@ -80,10 +80,10 @@ class PopConsumer(SimpleConsumer):
 
     Args:
         group: the consumer group.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: concurrency, times, order.
         from_first: a new group begins at the first message, not at the last one.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
 
@@ -94,7 +94,7 @@ class PopConsumer(SimpleConsumer):
         *,
         options: PopOptions | None = None,
         from_first: bool = False,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         given = options or PopOptions()
@@ -107,7 +107,7 @@ class PopConsumer(SimpleConsumer):
             namesrv,
             from_first=from_first,
             ordered=given.ordered,
-            instance=instance,
+            client=client,
             client_options=client_options,
         )
         self._options = given

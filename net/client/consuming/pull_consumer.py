@@ -13,7 +13,6 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.offsets import BrokerOffsets, QueueOffsets
 from turbopump.net.client.consuming.pulling import Puller, PullStatus
 from turbopump.net.client.consuming.queue_runner import FAILURES
@@ -30,6 +29,7 @@ from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumeFrom
 from turbopump.net.client.sending import check_group
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY
 from turbopump.net.wire.queues import MessageQueue
@@ -89,9 +89,9 @@ class PullConsumer(ClientLifetime):
 
     Args:
         group: the consumer group whose offsets are read and committed.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: start position and limits of reading ahead.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
 
@@ -101,14 +101,14 @@ class PullConsumer(ClientLifetime):
         namesrv: str | Sequence[str] = (),
         *,
         options: PullOptions | None = None,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._options = options or PullOptions()
         expect(self._options, PullOptions, "options", "a turbopump.PullOptions")
-        self._instance = instance or ClientInstance(namesrv, client_options)
+        self._instance = instance_of(client, namesrv, client_options)
         self._offsets = BrokerOffsets(self._instance, group)
         self._queue_offsets = QueueOffsets(self._instance)
         self._puller = Puller(self._instance, group, lite=True)
@@ -129,12 +129,7 @@ class PullConsumer(ClientLifetime):
         """Make the consumer ready; nothing is read before `assign`."""
         if self._running:
             raise ClientError("the consumer is started already")
-        await self._instance.acquire()
-        try:
-            self._instance.add_member(self._member)
-        except BaseException:
-            await self._instance.release()
-            raise
+        await self._instance.add_member(self._member)
         self._running = True
 
     async def close(self) -> None:
@@ -145,7 +140,6 @@ class PullConsumer(ClientLifetime):
             await self._tasks.cancel()
             self._assigned.clear()
             await self._instance.remove_member(self._member)
-            await self._instance.release()
 
     @property
     def assigned(self) -> list[MessageQueue]:

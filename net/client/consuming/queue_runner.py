@@ -2,6 +2,9 @@
 
 Owns the position in the queue, the pauses (flow control, failures, missing lock) and the reaction
 to every answer of a pull. It must never handle a message or choose which queues run.
+
+Tests: tests/unit/net/client/consuming/test_pulling.py,
+    tests/unit/net/client/consuming/test_delivery.py
 """
 
 import asyncio

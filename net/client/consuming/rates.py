@@ -1,6 +1,8 @@
 """Consumption rates of a consumer, for GET_CONSUMER_RUNNING_INFO.
 
 Owns counters for each topic over a moving minute. It must never read a clock.
+
+Tests: tests/unit/net/client/test_small_parts.py
 """
 
 from collections import deque

@@ -1,6 +1,8 @@
 """The choice of the next message to handle: fair between the queues that have one.
 
 Owns the turn of the queues. It must never run a handler.
+
+Tests: tests/unit/net/client/test_small_parts.py
 """
 
 from collections import deque

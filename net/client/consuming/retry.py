@@ -2,6 +2,8 @@
 
 Owns CONSUMER_SEND_MSG_BACK and its fallback (DefaultMQPushConsumerImpl.sendMessageBack). It must
 never decide whether a message failed.
+
+Tests: tests/unit/net/client/consuming/test_delivery.py
 """
 
 import logging
@@ -10,12 +12,7 @@ from typing import Final
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.sending import (
-    DEFAULT_TOPIC,
-    DEFAULT_TOPIC_QUEUES,
-    encoded_properties,
-    send_result,
-)
+from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES, encoded_properties, send_result
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode
@@ -26,7 +23,7 @@ from turbopump.net.wire.headers.send import (
     write_send,
 )
 from turbopump.net.wire.message import reconsume_times_after
-from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from turbopump.net.wire.queues import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -138,7 +135,7 @@ def retry_send_request(
     header = SendMessageRequestV2(
         producer_group=INNER_GROUP,
         topic=queue.topic,
-        default_topic=DEFAULT_TOPIC,
+        default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=0,

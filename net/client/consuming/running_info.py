@@ -2,6 +2,8 @@
 
 Owns the bodies of these answers (remoting/protocol/body/ConsumerRunningInfo). It must never change
 the consumer.
+
+Tests: tests/integration/client/test_consumer_answers.py
 """
 
 from typing import Any, Final

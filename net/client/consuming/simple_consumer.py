@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.pulling import GRACE_MS, is_wanted
 from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
@@ -31,6 +30,7 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.receiving import received_each
 from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -94,12 +94,12 @@ class SimpleConsumer(ClientLifetime):
 
     Args:
         group: the consumer group.
-        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         endpoints: "host:port" where gRPC is served.
         from_first: a new group begins at the first message, not at the last one.
         ordered: a queue delivers no further message until all its delivered messages are
             acknowledged or their hidden time has ended.
-        instance: a client to share with other producers and consumers.
+        client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
 
@@ -111,14 +111,14 @@ class SimpleConsumer(ClientLifetime):
         endpoints: str = "",
         from_first: bool = False,
         ordered: bool = False,
-        instance: ClientInstance | None = None,
+        client: SharedClient | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
         self._ordered = ordered
-        self._instance = instance or ClientInstance(namesrv or endpoints, client_options)
+        self._instance = instance_of(client, namesrv or endpoints, client_options)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._member = GroupMember(group, self._subscriptions, CONSUME_POP, refusal("simple"))
         self._grpc = self._make_grpc(endpoints, client_options) if endpoints else None
@@ -142,12 +142,7 @@ class SimpleConsumer(ClientLifetime):
             await self._grpc.start()
             self._running = True
             return
-        await self._instance.acquire()
-        try:
-            self._instance.add_member(self._member)
-        except BaseException:
-            await self._instance.release()
-            raise
+        await self._instance.add_member(self._member)
         self._running = True
         await self._introduce()
 
@@ -160,7 +155,6 @@ class SimpleConsumer(ClientLifetime):
                 await self._grpc.close()
                 return
             await self._instance.remove_member(self._member)
-            await self._instance.release()
 
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000

@@ -2,6 +2,8 @@
 
 Owns the check of both, and the warnings about topics that do not exist. It must never keep a
 subscription.
+
+Tests: tests/unit/net/client/consuming/test_balancer.py
 """
 
 import logging

@@ -1,6 +1,8 @@
 """The part of a SimpleConsumer with `endpoints`: receives by gRPC.
 
 Owns the turns of brokers, as routes name them. It must never read ahead.
+
+Tests: tests/integration/grpc/test_messaging.py
 """
 
 import logging

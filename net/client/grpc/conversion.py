@@ -1,6 +1,8 @@
 """Conversion of the public API's messages to gRPC messages and back.
 
 Owns which field becomes which. It must never call.
+
+Tests: tests/integration/grpc/test_messaging.py
 """
 
 import zlib

@@ -2,6 +2,8 @@
 
 Owns the tries after failures and the topics in the client's settings. It must never choose a queue:
 the server does.
+
+Tests: tests/integration/grpc/test_messaging.py
 """
 
 import asyncio
@@ -18,7 +20,8 @@ from turbopump.net.client.errors import BrokerError, InvalidArgument
 from turbopump.net.client.grpc.conversion import outgoing
 from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.messages import Message, SendResult, SendStatus
-from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
+from turbopump.net.client.selection import Choose
 from turbopump.net.client.sending import check_batch
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.grpc.messages import message_class
@@ -44,15 +47,15 @@ _AGAIN: Final = frozenset(
 
 
 class GrpcProducer:
-    """Sends to the server `host:port`, with `retries` and `timeout_ms` as in ProducerOptions."""
+    """Sends to the server `host:port`; of the options `timeout_ms` and `retries` count."""
 
     def __init__(
-        self, address: str, client_options: ClientOptions | None, timeout_ms: int, retries: int
+        self, address: str, client_options: ClientOptions | None, options: ProducerOptions
     ) -> None:
         self._session = EndpointSession(address, client_options, self._settings)
         self._session.client_type = ClientType.PRODUCER
-        self._timeout_ms = timeout_ms
-        self._retries = retries
+        self._timeout_ms = options.timeout_ms
+        self._retries = options.retries
         self._topics: dict[str, None] = {}
         self._host = socket.gethostname()
         self._ids = UniqueIds(
@@ -67,7 +70,22 @@ class GrpcProducer:
         """Send the client's termination and close the connection."""
         await self._session.close()
 
-    async def send(self, messages: Sequence[Message], timeout_ms: int) -> list[SendResult]:
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Raises InvalidArgument: the server alone knows the queues."""
+        raise InvalidArgument("not by gRPC: the server alone knows the queues")
+
+    async def send_oneway(self, message: Message, queue: MessageQueue | None) -> str:
+        """Raises InvalidArgument: every message is answered."""
+        raise InvalidArgument("not by gRPC: every message is answered")
+
+    async def send(
+        self, message: Message, target: MessageQueue | Choose | None, timeout_ms: int
+    ) -> SendResult:
+        """Send a message; `target` must be None, because the server chooses the queue."""
+        _refuse_queue(target)
+        return (await self._send([message], timeout_ms))[0]
+
+    async def _send(self, messages: Sequence[Message], timeout_ms: int) -> list[SendResult]:
         """Send messages of the same topic and return their results; raises the first failure of a
         message. Messages of a message group are tried once, so that their order stays."""
         session = self._session
@@ -99,11 +117,14 @@ class GrpcProducer:
                 await asyncio.sleep(pause_ms / 1_000)
         raise AssertionError("it ends by a result or an error")
 
-    async def send_batch(self, messages: Sequence[Message], timeout_ms: int) -> SendResult:
+    async def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
+    ) -> SendResult:
         """Send a batch and return one result, as by remoting, though the server stores each message
         separately."""
+        _refuse_queue(queue)
         check_batch(messages)
-        found = await self.send(messages, timeout_ms)
+        found = await self._send(messages, timeout_ms)
         first = found[0]
         ids = ",".join(one.message_id for one in found)
         return SendResult(first.status, ids, "", first.queue, first.queue_offset)
@@ -150,3 +171,8 @@ class GrpcProducer:
 
     def _now_ms(self) -> int:
         return self._session.options.now_ms()
+
+
+def _refuse_queue(target: object) -> None:
+    if target is not None:
+        raise InvalidArgument("not by gRPC: a sharding key is what fixes the queue")

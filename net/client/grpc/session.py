@@ -2,6 +2,8 @@
 
 Owns the channel to one address and the life of the stream. It must never know a message that is
 sent or received. Each producer and consumer with `endpoints` makes its own.
+
+Tests: tests/integration/grpc/test_messaging.py
 """
 
 import asyncio
@@ -52,7 +54,7 @@ class EndpointSession:
     """A client of `host:port`. `settings` returns the client's current settings each time they are
     sent.
 
-    Raises InvalidArgument for a malformed address.
+    Raises InvalidArgument for a malformed address, TlsError for TLS files that cannot be used.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class EndpointSession:
             raise InvalidArgument(f"endpoints: {error}") from None
         self.address = address
         self.options = options or ClientOptions()
+        expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        self._tls()  # a missing file raises here, not at the first call
         self._settings = settings
         self._tasks = TaskSet()
         self._channel: GrpcChannel | None = None

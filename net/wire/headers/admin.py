@@ -1,6 +1,8 @@
 """Headers of the admin requests: message lookup, topics, groups, offsets and the broker itself.
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,8 @@
 """Headers about clients: connected clients, leaving a group, and requests relayed to a client.
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

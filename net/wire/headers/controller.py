@@ -6,6 +6,8 @@ of a heartbeat (904) is `headers.routes.BrokerHeartbeatRequest`, because name se
 
 Broker ids are assigned by the controller and never 0; times are epoch ms; -1 stands for "none" as
 in RocketMQ. Members that a Java peer ignores are only written if they have a value.
+
+Tests: tests/wire/test_golden_controller.py
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Headers about offsets: of groups (query, update) and of queues (min, max, by time).
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

@@ -2,6 +2,8 @@
 
 Owns the fields of RocketMQ's PopMessageRequestHeader, AckMessageRequestHeader,
 ChangeInvisibleTimeRequestHeader and their like. It must never decide about a message.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

@@ -2,6 +2,8 @@
 
 Owns the fields of RocketMQ's PullMessageRequestHeader and PullMessageResponseHeader. It must never
 decide about a pull.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

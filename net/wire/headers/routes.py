@@ -2,6 +2,8 @@
 
 Owns their members and the choice of required ones. It must never hold behaviour. Names are
 RocketMQ's classes in remoting/protocol/header/namesrv without the word Header.
+
+Tests: tests/wire/test_golden_headers.py, tests/wire/test_golden_acting.py
 """
 
 from dataclasses import dataclass

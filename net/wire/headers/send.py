@@ -2,12 +2,18 @@
 
 Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader,
 ConsumerSendMsgBackRequestHeader and the headers of recalls. It must never check their meaning.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.header import Int32, Int64, read_header, write_header
+
+MAX_RECONSUME_SINCE: Final = 121
+"""MQVersion V3_4_9: clients since this version send maxReconsumeTimes."""
 
 _V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 

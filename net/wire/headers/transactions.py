@@ -2,6 +2,8 @@
 
 Owns the fields of RocketMQ's EndTransactionRequestHeader, CheckTransactionStateRequestHeader and
 ResumeCheckHalfMessageRequestHeader. It must never check their meaning.
+
+Tests: tests/wire/test_golden_headers.py
 """
 
 from dataclasses import dataclass, field

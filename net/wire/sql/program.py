@@ -1,6 +1,8 @@
 """A filter's program under construction: ops, the texts they refer to, the depth of the stack.
 
 Owns the bytes that csrc/filter.h describes. It must never know the language.
+
+Tests: tests/unit/net/wire/sql/test_compiler.py, tests/wire/test_golden_filters.py
 """
 
 import struct

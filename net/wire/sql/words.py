@@ -2,6 +2,8 @@
 
 Owns the words of RocketMQ's SelectorParser: reserved words in any case, names, literals, comments.
 It must never know the grammar.
+
+Tests: tests/unit/net/wire/sql/test_compiler.py
 """
 
 import re

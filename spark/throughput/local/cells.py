@@ -1,6 +1,8 @@
 """Reads and merges the cells of stores (throughput/cells.py) in this process.
 
 Owns their merging and the bound on their number. It must never keep records.
+
+Tests: tests/unit/spark/throughput/local/test_job.py
 """
 
 from collections.abc import Iterable, Sequence

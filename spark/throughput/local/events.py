@@ -1,6 +1,8 @@
 """Gaps, stalls and clock steps, computed in this process as throughput/events.py does in SQL.
 
 The definitions are on that page.
+
+Tests: tests/unit/spark/throughput/test_events.py
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
 """Figures from cells, computed in this process as throughput/cells.py does in SQL.
 
 Owns sums, means, percentiles and peaks of groups of cells.
+
+Tests: tests/unit/spark/throughput/test_events.py
 """
 
 from collections.abc import Iterable, Sequence

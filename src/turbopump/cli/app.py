@@ -2,6 +2,8 @@
 
 Owns the names. It must never import a command's dependencies: the modules of commands import typer
 only, and the rest when they run.
+
+Tests: tests/unit/cli/test_run_command.py, tests/unit/cli/test_main.py
 """
 
 import io

@@ -1,6 +1,8 @@
 """`turbopump consume`: print the messages of a topic as they arrive.
 
 Owns the options and the printing; net/client/consuming/consumer.py consumes.
+
+Tests: tests/unit/cli/test_send.py
 """
 
 import os
@@ -65,10 +67,10 @@ def consume(
     import asyncio
     import signal
 
-    from turbopump.net.client.client_instance import ClientInstance
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+    from turbopump.net.client.shared_client import SharedClient, instance_of
 
     if begin is Begin.FIRST:
         options = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
@@ -81,13 +83,13 @@ def consume(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        instance = ClientInstance(addresses, connecting)
+        client = SharedClient(addresses, connecting)
+        instance = instance_of(client)
         consumer: Consumer | SimpleConsumer
         if pop:
-            is_first = begin is Begin.FIRST
-            consumer = SimpleConsumer(group, from_first=is_first, instance=instance)
+            consumer = SimpleConsumer(group, from_first=begin is Begin.FIRST, client=client)
         else:
-            consumer = Consumer(group, options=options, instance=instance)
+            consumer = Consumer(group, options=options, client=client)
         consumer.subscribe(topic, expression, sql=sql)
         await instance.acquire()
         try:

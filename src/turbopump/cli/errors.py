@@ -1,6 +1,8 @@
 """Failures of commands: one clear sentence on stderr and an exit code, never a traceback.
 
 Owns the two kinds of failure and the translation of all exceptions into them.
+
+Tests: tests/unit/cli/test_run_command.py
 """
 
 import errno

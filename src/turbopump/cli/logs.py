@@ -1,6 +1,8 @@
 """Destinations of a node's log: stderr, and rotating files in a folder.
 
 Owns the format and the sizes of log files.
+
+Tests: tests/unit/cli/test_run_command.py
 """
 
 import logging

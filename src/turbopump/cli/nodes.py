@@ -4,6 +4,8 @@ Owns the reading of the configuration file and the warnings about it.
 """
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ from turbopump.cli.output import print_json, print_lines
 if TYPE_CHECKING:
     from turbopump.broker.container.config import ContainerConfig
     from turbopump.broker.container.node import BrokerEvent
+    from turbopump.cli.serve import Node
     from turbopump.controller.config import ControllerConfig
     from turbopump.controller.node import ControllerNode
     from turbopump.namesrv.config import NamesrvConfig
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[
     Path | None,
     typer.Option("-c", "--configFile", metavar="FILE", help="RocketMQ's properties file."),
+]
+NameServers = Annotated[
+    str | None,
+    typer.Option(
+        "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
+    ),
 ]
 NO_NAME_SERVER = (
     "there is no namesrvAddr, and no -n: the broker registers at no name server, so only gRPC "
@@ -47,8 +56,7 @@ def namesrv(
     as_json: Json = False,
 ) -> None:
     """Run one name server until Ctrl-C; with a controller if enableControllerInNamesrv=true."""
-    from turbopump.cli.run_command import run
-    from turbopump.cli.serve import NodeGroup, serve
+    from turbopump.cli.serve import NodeGroup
     from turbopump.controller.config import ControllerConfig
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.namesrv.node import NameServerNode
@@ -79,7 +87,7 @@ def namesrv(
         for each in nodes[1:]:
             _ready(f"controller {quorum.self_id}", each.address, as_json)
 
-    run(serve(NodeGroup(*nodes), ready))
+    _serve(NodeGroup(*nodes), ready)
     _stopped(as_json)
 
 
@@ -90,8 +98,6 @@ def controller(
     as_json: Json = False,
 ) -> None:
     """Run one controller until Ctrl-C; with a majority of its peers it elects masters."""
-    from turbopump.cli.run_command import run
-    from turbopump.cli.serve import serve
     from turbopump.controller.config import ControllerConfig
 
     _logging(log_folder, log_level)
@@ -101,18 +107,13 @@ def controller(
         config.config_store_path = str(config_file)
     _warn(config_file, warnings)
     node = _controller_node(config)
-    run(serve(node, lambda: _ready(f"controller {config.self_id}", node.address, as_json)))
+    _serve(node, lambda: _ready(f"controller {config.self_id}", node.address, as_json))
     _stopped(as_json)
 
 
 def broker(
     config_file: ConfigFile = None,
-    name_servers: Annotated[
-        str | None,
-        typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
-        ),
-    ] = None,
+    name_servers: NameServers = None,
     log_folder: LogFolder = None,
     log_level: LogLevel = "info",
     as_json: Json = False,
@@ -121,16 +122,10 @@ def broker(
     from turbopump.broker.config.config import load_config
     from turbopump.broker.node import BrokerNode
     from turbopump.cli.progress import Recovering
-    from turbopump.cli.run_command import run
-    from turbopump.cli.serve import serve
-    from turbopump.net.wire.java_properties import PropertiesError
 
     _logging(log_folder, log_level)
-    text = _given(config_file)
-    try:
-        config, warnings = load_config(text, str(config_file or ""))
-    except PropertiesError as error:
-        raise UserError(f"{config_file}: {error}") from None
+    with _errors_of(config_file):
+        config, warnings = load_config(_given(config_file), str(config_file or ""))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     _warn(config_file, warnings)
@@ -144,7 +139,7 @@ def broker(
         _ready(f"broker {config.broker_name}", node.address, as_json)
 
     try:
-        run(serve(node, ready))
+        _serve(node, ready)
     finally:
         recovering.end()
     _stopped(as_json)
@@ -157,12 +152,7 @@ def proxy(
             "-c", "--configFile", metavar="FILE", help="RocketMQ's rmq-proxy.json, or properties."
         ),
     ] = None,
-    name_servers: Annotated[
-        str | None,
-        typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
-        ),
-    ] = None,
+    name_servers: NameServers = None,
     port: Annotated[
         int | None, port_option("-p", "--port", help="Overrides grpcServerPort of the file.")
     ] = None,
@@ -172,17 +162,12 @@ def proxy(
 ) -> None:
     """Run one proxy until Ctrl-C: gRPC for a whole cluster, at one address."""
     from turbopump.cli.group.proxy_sidecar import proxy_node
-    from turbopump.cli.run_command import run
-    from turbopump.cli.serve import serve
-    from turbopump.net.wire.java_properties import PropertiesError
     from turbopump.proxy.config import ProxyConfig, read_file
 
     _logging(log_folder, log_level)
     config = ProxyConfig()
-    try:
-        warnings = config.update(read_file(_text_of(config_file)))
-    except PropertiesError as error:
-        raise UserError(f"{config_file}: {error}") from None
+    with _errors_of(config_file):
+        warnings = config.update(read_file("" if config_file is None else read_text(config_file)))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     elif config_file is not None:
@@ -191,7 +176,7 @@ def proxy(
         config.grpc_server_port = port
     _warn(config_file, warnings)
     node = proxy_node(config)
-    run(serve(node, lambda: _ready("proxy", node.address, as_json)))
+    _serve(node, lambda: _ready("proxy", node.address, as_json))
     _stopped(as_json)
 
 
@@ -206,12 +191,7 @@ def container(
             help="The brokers' files; overrides brokerConfigPaths of the file.",
         ),
     ] = None,
-    name_servers: Annotated[
-        str | None,
-        typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
-        ),
-    ] = None,
+    name_servers: NameServers = None,
     log_folder: LogFolder = None,
     log_level: LogLevel = "info",
     as_json: Json = False,
@@ -222,8 +202,6 @@ def container(
     """
     from turbopump.broker.container.config import ContainerConfig
     from turbopump.broker.container.node import BROKER, ContainerNode
-    from turbopump.cli.run_command import run
-    from turbopump.cli.serve import serve
     from turbopump.net.wire.java_properties import Property
 
     _logging(log_folder, log_level)
@@ -236,7 +214,7 @@ def container(
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     node = ContainerNode(config, on_event=lambda event: _of_container(event, as_json))
-    run(serve(node, lambda: _ready("container", node.address, as_json)))
+    _serve(node, lambda: _ready("container", node.address, as_json))
     if node.unclean:
         raise CommandFailed("; ".join(node.unclean))
     _stopped(as_json)
@@ -261,12 +239,10 @@ def _controller_node(config: "ControllerConfig") -> "ControllerNode":
 
 
 def _properties_of(path: Path | None) -> "list[Property]":
-    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
+    from turbopump.net.wire.java_properties import parse_properties
 
-    try:
+    with _errors_of(path):
         return parse_properties(_given(path))
-    except PropertiesError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def _update(
@@ -274,16 +250,19 @@ def _update(
     properties: "list[Property]",
     path: Path | None,
 ) -> list[str]:
+    with _errors_of(path):
+        return config.update(properties)
+
+
+@contextmanager
+def _errors_of(path: Path | None) -> Iterator[None]:
+    """Name the configuration file in an error in it."""
     from turbopump.net.wire.java_properties import PropertiesError
 
     try:
-        return config.update(properties)
+        yield
     except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def _text_of(path: Path | None) -> str:
-    return "" if path is None else read_text(path)
 
 
 def _given(path: Path | None) -> str:
@@ -300,6 +279,14 @@ def _logging(folder: Path | None, level: str) -> None:
 def _warn(path: Path | None, warnings: list[str]) -> None:
     for warning in warnings:
         logging.getLogger(__name__).warning("%s: %s", path, warning)
+
+
+def _serve(node: "Node", ready: Callable[[], None]) -> None:
+    """Run a node until a signal stops it."""
+    from turbopump.cli.run_command import run
+    from turbopump.cli.serve import serve
+
+    run(serve(node, ready))
 
 
 def _ready(what: str, address: str, as_json: bool) -> None:

@@ -7,13 +7,27 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document on one line and flush: readers of a pipe wait for lines."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
     sys.stdout.flush()
+
+
+class JsonResult(Protocol):
+    """The result of a command, as `--json` prints it."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def show(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:
+    """Print a result at once, as JSON or as lines for people."""
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_lines(lines, flush=True)
 
 
 def java_text(value: object) -> object:

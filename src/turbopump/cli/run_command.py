@@ -4,6 +4,7 @@ Owns the loop of every command.
 """
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,6 +49,14 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
             return await call(admin)
 
     return run(failing_clearly(main()))
+
+
+def repeat(interval_s: int | None, show: Callable[[], None]) -> None:
+    """Show a command's result once, or at an interval until the command is stopped."""
+    show()
+    while interval_s is not None:
+        time.sleep(interval_s)
+        show()
 
 
 def client_options() -> "ClientOptions":

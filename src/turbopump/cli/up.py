@@ -1,6 +1,8 @@
 """`turbopump up`: a name server, a broker or a group of them, and controllers in this process.
 
 Owns the options, the ready event and the hint for people.
+
+Tests: tests/integration/cli/test_up.py
 """
 
 import dataclasses

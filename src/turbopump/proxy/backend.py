@@ -2,15 +2,19 @@
 
 Owns the choice of the broker for a request. It must never handle a message of gRPC. The services of
 net/messaging use it through the port RequestBackend.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.grpc.codes import Code, MessageType
 from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, logged_steps
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
+from turbopump.net.routing.name_servers import Absent
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -22,7 +26,6 @@ from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 from turbopump.proxy.broker_calls import BrokerCalls
 from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.config import ProxyConfig
-from turbopump.proxy.kept_answers import Absent
 from turbopump.proxy.members import ClusterMembers
 
 WAITING_MAX: Final = 256 << 20
@@ -84,25 +87,19 @@ class ProxyRequestBackend:
     ) -> None:
         """Look up names and then call `then`; it is called at once if too many bytes wait
         already."""
-        wanted = [(self._known.topics.want, name) for name in topics]
-        wanted += [(self._known.groups.want, name) for name in groups]
-        size += WAITING_SIZE * len(wanted)
+        size += WAITING_SIZE * (len(topics) + len(groups))
         if self.waiting + size > WAITING_MAX:
             then()
             return
         self.waiting += size
-        left = len(wanted) + 1
+        wanted: list[Deferred[Any]] = [self._known.topics.want(name) for name in topics]
+        wanted += [self._known.groups.want(name) for name in groups]
 
-        def one_less() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self.waiting -= size
-                then()
+        def answered(_answers: list[Any]) -> None:
+            self.waiting -= size
+            then()
 
-        for want, name in wanted:
-            want(name, one_less)
-        one_less()
+        gather(wanted).then(answered)
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
         """The configuration of a topic by broker name; raises RpcRefused."""

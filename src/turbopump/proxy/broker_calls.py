@@ -5,15 +5,17 @@ It must never choose a broker.
 
 Only requests to a broker that hangs wait: their bytes are bounded for each broker, and requests to
 other brokers do not wait for them.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.proxy.cluster_map import ClusterMap
-from turbopump.proxy.name_servers import Call
 
 TIMEOUT_MS: Final = 3_000
 """Timeout of a response, besides the time for which a request may wait for messages."""

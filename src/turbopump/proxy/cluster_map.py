@@ -10,9 +10,12 @@ any master.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
+from turbopump.engine.deferred import Deferred
+from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.routing.route_cache import CacheRules, RouteCache
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -26,11 +29,12 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
 from turbopump.proxy.config import ProxyConfig
-from turbopump.proxy.kept_answers import Absent, KeptAnswers
-from turbopump.proxy.name_servers import AskedNameServers, Call
 
 logger = logging.getLogger(__name__)
 
+NAME_SERVER_MS: Final = 3_000
+NEXT_NAME_SERVER_MS: Final = 1_000
+"""Timeouts of a name server's response; the second if there is another to query."""
 ASK_MS: Final = 1_000
 """Timeout of a broker's response about a topic or a group."""
 ASKED_MAX: Final = 3
@@ -42,6 +46,10 @@ CLUSTER_AGAIN_MS: Final = 1_000
 """Intervals of queries for all brokers of the cluster: after a success, and until the first
 success."""
 BROKERS_MAX: Final = 10_000
+SIZE_MAX: Final = 32 << 20
+"""Maximum bytes of the cached topics, and of the groups: 20,000 topics on a handful of brokers."""
+ENTRY_SIZE: Final = 500
+"""Estimated bytes of a cached name besides the name and its answer."""
 TOPIC_SIZE: Final = 600
 """Estimated bytes of a topic on one broker."""
 
@@ -72,17 +80,23 @@ class ClusterMap:
         self._config = config
         self._call = call
         self._steady_ms = steady_ms
-        self._name_servers = AskedNameServers(config.namesrv_addr, call)
+        self._name_servers = NameServerQueries(
+            call,
+            lambda: config.namesrv_addr,
+            NAME_SERVER_MS,
+            next_ms=NEXT_NAME_SERVER_MS,
+            warns=True,
+        )
         self._brokers: dict[str, _Broker] = {}
         self._next = 0
         self._cluster_ms: int | None = None
         self._has_cluster = self._asks_cluster = False
         self._waiting: list[Callable[[], None]] = []
-        self.topics = KeptAnswers[KnownTopic](
-            self._look_for_topic, _size_of_topic, steady_ms, config.route_refresh_seconds * 1_000
+        self.topics = RouteCache[KnownTopic](
+            self._look_for_topic, _size_of_topic, steady_ms, _rules(config.route_refresh_seconds)
         )
-        self.groups = KeptAnswers[SubscriptionGroupConfig](
-            self._look_for_group, _size_of_group, steady_ms, config.group_refresh_seconds * 1_000
+        self.groups = RouteCache[SubscriptionGroupConfig](
+            self._look_for_group, _size_of_group, steady_ms, _rules(config.group_refresh_seconds)
         )
 
     # Brokers
@@ -130,8 +144,7 @@ class ClusterMap:
             broker.failed_ms = None
 
     def name_servers_changed(self) -> None:
-        """Use the configuration's new name servers; the next tick queries for all brokers."""
-        self._name_servers.replace(self._config.namesrv_addr)
+        """The configuration has new name servers: the next tick queries them for all brokers."""
         self._cluster_ms = None
 
     def tick(self) -> None:
@@ -144,23 +157,19 @@ class ClusterMap:
         if self._asks_cluster:
             return
         self._asks_cluster, self._cluster_ms = True, self._steady_ms()
-        self._name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, self._take_cluster)
+        self._name_servers.cluster().then(self._take_cluster)
 
-    def _take_cluster(self, response: Command | str) -> None:
+    def _take_cluster(self, cluster: ClusterInfo | Absent) -> None:
         self._asks_cluster = False
-        if isinstance(response, Command):
-            try:
-                found = ClusterInfo.decode(_body(response)).broker_addr_table
-            except BadBody as error:
-                logger.warning("the brokers of the cluster cannot be read: %s", error)
-            else:
-                self._has_cluster = True
-                for data in found.values():
-                    # A replica that acts for its master is only in routes.
-                    if 0 in data.broker_addrs or data.broker_name not in self._brokers:
-                        self._take_broker(data)
-                for name in self._brokers.keys() - {one.broker_name for one in found.values()}:
-                    self._brokers[name].master = ""
+        if not isinstance(cluster, Absent):
+            self._has_cluster = True
+            found = cluster.broker_addr_table.values()
+            for data in found:
+                # A replica that acts for its master is only in routes.
+                if 0 in data.broker_addrs or data.broker_name not in self._brokers:
+                    self._take_broker(data)
+            for name in self._brokers.keys() - {one.broker_name for one in found}:
+                self._brokers[name].master = ""
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
@@ -181,31 +190,26 @@ class ClusterMap:
     # Topics
 
     def _look_for_topic(
-        self, name: str, before: KnownTopic | None, done: Callable[[KnownTopic | Absent], None]
-    ) -> None:
-        def routed(response: Command | str) -> None:
-            if isinstance(response, str):
-                done(Absent(response, is_certain=False))
-            elif response.code == ResponseCode.TOPIC_NOT_EXIST:
-                done(Absent(f"No topic route info in name server for the topic: {name}", True))
-            else:
-                self._route(name, before, response, done)
+        self, name: str, before: KnownTopic | None
+    ) -> Deferred[KnownTopic | Absent]:
+        found: Deferred[KnownTopic | Absent] = Deferred()
 
-        header = GetRouteInfoRequest(name, True)
-        self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, routed)
+        def routed(route: TopicRouteData | Absent) -> None:
+            if isinstance(route, Absent):
+                found.resolve(route)
+            else:
+                self._route(name, before, route, found.resolve)
+
+        self._name_servers.route(GetRouteInfoRequest(name, True)).then(routed)
+        return found
 
     def _route(
         self,
         name: str,
         before: KnownTopic | None,
-        response: Command,
+        route: TopicRouteData,
         done: Callable[[KnownTopic | Absent], None],
     ) -> None:
-        try:
-            route = TopicRouteData.decode(_body(response))
-        except BadBody as error:
-            done(Absent(f"the route of {name} cannot be read: {error}", is_certain=False))
-            return
         for data in route.broker_datas:
             self._take_broker(data)
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
@@ -242,40 +246,39 @@ class ClusterMap:
             else:
                 done(Absent(f"no broker describes topic {name}: {text}", is_certain=False))
 
-        self._ask_some(self._in_turn(topics), request, described)
+        self._ask_some(self._in_turn(topics), request).then(described)
 
     # Groups
 
     def _look_for_group(
-        self,
-        name: str,
-        _before: SubscriptionGroupConfig | None,
-        done: Callable[[SubscriptionGroupConfig | Absent], None],
-    ) -> None:
+        self, name: str, _before: SubscriptionGroupConfig | None
+    ) -> Deferred[SubscriptionGroupConfig | Absent]:
+        found: Deferred[SubscriptionGroupConfig | Absent] = Deferred()
         header = GetSubscriptionGroupConfigRequest(name)
         request = new_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
 
-        def described(found: Command | str) -> None:
-            if isinstance(found, str):
-                done(Absent(f"no broker describes group {name}: {found}", is_certain=False))
-            elif found.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                done(Absent(f"group not found: {name}", is_certain=True))
-            elif found.code != ResponseCode.SUCCESS:
-                done(Absent(f"no broker describes group {name}: {found.remark}", is_certain=False))
-            else:
-                try:
-                    done(SubscriptionGroupConfig.decode(_body(found)))
-                except BadBody as error:
-                    done(Absent(f"group {name} cannot be read: {error}", is_certain=False))
+        def described(answer: Command | str) -> SubscriptionGroupConfig | Absent:
+            if isinstance(answer, Command):
+                if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    return Absent(f"group not found: {name}", is_certain=True)
+                if answer.code == ResponseCode.SUCCESS:
+                    try:
+                        return SubscriptionGroupConfig.decode(_body(answer))
+                    except BadBody as error:
+                        return Absent(f"group {name} cannot be read: {error}", is_certain=False)
+            text = answer if isinstance(answer, str) else answer.remark
+            return Absent(f"no broker describes group {name}: {text}", is_certain=False)
 
         def ask() -> None:
-            self._ask_some(self._in_turn(self._brokers), request, described)
+            asked = self._ask_some(self._in_turn(self._brokers), request)
+            asked.map(described).then(found.resolve)
 
         if self._has_cluster:
             ask()
         else:
             self._waiting.append(ask)
             self._ask_for_cluster()
+        return found
 
     # Queries to brokers
 
@@ -289,48 +292,37 @@ class ClusterMap:
             found = found[at:] + found[:at]
         return sorted(found, key=lambda name: not self.is_up(name))[:ASKED_MAX]
 
-    def _ask_some(
-        self, names: list[str], request: Command, done: Callable[[Command | str], None]
-    ) -> None:
-        if not names:
-            done("no broker with a master is known")
-            return
-        name, *left = names
-        address = self.master(name)
-        if not address:
-            self._next_of(left, request, f"{name} has no master", done)
-            return
-        self._call(address, request, ASK_MS).then(
-            partial(self._some_answered, name, address, left, request, done)
-        )
+    def _ask_some(self, names: list[str], request: Command) -> Deferred[Command | str]:
+        """Query the masters of these brokers in turn, until one responds."""
+        found: Deferred[Command | str] = Deferred()
+        left = list(names)
 
-    def _some_answered(
-        self,
-        name: str,
-        address: str,
-        left: list[str],
-        request: Command,
-        done: Callable[[Command | str], None],
-        response: Command | str,
-    ) -> None:
-        if isinstance(response, Command):
-            self.answered(name, address)
-            if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
-                # this broker has the topic's route, but not yet its configuration
-                self._ask_some(left, request, done)
-            else:
-                done(response)
-            return
-        self.failed(name, address, ())
-        self._next_of(left, request, response, done)
+        def ask_next(failure: str) -> None:
+            if not left:
+                found.resolve(failure)
+                return
+            name = left.pop(0)
+            address = self.master(name)
+            if not address:
+                ask_next(f"{name} has no master")
+                return
 
-    def _next_of(
-        self, left: list[str], request: Command, text: str, done: Callable[[Command | str], None]
-    ) -> None:
-        if left:
-            self._ask_some(left, request, done)
-        else:
-            done(text)
+            def responded(response: Command | str) -> None:
+                if isinstance(response, str):
+                    self.failed(name, address, ())
+                    ask_next(response)
+                    return
+                self.answered(name, address)
+                if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
+                    # this broker has the topic's route, but not yet its configuration
+                    ask_next(f"{name} has no configuration of the topic")
+                else:
+                    found.resolve(response)
+
+            self._call(address, request, ASK_MS).then(responded)
+
+        ask_next("no broker with a master is known")
+        return found
 
 
 def _known(topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: int) -> KnownTopic:
@@ -344,10 +336,24 @@ def _body(response: Command) -> bytes:
     return b"".join(body) if isinstance(body, list) else bytes(body)
 
 
-def _size_of_topic(one: KnownTopic) -> int:
-    texts = (*one.topics, *one.attributes, *one.attributes.values())
-    return kept_size(*texts) + TOPIC_SIZE * len(one.topics)
+def _rules(fresh_seconds: int) -> CacheRules:
+    return CacheRules(
+        fresh_ms=fresh_seconds * 1_000,
+        again_ms=200,
+        absent_ms=1_000,
+        gone_ms=30_000,
+        doubts_failed=True,
+        size_max=SIZE_MAX,
+        queries_max=64,
+    )
 
 
-def _size_of_group(one: SubscriptionGroupConfig) -> int:
-    return 4 * len(one.encode())
+def _size_of_topic(name: str, one: KnownTopic | None) -> int:
+    if one is None:
+        return ENTRY_SIZE + kept_size(name)
+    texts = (name, *one.topics, *one.attributes, *one.attributes.values())
+    return ENTRY_SIZE + kept_size(*texts) + TOPIC_SIZE * len(one.topics)
+
+
+def _size_of_group(name: str, one: SubscriptionGroupConfig | None) -> int:
+    return ENTRY_SIZE + kept_size(name) + (4 * len(one.encode()) if one else 0)

@@ -3,6 +3,8 @@
 Owns this rule of RocketMQ's proxy (GrpcConverter, RouteActivity): the host of the request, with the
 proxy's own port or the request's. So several proxies can share one host name. It must never handle
 a route.
+
+Tests: tests/integration/grpc/test_endpoints.py
 """
 
 from typing import Any, Final

@@ -7,6 +7,8 @@ brokers' requests to a client. It must never keep a client's settings.
 A broker keeps one member of a group for each connection, and a proxy has one connection to each
 broker. So the proxy is the member, under its own client id, as RocketMQ's proxy is for producer
 groups.
+
+Tests: tests/unit/proxy/test_cluster_map.py
 """
 
 import logging

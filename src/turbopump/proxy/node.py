@@ -2,6 +2,8 @@
 
 Owns the order of start and stop, the clocks and the timer. It must never handle a message. A proxy
 keeps no state that it cannot query again, so any number of proxies can serve one cluster.
+
+Tests: tests/integration/grpc/test_proxy_names.py, tests/unit/cli/test_nodes.py
 """
 
 import asyncio

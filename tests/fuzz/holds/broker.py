@@ -7,8 +7,8 @@ from typing import Final
 
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
-from tests.unit.broker.admin.hostile.test_hostile_names import NAMES, numbers
 from tests.unit.broker.conftest import World
+from tests.unit.broker.handlers.hostile.test_hostile_names import NAMES, numbers
 from turbopump.broker.handlers.json_responses import MAX_LISTED
 from turbopump.broker.tables import locks as lock_table
 from turbopump.broker.tables.groups import FORBIDDEN_READ

@@ -15,7 +15,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
-from turbopump.namesrv.key_values import MAX_ITEM_SIZE, ORDER_TOPIC_CONFIG, KeyValues, Pieces
+from turbopump.namesrv.key_values import MAX_ITEM_SIZE, KeyValues, Pieces
 from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -23,6 +23,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.names import ORDER_NAMESPACE
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.route import QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -42,7 +43,7 @@ _FIELDS = {
     "haServerAddr": "",
     "compressed": "false",
     "bodyCrc32": "0",
-    "namespace": ORDER_TOPIC_CONFIG,
+    "namespace": ORDER_NAMESPACE,
     "key": "k",
     "value": "v",
 }
@@ -57,7 +58,7 @@ class NamesrvWalk:
         self.gc_tuning = GcTuning()
         self.disk = OtherThread(self.meter)
         files = ConfigFiles(RealFiles(), str(folder))
-        table = {ORDER_TOPIC_CONFIG: {f"T{number:05d}{'x' * 80}": "a:4" for number in range(many)}}
+        table = {ORDER_NAMESPACE: {f"T{number:05d}{'x' * 80}": "a:4" for number in range(many)}}
         self.routes = RouteTable()
 
         def save(pieces: Pieces) -> Deferred[OSError | None]:

@@ -11,6 +11,7 @@ from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.wire.codes import RequestCode
 from turbopump.spark.rebalance.measures import measure, parse
 from turbopump.testing import running_cluster
@@ -32,12 +33,12 @@ def test_lines_are_in_the_store_and_the_report_reads_them(tmp_path: Path) -> Non
             await admin.update_topic("T", cluster=broker.cluster, read_queues=4, write_queues=4)
         members, instances = [], []
         for number in range(2):
-            instance = ClientInstance([namesrv], ClientOptions(instance_name=f"m{number}"))
-            member = Consumer("G", instance=instance)
+            shared = SharedClient([namesrv], ClientOptions(instance_name=f"m{number}"))
+            member = Consumer("G", client=shared)
             member.subscribe("T")
             await member.start()
             members.append(member)
-            instances.append(instance)
+            instances.append(instance_of(shared))
             for one in (*instances, *instances):
                 await ask(one, broker.address)
         shares = [await ask(one, broker.address) for one in instances]

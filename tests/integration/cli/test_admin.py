@@ -10,6 +10,7 @@ import pytest
 
 from turbopump import Consumer, Message, PopConsumer, Producer, SimpleConsumer
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.testing import RunningCluster
 
 pytestmark = pytest.mark.integration
@@ -432,9 +433,10 @@ def test_members_that_are_online(cluster: RunningCluster, admin: Admin) -> None:
         pop.on_message(lambda message: None)
         for consumer in (push, simple, pop):
             consumer.subscribe("Online")
-        async with push, simple, pop, Producer("OnP", [cluster.namesrv]) as producer:
+        shared = SharedClient([cluster.namesrv])
+        async with push, simple, pop, Producer("OnP", client=shared) as producer:
             await producer.send(Message("Online", b"y"))
-            await producer._instance.heartbeat()
+            await instance_of(shared).heartbeat()
             (received,) = await simple.receive(1)
             await simple.ack(received)
             for group in ("OnPush", "OnSimple", "OnPop"):

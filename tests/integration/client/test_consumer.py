@@ -16,6 +16,7 @@ from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel, Outcome
 from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient
 
 pytestmark = pytest.mark.integration
 
@@ -42,9 +43,12 @@ class Receiver:
         expression: str = "*",
         options: ConsumerOptions = FIRST,
         folder: Path | None = None,
+        client: SharedClient | None = None,
     ) -> None:
         self.messages: list[ReceivedMessage] = []
-        self.consumer = Consumer(group, [namesrv], options=options, offsets_folder=folder)
+        self.consumer = Consumer(
+            group, [namesrv], options=options, offsets_folder=folder, client=client
+        )
         self.consumer.subscribe(topic, expression)
         self.consumer.on_message(self.handle)
 
@@ -432,8 +436,9 @@ def test_second_consumer_of_a_group_in_one_instance_is_refused(
     namesrv: str, topic: str, name: str
 ) -> None:
     async def scenario() -> None:
-        async with Receiver(namesrv, name, topic) as receiver:
-            twin = Consumer(name, instance=receiver.consumer._instance)
+        shared = SharedClient(namesrv)
+        async with Receiver(namesrv, name, topic, client=shared):
+            twin = Consumer(name, client=shared)
             with pytest.raises(ClientError, match="already"):
                 await twin.start()
 

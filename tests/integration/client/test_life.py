@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from turbopump.net.client.admin.client import Admin
-from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.net.client.errors import ClientClosed, ClientError
 from turbopump.net.client.messages import Message
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import ConnectError
 
 pytestmark = pytest.mark.integration
@@ -61,19 +61,19 @@ def test_iteration_ends_when_the_consumer_closes(namesrv: str, topic: str, name:
 
 def test_one_client_serves_producers_and_consumers(namesrv: str, topic: str, name: str) -> None:
     async def scenario() -> None:
-        shared = ClientInstance([namesrv])
-        first = Consumer(name, instance=shared, options=FIRST)
-        second = Consumer(f"{name}-2", instance=shared, options=FIRST)
+        shared = SharedClient([namesrv])
+        first = Consumer(name, client=shared, options=FIRST)
+        second = Consumer(f"{name}-2", client=shared, options=FIRST)
         first.subscribe(topic)
         second.subscribe(topic)
-        async with Producer("pg", instance=shared) as producer, first, second:
-            assert first.client_id == second.client_id == shared.client_id
+        async with Producer("pg", client=shared) as producer, first, second:
+            assert first.client_id == second.client_id
             await producer.send(Message(topic, b"x"))
             for consumer in (first, second):
                 message = await consumer.receive()
                 assert message is not None and message.text == "x"
         with pytest.raises(ClientClosed):
-            await shared.call(namesrv, None)  # type: ignore[arg-type]
+            await instance_of(shared).call(namesrv, None)  # type: ignore[arg-type]
         assert alone()
 
     asyncio.run(scenario())

@@ -8,7 +8,8 @@ import pytest
 from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendStatus
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import ConnectError
 
 pytestmark = pytest.mark.integration

@@ -7,8 +7,9 @@ from tests.integration.client.scripted import ScriptedBroker, route_of, stored
 
 from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.messages import Message, SendStatus
-from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
+from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -160,9 +161,10 @@ def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.answers[SEND] = stored
-            async with Producer("pg", ["127.0.0.1:1", broker.address]) as producer:
+            shared = SharedClient(["127.0.0.1:1", broker.address])
+            async with Producer("pg", client=shared) as producer:
                 await producer.send(MESSAGE)
-                assert producer._instance.namesrv[0] == broker.address
+                assert instance_of(shared).namesrv[0] == broker.address
 
     asyncio.run(scenario())
 

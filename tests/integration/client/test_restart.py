@@ -12,8 +12,8 @@ from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import Message, ReceivedMessage
-from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import RemotingError
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,8 @@ from tests.integration.client.scripted import ScriptedBroker, route_of, stored
 
 from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.messages import Message
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command

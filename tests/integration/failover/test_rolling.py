@@ -22,8 +22,8 @@ from tests.integration.ha.load import read_all
 
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import Message, SendStatus
-from turbopump.net.client.options import ClientOptions
-from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.options import ClientOptions, ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.transport.errors import RemotingError
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 from tests.integration.transport.conftest import TIME_LIMIT, Raw
 from tests.lane.world import make
-from tests.unit.broker.test_fast_path import SEND, frame_of, pull_frame
+from tests.unit.broker.traffic.test_fast_path import SEND, frame_of, pull_frame
 
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Gate

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from tests.integration.transport.conftest import TIME_LIMIT
 from tests.integration.transport.test_transport_cut import Native, broker
-from tests.unit.broker.test_fast_path import SEND, frame_of
+from tests.unit.broker.traffic.test_fast_path import SEND, frame_of
 
 from turbopump.net.transport.connection import Connection
 from turbopump.net.transport.fair_scheduler import REQUESTS_OF_TURN

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from tests.integration.transport.conftest import TIME_LIMIT, Raw, serving, talking
 from tests.integration.transport.test_transport_cut import KB, broker, trusting_all
-from tests.unit.broker.test_fast_path import SEND, frame_of, pull_frame
+from tests.unit.broker.traffic.test_fast_path import SEND, frame_of, pull_frame
 
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings

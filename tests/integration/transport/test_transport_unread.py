@@ -13,7 +13,7 @@ import uvloop
 from tests.integration.transport.conftest import HOLD, TIME_LIMIT, Raw, serving, talking
 from tests.integration.transport.test_transport_cut import broker, trusting_all
 from tests.integration.transport.test_transport_last_words import Watch
-from tests.unit.broker.test_fast_path import SEND, frame_of, pull_frame
+from tests.unit.broker.traffic.test_fast_path import SEND, frame_of, pull_frame
 
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.lane.world import Driven, frame_of, make
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.handlers.room import LATER_MAX, SENT_MAX
+from turbopump.broker.traffic.room import LATER_MAX, SENT_MAX
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Codec, Command, decode

@@ -22,7 +22,6 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.lifecycle.replication_setup import (
     ReplicationSetup,
-    ReplicationSetupDeps,
     options_of,
 )
 from turbopump.broker.registration.registration import RETRY_MS, Registration, Work
@@ -170,16 +169,14 @@ class Member(Process):
         self._saving, self._saved_ms = False, steady_ms
         self._registered_ms = self._beat_ms = -REGISTER_MS
         self.replicating = ReplicationSetup(
-            ReplicationSetupDeps(
-                context=self.context,
-                files=self.disk,
-                disk=self.work,
-                now_ms=lambda: self.clock.wall_ms,
-                calls=self,
-                life=PreviousShutdown(),
-                options=options_of(config),
-                shell=lambda events: self.wire,
-            )
+            self.context,
+            files=self.disk,
+            disk=self.work,
+            now_ms=lambda: self.clock.wall_ms,
+            calls=self,
+            life=PreviousShutdown(),
+            options=options_of(config),
+            shell=lambda events: self.wire,
         )
         _run(self.replicating.start())
         self.registration = Registration(

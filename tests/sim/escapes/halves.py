@@ -19,7 +19,6 @@ from tests.sim.escapes.machines import EscapingMember, OtherMaster
 from tests.sim.group.machines import Process
 from tests.sim.payments.suite import PayerEndpoint
 from tests.sim.transactions.payment import Payment
-from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -32,6 +31,7 @@ from turbopump.net.wire.headers.transactions import (
     EndTransactionRequest,
 )
 from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import TopicConfig
 

@@ -13,7 +13,6 @@ from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.timer_escape import TimerEscape
-from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.scheduled.wheel_reader import DueUnit
@@ -26,34 +25,32 @@ from turbopump.net.wire.command import Command
 def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
-    def failed(self: RetryWindow, number: int, now_ms: int) -> None:
-        self.done(number)
+    def failed(self: RetryWindow[Any, Any], item: Any, one: object) -> None:
+        self.done(item)
 
-    patch.setattr(RetryWindow, "failed", failed)
+    patch.setattr(RetryWindow, "_failed", failed)
 
 
 def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
     """The progress counts messages that are on their way."""
 
-    def settle(self: LevelEscape, level: int, window: RetryWindow, now_ms: int) -> None:
-        at = QueueOffset(window.next)
+    def settle(self: LevelEscape, level: int, *_arrival: object) -> None:
+        at = self._windows[level].next
         if at > self._levels.position(level):
-            self._levels.delivered_elsewhere(level, at, now_ms)
+            self._levels.delivered_elsewhere(level, at, self._now_ms)
 
     patch.setattr(LevelEscape, "_settle", settle)
 
 
 def timers_leave_when_they_are_sent(patch: Patch) -> None:
     """An answer is not looked at."""
+    send = TimerEscape._send
 
-    def took(
-        self: TimerEscape, due: DueUnit, failures: int, facts: TimerFacts, arrival: Arrival | None
-    ) -> None:
-        if not self._is_over:
-            self._out.discard(due.position)
-            self._left(due, facts)
+    def sent(self: TimerEscape, due: DueUnit, failures: int) -> None:
+        if send(self, due, failures) is not None:
+            self._left(due, None)
 
-    patch.setattr(TimerEscape, "_took", took)
+    patch.setattr(TimerEscape, "_send", sent)
 
 
 def a_master_delivers_all_timers_again(patch: Patch) -> None:
@@ -96,7 +93,7 @@ def popped_messages_leave_when_they_are_sent(patch: Patch) -> None:
 
     def took(self: PopEscape, entry: Any, index: int, arrival: Arrival | None) -> None:
         if self._open.get(entry.check_point.key) is entry:
-            self._answered(entry, index, is_there=True)
+            self._arrived(entry, index)
 
     patch.setattr(PopEscape, "_took", took)
 
@@ -122,12 +119,13 @@ def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
 
 def half_messages_leave_when_they_are_sent(patch: Patch) -> None:
     """An answer is not looked at."""
+    send = HalfEscape._send
 
-    def took(self: HalfEscape, window: RetryWindow, half: Half, arrival: Arrival | None) -> None:
-        if self._window is window:
-            self._gone(window, half.queue_offset)
+    def sent(self: HalfEscape, number: QueueOffset, failures: int) -> None:
+        if send(self, number, failures) is not None:
+            self._gone(number)
 
-    patch.setattr(HalfEscape, "_took", took)
+    patch.setattr(HalfEscape, "_send", sent)
 
 
 def half_messages_leave_as_what_they_may_become(patch: Patch) -> None:
@@ -146,9 +144,7 @@ def ends_go_nowhere(patch: Patch) -> None:
     """
 
     def end(self: HalfEscape, half: Half, how: int) -> Deferred[Command | str]:
-        ended: Deferred[Command | str] = Deferred()
-        ended.resolve("")
-        return ended
+        return Deferred.resolved("")
 
     patch.setattr(HalfEscape, "end", end)
 

@@ -24,7 +24,7 @@ from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.lifecycle.replication_setup import ReplicationSetup, ReplicationSetupDeps
+from turbopump.broker.lifecycle.replication_setup import ReplicationSetup
 from turbopump.broker.lifecycle.store_reopen import TRY_MS
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
@@ -181,16 +181,14 @@ class GroupBroker(Stands, Broker):
         self.context = context = tables.context
         self.part = context.role
         self.replicating = replicating = ReplicationSetup(
-            ReplicationSetupDeps(
-                context=context,
-                files=self.disk,
-                disk=self.work,
-                now_ms=lambda: clock.wall_ms,
-                calls=tables,
-                life=self._life,
-                options=self.options,
-                shell=lambda events: self.wire,
-            )
+            context,
+            files=self.disk,
+            disk=self.work,
+            now_ms=lambda: clock.wall_ms,
+            calls=tables,
+            life=self._life,
+            options=self.options,
+            shell=lambda events: self.wire,
         )
         service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)

@@ -26,7 +26,6 @@ from turbopump.broker.config.replication_config import BrokerRole, ReplicationCo
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
@@ -43,6 +42,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message_id import UniqueIds, decode_message_id
+from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from tests.sim.group.calls import Endpoint
 from tests.sim.group.machines import Client
 from tests.sim.group.suite import Run
 from tests.sim.transactions.payment import Payment
-from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import RESPONSE_FLAG, Command, new_request
@@ -25,6 +24,7 @@ from turbopump.net.wire.headers.transactions import (
     EndTransactionRequest,
 )
 from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.engine.store import Store
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.pyx.record import Record
 
 COMMITTED, ROLLED_BACK = True, False

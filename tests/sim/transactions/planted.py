@@ -5,7 +5,6 @@ from turbopump.broker.handlers import transactions as handlers
 from turbopump.broker.scheduled import transaction_checks, transaction_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
 from turbopump.broker.scheduled.half_messages import (
-    QUEUE_ID,
     committed_flag,
     renewed,
     target,
@@ -16,7 +15,7 @@ from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, PutStatus, QueueOffset
-from turbopump.net.wire.names import HALF_TOPIC
+from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC
 
 
 def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
@@ -26,7 +25,7 @@ def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
     def shows(self: Transactions) -> None:
         lead(self)
         store = self._store
-        for number in range(self.known.base, store.max_queue_offset(HALF_TOPIC, QUEUE_ID)):
+        for number in range(self.known.base, store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)):
             half = self.half_at(QueueOffset(number))
             if half is not None:
                 topic, queue_id = target(half.properties)
@@ -68,15 +67,15 @@ def progress_is_ahead_of_the_disk(patch: Patch) -> None:
 
 def op_message_before_the_commit(patch: Patch) -> None:
     """The op message, which ends a half message, is written before the committed message itself."""
-    put = handlers.put
+    commit = handlers._commit
 
-    def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Put:
-        half = broker.store.record(draft.prepared_transaction_offset)
-        broker.transactions.end(QueueOffset(half.queue_offset), TransactionOutcome.COMMITTED)
+    def late(broker: object, request: object, half: object, now_ms: int) -> object:
+        at = QueueOffset(half.record.queue_offset)
+        broker.transactions.end(at, TransactionOutcome.COMMITTED)
         broker.transactions.write_ops(now_ms)
-        return put(broker, draft, now_ms, must_wait=must_wait)
+        return commit(broker, request, half, now_ms)
 
-    patch.setattr(handlers, "put", late)
+    patch.setattr(handlers, "_commit", late)
 
 
 def ends_are_forgotten(patch: Patch) -> None:

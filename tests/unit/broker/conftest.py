@@ -5,9 +5,11 @@ import json
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.broker.admins import Admin, connect, consumer, notified
 
 from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig, load_config
@@ -298,3 +300,25 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 def world(make_world: Callable[..., World]) -> World:
     """A World with RocketMQ's defaults and small files."""
     return make_world()
+
+
+@pytest.fixture
+def make_admin(make_world: Callable[..., World]) -> Callable[..., Admin]:
+    """Makes a broker with properties of its own."""
+
+    def make(properties: str = "", folder: str = "store") -> Admin:
+        return Admin(make_world(properties, folder))
+
+    return make
+
+
+@pytest.fixture
+def admin(make_admin: Callable[..., Admin]) -> Admin:
+    """A broker with RocketMQ's defaults and small files."""
+    return make_admin()
+
+
+@pytest.fixture(scope="session")
+def kit() -> Any:
+    """Helpers for tests without a broker: connect(), consumer(), notified()."""
+    return SimpleNamespace(connect=connect, consumer=consumer, notified=notified)

@@ -8,8 +8,8 @@ import pytest
 from tests.lane.world import Driven, frame_of
 from tests.unit.broker.conftest import World
 from tests.unit.broker.replicas import Nowhere
-from tests.unit.broker.test_fast_path import SEND, code
-from tests.unit.broker.test_role import send
+from tests.unit.broker.traffic.test_fast_path import SEND, code
+from tests.unit.broker.traffic.test_role import send
 
 from turbopump.broker.ha.leader import Leader, LeaderOptions, MasterTermDeps
 from turbopump.broker.ha.ports import StaticSet

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.lane.world import Driven, frame_of, make
-from tests.unit.broker.test_fast_path import SEND, code, pull_frame, send
+from tests.unit.broker.traffic.test_fast_path import SEND, code, pull_frame, send
 from tests.unit.net.transport.test_tls import pair, pump
 
 from turbopump.broker.tables.offsets import OffsetTable

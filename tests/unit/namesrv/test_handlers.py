@@ -12,13 +12,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import FAQ, NameServer
-from turbopump.namesrv.key_values import (
-    MAX_ITEM_SIZE,
-    ORDER_TOPIC_CONFIG,
-    KeyValues,
-    Pieces,
-    table_from_json,
-)
+from turbopump.namesrv.key_values import MAX_ITEM_SIZE, KeyValues, Pieces, table_from_json
 from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -27,6 +21,7 @@ from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.names import ORDER_NAMESPACE
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -228,7 +223,7 @@ def test_an_acting_master_is_shown_where_configured(bench: Bench) -> None:
 
 def test_an_ordered_topic_tells_its_queues(bench: Bench) -> None:
     bench.register()
-    bench.server.key_values.put(ORDER_TOPIC_CONFIG, "T", "a:4")
+    bench.server.key_values.put(ORDER_NAMESPACE, "T", "a:4")
     assert bench.route().order_topic_conf is None
     bench.server.config.order_message_enable = True
     assert bench.route().order_topic_conf == "a:4"
@@ -236,7 +231,7 @@ def test_an_ordered_topic_tells_its_queues(bench: Bench) -> None:
 
 
 def test_brokers_are_told_the_order_configuration(bench: Bench) -> None:
-    bench.server.key_values.put(ORDER_TOPIC_CONFIG, "T", "a:4")
+    bench.server.key_values.put(ORDER_NAMESPACE, "T", "a:4")
     assert text(bench.register()) == '{"table":{"T":"a:4"}}'
     bench.server.config.return_order_topic_config_to_broker = False
     assert text(bench.register()) == ""

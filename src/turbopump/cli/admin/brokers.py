@@ -2,9 +2,10 @@
 
 Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand,
 DeleteExpiredCommitLogSubCommand); net/client/admin/client.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +18,8 @@ from turbopump.cli.options import (
     OneBroker,
     one_place,
 )
-from turbopump.cli.output import columns, print_json, print_lines, table
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import columns, print_json, print_lines, show, table
+from turbopump.cli.run_command import ask, repeat
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerLine, ClusterList
@@ -50,15 +51,12 @@ def cluster_list(
     as_json: Json = False,
 ) -> None:
     """List every broker of every cluster with its load."""
-    while True:
+
+    def once() -> None:
         found = ask(namesrv, lambda admin: admin.cluster_list(cluster))
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_lines(_more(found) if more else _base(found))
-        if interval is None:
-            return
-        time.sleep(interval)
+        show(found, as_json, _more(found) if more else _base(found))
+
+    repeat(interval, once)
 
 
 def _base(found: "ClusterList") -> list[str]:
@@ -140,11 +138,9 @@ def broker_status(
     """Print the runtime figures that a broker reports."""
     one_place(broker, cluster)
     for status in ask(namesrv, lambda admin: admin.broker_status(broker=broker, cluster=cluster)):
-        if as_json:
-            print_json(status.to_json())
-            continue
         whose = f"{status.address:<24} " if cluster else ""
-        print_lines([f"{whose}{key:<32}: {value}" for key, value in sorted(status.table.items())])
+        rows = sorted(status.table.items())
+        show(status, as_json, [f"{whose}{key:<32}: {value}" for key, value in rows])
 
 
 def delete_expired_commit_log(

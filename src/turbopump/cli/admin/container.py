@@ -2,6 +2,8 @@
 
 Owns their options (RocketMQ: AddBrokerSubCommand, RemoveBrokerSubCommand);
 net/client/admin/client.py sends the requests.
+
+Tests: tests/integration/cli/test_container.py
 """
 
 from typing import Annotated

@@ -5,7 +5,6 @@ net/client/admin/controller.py sends the requests.
 """
 
 import re
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,8 +19,8 @@ from turbopump.cli.options import (
     Namesrv,
     split_addresses,
 )
-from turbopump.cli.output import columns, print_json, print_lines
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import columns, show
+from turbopump.cli.run_command import ask, repeat
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -95,18 +94,14 @@ def sync_state_set(
             names = await admin.broker_names(cluster)
         return await admin.controllers(addresses).sync_state_sets(names)
 
-    while True:
+    def once() -> None:
         groups = ask(namesrv, found)
         if not groups:
             raise CommandFailed(f"the controllers do not know {broker_name or cluster}")
         for group in groups:
-            if as_json:
-                print_json(group.to_json())
-            else:
-                print_lines(sync_state_lines(group), flush=True)
-        if interval is None:
-            return
-        time.sleep(interval)
+            show(group, as_json, sync_state_lines(group))
+
+    repeat(interval, once)
 
 
 def sync_state_lines(group: "SyncStateLine") -> list[str]:
@@ -146,10 +141,7 @@ def elect_master(
     elected = ask_controllers(
         controllers, lambda asked: asked.elect_master(cluster, broker_name, broker_id)
     )
-    if as_json:
-        print_json(elected.to_json())
-    else:
-        print_lines(elected_lines(elected))
+    show(elected, as_json, elected_lines(elected))
 
 
 def elected_lines(elected: "ElectedMaster") -> list[str]:
@@ -168,10 +160,7 @@ def elected_lines(elected: "ElectedMaster") -> list[str]:
 def controller_metadata(controllers: Controllers, as_json: Json = False) -> None:
     """Show the leader of the controllers, and their addresses."""
     metadata = ask_controllers(controllers, lambda asked: asked.metadata())
-    if as_json:
-        print_json(metadata.to_json())
-    else:
-        print_lines(metadata_lines(metadata))
+    show(metadata, as_json, metadata_lines(metadata))
 
 
 def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
@@ -188,10 +177,7 @@ def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
 def controller_config(controllers: EachController, as_json: Json = False) -> None:
     """Print the properties of each controller."""
     for found in ask_controllers(controllers, lambda asked: asked.config()):
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_lines(config_lines(found))
+        show(found, as_json, config_lines(found))
 
 
 def config_lines(found: "NodeProperties") -> list[str]:
@@ -210,11 +196,9 @@ def update_controller_config(
 ) -> None:
     """Change one property of each controller while it runs."""
     updated = ask_controllers(controllers, lambda asked: asked.update_config(key, value))
-    if as_json:
-        print_json(updated.to_json())
-        return
-    who = ", ".join(updated.addresses)
-    print_lines([f"update controller config success![{who}]", f"{key} : {value}"])
+    where = ", ".join(updated.addresses)
+    lines = [f"update controller config success![{where}]", f"{key} : {value}"]
+    show(updated, as_json, lines)
 
 
 def clean_broker_metadata(
@@ -254,10 +238,7 @@ def clean_broker_metadata(
             broker_name, cluster=cluster, broker_ids=numbers, living=living
         ),
     )
-    if as_json:
-        print_json(cleaned.to_json())
-    else:
-        print_lines([f"clear broker {broker_name} metadata from controller success! "])
+    show(cleaned, as_json, [f"clear broker {broker_name} metadata from controller success! "])
 
 
 def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]") -> T:

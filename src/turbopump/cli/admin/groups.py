@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/consumer and offset);
 net/client/admin/client.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 import re
@@ -30,12 +32,18 @@ from turbopump.cli.output import (
     local_seconds,
     print_json,
     print_lines,
+    show,
     table,
 )
 from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
-    from turbopump.net.client.admin.results import ConsumerProgress, GroupProgress, UpdatedGroup
+    from turbopump.net.client.admin.results import (
+        ConsumerProgress,
+        GroupProgress,
+        ResetOffsets,
+        UpdatedGroup,
+    )
 
 PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<19}  {}"
 PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {:<19}  {}"
@@ -88,10 +96,7 @@ def consumer_progress(
     found = ask(
         namesrv, lambda admin: admin.consumer_progress(wanted, topic=topic, with_clients=shown)
     )
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_lines(_progress(found, shown))
+    show(found, as_json, _progress(found, shown))
 
 
 def _groups(groups: "list[GroupProgress]") -> list[str]:
@@ -268,20 +273,15 @@ def set_consume_mode(
             strategy=strategy,
         ),
     )
-    if as_json:
-        print_json(done.to_json())
-    else:
-        end = f"success. topic : {topic}, groupName : {group}"
-        print_lines([f"set consume mode to {address} {end}" for address in done.addresses])
+    end = f"success. topic : {topic}, groupName : {group}"
+    lines = [f"set consume mode to {address} {end}" for address in done.addresses]
+    show(done, as_json, lines)
 
 
 def _show_group(done: "UpdatedGroup", as_json: bool) -> None:
-    if as_json:
-        print_json(done.to_json())
-        return
-    print_lines([f"create subscription group to {address} success." for address in done.addresses])
+    lines = [f"create subscription group to {address} success." for address in done.addresses]
     shown = ", ".join(columns("{}={}", key, value) for key, value in done.config.items())
-    print(f"SubscriptionGroupConfig{{{shown}}}")
+    show(done, as_json, [*lines, f"SubscriptionGroupConfig{{{shown}}}"])
 
 
 def _policy(text: str) -> dict[str, Any]:
@@ -355,15 +355,17 @@ def reset_offset(
             queue_offset=queue_offset,
         ),
     )
-    if as_json:
-        print_json(done.to_json())
-        return
-    print(
+    begun = (
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
         f"force[{force.value}], timestamp(string)[{when}], timestamp(long)[{timestamp_ms}]"
     )
+    show(done, as_json, [begun, *reset_lines(done)])
+
+
+def reset_lines(done: "ResetOffsets") -> list[str]:
+    """Format the offsets to which queues were reset as mqadmin prints them."""
     rows = ((front(one.broker_name, 32), one.queue_id, one.queue_offset) for one in done.queues)
-    print_lines(table(RESET, ("#brokerName", "#queueId", "#offset"), rows))
+    return table(RESET, ("#brokerName", "#queueId", "#offset"), rows)
 
 
 def _timestamp_ms(text: str) -> int:

@@ -4,7 +4,6 @@ Owns their options and columns (RocketMQ: HAStatusSubCommand, GetBrokerEpochSubC
 net/client/admin/client.py sends the requests.
 """
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,8 +17,8 @@ from turbopump.cli.options import (
     OneBroker,
     one_place,
 )
-from turbopump.cli.output import columns, local_time, print_json, print_lines
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import columns, local_time, show
+from turbopump.cli.run_command import ask, repeat
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerEpochs, HaStatus
@@ -44,16 +43,13 @@ def ha_status(
 ) -> None:
     """Show a master's replicas and their progress, or a replica's connection to its master."""
     one_place(broker, cluster)
-    while True:
+
+    def once() -> None:
         for status in ask(namesrv, lambda admin: admin.ha_status(broker=broker, cluster=cluster)):
-            if as_json:
-                print_json(status.to_json())
-            else:
-                lines = master_lines if status.is_master else replica_lines
-                print_lines(lines(status), flush=True)
-        if interval is None:
-            return
-        time.sleep(interval)
+            lines = master_lines if status.is_master else replica_lines
+            show(status, as_json, lines(status))
+
+    repeat(interval, once)
 
 
 def master_lines(status: "HaStatus") -> list[str]:
@@ -110,17 +106,14 @@ def broker_epoch(
     """Show which master wrote which part of the log, for the log of each replica."""
     if (broker_name is None) == (cluster is None):
         raise UserError("give either a broker's name with -b or a cluster with -c")
-    while True:
+
+    def once() -> None:
         for found in ask(
             namesrv, lambda admin: admin.broker_epochs(broker_name=broker_name, cluster=cluster)
         ):
-            if as_json:
-                print_json(found.to_json())
-            else:
-                print_lines(epoch_lines(found), flush=True)
-        if interval is None:
-            return
-        time.sleep(interval)
+            show(found, as_json, epoch_lines(found))
+
+    repeat(interval, once)
 
 
 def epoch_lines(found: "BrokerEpochs") -> list[str]:

@@ -3,6 +3,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/connection, consumer, offset);
 net/client/admin/members.py sends the requests.
+
+Tests: tests/integration/cli/test_container.py
 """
 
 import json
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turbopump.cli.admin.groups import RESET, Group, GroupName
+from turbopump.cli.admin.groups import Group, GroupName, reset_lines
 from turbopump.cli.options import (
     DEFAULT_NAMESRV,
     Json,
@@ -21,7 +23,7 @@ from turbopump.cli.options import (
     check_address,
     one_place,
 )
-from turbopump.cli.output import front, print_json, print_lines, table
+from turbopump.cli.output import print_json, print_lines, show, table
 from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
@@ -54,20 +56,17 @@ def consumer_connection(
     if broker is not None:
         check_address(broker)
     found = ask(namesrv, lambda admin: admin.consumer_connection(group, broker=broker))
-    if as_json:
-        print_json(found.to_json())
-        return
-    lines = [*_clients(found.clients), "", "Below is subscription:"]
-    lines += table(SUBSCRIPTIONS, ("#Topic", "#SubExpression"), found.subscriptions.items())
-    print_lines(
-        [
-            *lines,
-            "",
-            f"ConsumeType: {found.consume_type}",
-            f"MessageModel: {found.message_model}",
-            f"ConsumeFromWhere: {found.consume_from_where}",
-        ]
-    )
+    lines = [
+        *_clients(found.clients),
+        "",
+        "Below is subscription:",
+        *table(SUBSCRIPTIONS, ("#Topic", "#SubExpression"), found.subscriptions.items()),
+        "",
+        f"ConsumeType: {found.consume_type}",
+        f"MessageModel: {found.message_model}",
+        f"ConsumeFromWhere: {found.consume_from_where}",
+    ]
+    show(found, as_json, lines)
 
 
 def producer_connection(
@@ -78,10 +77,7 @@ def producer_connection(
 ) -> None:
     """List the members of a producer group that are connected to the brokers of a topic."""
     found = ask(namesrv, lambda admin: admin.producer_connection(group, topic))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_lines(_clients(found.clients))
+    show(found, as_json, _clients(found.clients))
 
 
 def _clients(found: "list[ClientConnection]") -> list[str]:
@@ -160,11 +156,7 @@ def skip_accumulated(
     done = ask(
         namesrv, lambda admin: admin.reset_offset_by_time(group, topic, -1, force=bool(force))
     )
-    if as_json:
-        print_json(done.to_json())
-        return
-    rows = ((front(one.broker_name, 32), one.queue_id, one.queue_offset) for one in done.queues)
-    print_lines(table(RESET, ("#brokerName", "#queueId", "#offset"), rows))
+    show(done, as_json, reset_lines(done))
 
 
 def clone_offset(

@@ -19,7 +19,7 @@ from turbopump.cli.options import (
     Namesrv,
     Topic,
 )
-from turbopump.cli.output import java_text, local_time, print_json, print_lines, table
+from turbopump.cli.output import java_text, local_time, print_json, print_lines, show, table
 from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
@@ -109,11 +109,8 @@ def by_key(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
         ),
     )
-    if as_json:
-        print_json(found.to_json())
-        return
     rows = ((one.message_id, one.queue_id, one.queue_offset) for one in found.messages)
-    print_lines(table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
+    show(found, as_json, table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
 
 
 def trace(
@@ -144,11 +141,8 @@ def trace(
             max_count=max_count,
         ),
     )
-    if as_json:
-        print_json(found.to_json())
-        return
     heads = ("#Type", "#Group", "#ClientHost", "#Time", "#CostTime", "#Status")
-    print_lines(table(STEP, heads, map(_step, found.records)))
+    show(found, as_json, table(STEP, heads, map(_step, found.records)))
 
 
 def _step(record: "TraceRecord") -> tuple[object, ...]:

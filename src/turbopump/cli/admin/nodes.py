@@ -4,18 +4,20 @@
 
 Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats);
 net/client/admin/nodes.py sends the requests.
+
+Tests: tests/unit/cli/admin/test_more_commands.py
 """
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from turbopump.cli.admin.brokers import WholeCluster
 from turbopump.cli.admin.controller import config_lines
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, OneBroker, Topic, one_place
-from turbopump.cli.output import front, print_json, print_lines, table
+from turbopump.cli.output import front, print_json, print_lines, show, table
 from turbopump.cli.run_command import ask
 
 if TYPE_CHECKING:
@@ -31,12 +33,6 @@ Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its 
 BrokerName = Annotated[
     str, typer.Option("-b", "--brokerName", metavar="NAME", help="The broker's name.")
 ]
-
-
-class JsonResult(Protocol):
-    """The result of a command, as `--json` prints it."""
-
-    def to_json(self) -> dict[str, Any]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +72,7 @@ def update_broker_config(
     done = _ask_at(
         namesrv, broker, cluster, lambda admin: partial(admin.update_broker_config, key, value)
     )
-    _show(done, as_json, [f"update broker config success, {each}" for each in done.addresses])
+    show(done, as_json, [f"update broker config success, {each}" for each in done.addresses])
 
 
 def namesrv_config(namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
@@ -90,19 +86,12 @@ def update_namesrv_config(
     """Change one property of each name server while it runs."""
     done = ask(namesrv, lambda admin: admin.update_namesrv_config(key, value))
     where = ", ".join(done.addresses)
-    _show(done, as_json, [f"update name server config success![{where}]", f"{key} : {value}"])
+    show(done, as_json, [f"update name server config success![{where}]", f"{key} : {value}"])
 
 
 def _show_properties(found: "list[NodeProperties]", as_json: bool) -> None:
     for node in found:
-        _show(node, as_json, config_lines(node))
-
-
-def _show(result: "JsonResult", as_json: bool, lines: list[str]) -> None:
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_lines(lines)
+        show(node, as_json, config_lines(node))
 
 
 def _ask_at(
@@ -137,7 +126,7 @@ def _show_perm(verb: str, done: "WritePerm", as_json: bool) -> None:
         f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
         for address, count in done.topics.items()
     ]
-    _show(done, as_json, lines)
+    show(done, as_json, lines)
 
 
 def clean_unused_topics(

@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/message); net/client/admin/reading.py sends
 the requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 from typing import TYPE_CHECKING, Annotated

@@ -2,6 +2,8 @@
 
 Owns their options and columns (RocketMQ: tools/command/topic); net/client/admin/client.py sends the
 requests.
+
+Tests: tests/unit/cli/admin/test_commands.py
 """
 
 from typing import Annotated, Any
@@ -17,7 +19,7 @@ from turbopump.cli.options import (
     Topic,
     one_place,
 )
-from turbopump.cli.output import columns, front, local_time, print_json, print_lines, table
+from turbopump.cli.output import columns, front, local_time, print_json, print_lines, show, table
 from turbopump.cli.run_command import ask
 
 TOPICS = "{:<20}  {:<64}  {:<64}"
@@ -99,9 +101,6 @@ def _route_lines(route: dict[str, Any]) -> list[str]:
 def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
     """Show the offsets of every queue of a topic."""
     found = ask(namesrv, lambda admin: admin.topic_status(topic))
-    if as_json:
-        print_json(found.to_json())
-        return
     head = "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"
     rows = (
         (
@@ -113,7 +112,7 @@ def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json
         )
         for queue in found.queues
     )
-    print_lines([*table(STATUS, head, rows), "", f"Topic Put TPS: {found.put_tps}"])
+    show(found, as_json, [*table(STATUS, head, rows), "", f"Topic Put TPS: {found.put_tps}"])
 
 
 def update_topic(
@@ -172,10 +171,7 @@ def update_topic(
             attributes=attributes,
         ),
     )
-    if as_json:
-        print_json(done.to_json())
-        return
-    print_lines([f"create topic to {address} success." for address in done.addresses])
+    lines = [f"create topic to {address} success." for address in done.addresses]
     config = {
         "topicName": done.topic,
         "readQueueNums": done.read_queues,
@@ -185,7 +181,7 @@ def update_topic(
         "attributes": done.attributes,
     }
     shown = ", ".join(columns("{}={}", key, value) for key, value in config.items())
-    print(f"TopicConfig [{shown}]")
+    show(done, as_json, [*lines, f"TopicConfig [{shown}]"])
 
 
 def _perm_text(perm: int) -> str:
@@ -207,8 +203,8 @@ def delete_topic(
 ) -> None:
     """Delete a topic from every broker of a cluster and from the name servers."""
     done = ask(namesrv, lambda admin: admin.delete_topic(topic, cluster))
-    if as_json:
-        print_json(done.to_json())
-        return
-    print(f"delete topic [{topic}] from cluster [{cluster}] success.")
-    print(f"delete topic [{topic}] from NameServer success.")
+    lines = [
+        f"delete topic [{topic}] from cluster [{cluster}] success.",
+        f"delete topic [{topic}] from NameServer success.",
+    ]
+    show(done, as_json, lines)

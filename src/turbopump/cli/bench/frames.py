@@ -10,7 +10,7 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, Command, encode, new_request
 from turbopump.net.wire.headers.pull import (
@@ -20,6 +20,7 @@ from turbopump.net.wire.headers.pull import (
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.properties import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.pyx.load_parts import OPAQUE_BASE
@@ -162,7 +163,7 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
         header = SendMessageRequestV2(
             producer_group=shape.group,
             topic=queue.topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=0,

@@ -1,6 +1,8 @@
 """The options of `turbopump bench`: RocketMQ's letters and names first, then our own.
 
 Owns their spelling.
+
+Tests: tests/unit/cli/bench/test_commands.py
 """
 
 from enum import Enum

@@ -1,6 +1,8 @@
 """Queries the cluster for a load's topics, queues, addresses and offsets.
 
 Owns the queries; missing topics are created. It must never carry traffic.
+
+Tests: tests/unit/cli/bench/test_run.py
 """
 
 import asyncio

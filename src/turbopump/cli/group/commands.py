@@ -2,6 +2,8 @@
 
 Owns the commands and their output. The `turbopump up` of the data folder does the work; control.py
 sends it the requests.
+
+Tests: tests/unit/cli/group/test_up_processes.py
 """
 
 from pathlib import Path

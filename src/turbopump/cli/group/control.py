@@ -2,6 +2,8 @@
 
 Owns the socket and its protocol: one JSON document a line, a request and its response. The folder's
 permissions decide about access. It must never depend on the meaning of a request.
+
+Tests: tests/integration/cli/test_control.py
 """
 
 import asyncio

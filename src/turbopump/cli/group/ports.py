@@ -3,6 +3,8 @@
 It must never choose a port from the kernel's range for outgoing connections while there are others:
 a connection of any process could take the port before the node listens, or while the node is
 stopped.
+
+Tests: tests/integration/cli/test_ports.py
 """
 
 import errno

@@ -2,6 +2,8 @@
 
 Owns the time of its creation: after the group has started, because only then is the name server's
 address known.
+
+Tests: tests/unit/cli/group/test_up_processes.py
 """
 
 from collections.abc import Callable

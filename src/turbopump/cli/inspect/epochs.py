@@ -11,6 +11,7 @@ from pathlib import Path
 from turbopump.cli.errors import UserError
 from turbopump.cli.inspect.files import log_files, open_readonly
 from turbopump.cli.inspect.lines import Members, damage_line
+from turbopump.engine.config import LOG_FOLDER
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.log.epoch_lines import SUFFIX, newest_valid
 from turbopump.engine.log.epochs import (
@@ -50,7 +51,7 @@ def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
     except EpochsDamaged as error:
         return damage_line(Deviation(str(file), 0, str(error)))
     epochs = newest_valid(*texts, is_marked=True)[0] or Epochs()
-    folder = (path if path.is_dir() else file.parent) / "commitlog"
+    folder = (path if path.is_dir() else file.parent) / LOG_FOLDER
     return Labelled(file, epochs, log_end(folder) if folder.is_dir() else LOG_OFFSET_MAX)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.engine.config import LOG_FOLDER
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.snapshot.inspect import StoreFile
 from turbopump.pyx.region import Region
@@ -44,7 +45,7 @@ def open_readonly(path: str) -> Iterator[Region]:
 
 def log_files(path: Path) -> list[StoreFile]:
     """The files of a commit log in order; `path` is a store, a commitlog folder, or one file."""
-    return _store_files(path, "commitlog", QUEUE_NAME_DIGITS)
+    return _store_files(path, LOG_FOLDER, QUEUE_NAME_DIGITS)
 
 
 def index_files(path: Path) -> list[StoreFile]:

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tests.unit.broker.container.test_container_requests import IDENTITY, Container
+from tests.unit.broker.container.test_handlers import IDENTITY, Container
 
 from turbopump.broker.container.handlers import BrokerOutcome
 from turbopump.net.wire.codes import RequestCode, ResponseCode

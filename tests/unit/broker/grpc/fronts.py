@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.grpc.backend import BrokerRequestBackend, GrpcRuntime
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType
 from turbopump.net.grpc.framing import MessageReader
@@ -68,16 +68,14 @@ class GrpcWorld:
         self.world = world
         self._timers: list[tuple[int, Callable[[], None]]] = []
         world.ticks.append(self._run_due)
-        runtime = GrpcRuntime(
-            broker=world.broker,
-            table=world.table,
+        backend = BrokerRequestBackend(
+            world.broker,
+            world.table,
             call_soon=lambda work: world.soon(work),
             call_later=self.call_later,
             now_ms=lambda: world.now_ms,
         )
-        self.messaging = Messaging(
-            BrokerRequestBackend(runtime), lambda _: endpoints_at("127.0.0.1:8081")
-        )
+        self.messaging = Messaging(backend, lambda _: endpoints_at("127.0.0.1:8081"))
         self.messaging.start()
         for name, kind in TYPES.items():
             attributes = {"message.type": kind}

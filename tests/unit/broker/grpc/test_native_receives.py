@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
-from tests.unit.broker.grpc.test_receiving import PUSH, ack, is_empty, receipt, receive, start
+from tests.unit.net.messaging.test_receiving import PUSH, ack, is_empty, receipt, receive, start
 
 from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.engine.types import NewMessage

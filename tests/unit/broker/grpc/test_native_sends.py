@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
 from tests.unit.broker.grpc.native import HEAD, Caller, Side
-from tests.unit.broker.grpc.test_sending import records
 from tests.unit.net.grpc.conftest import hear
+from tests.unit.net.messaging.test_sending import records
 from tests.wire import h2_frames as h2
 
 from turbopump.net.grpc.framing import framed

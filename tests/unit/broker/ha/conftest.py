@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.ha.elected import Make, Member
 from tests.unit.broker.ha.network import Group
-from tests.unit.broker.ha.test_switching import options
+from tests.unit.broker.ha.test_service import options
 
 
 @pytest.fixture

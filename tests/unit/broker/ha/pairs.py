@@ -61,9 +61,12 @@ class Link:
 class Group:
     """A master and a replica, each a whole broker."""
 
-    def __init__(self, make_world: Callable[..., Any]) -> None:
-        self.master = make_world("brokerName=b\n", folder="master")
-        self.replica = make_world("brokerName=b\n", folder="replica")
+    def __init__(
+        self, make_world: Callable[..., Any], of_master: str = "", of_replica: str = ""
+    ) -> None:
+        """The texts are lines of each broker's configuration."""
+        self.master = make_world(f"brokerName=b\n{of_master}", folder="master")
+        self.replica = make_world(f"brokerName=b\n{of_replica}", folder="replica")
         self.link = Link(self.master)
         self.lead = MetadataFollower(self.master.broker, Link(None))
         self.follower = MetadataFollower(self.replica.broker, self.link)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.ha.elected import CLUSTER, CODES, NAME, TIMEOUT_MS, Make, pair, word
 from tests.unit.broker.ha.network import Broker, Group
-from tests.unit.broker.ha.test_switching import PAIR, options
+from tests.unit.broker.ha.test_service import PAIR, options
 
 from turbopump.broker.ha.control.membership import CHANGE_MAX_MS
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown

@@ -1,11 +1,13 @@
 """A store that refuses check points: a pop gets an error, not an empty response."""
 
 import logging
+import re
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import Popper
+from tests.unit.broker.handlers.pop.test_pops import Popper
 
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.commit_log import DISK_FULL
 from turbopump.net.messaging.rpc import code_of
@@ -37,7 +39,10 @@ def test_a_pop_on_a_full_disk_gets_an_error_and_messages_once_there_is_room(
                 answer = answer.value
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "disk is full" in code_of(answer)[1]
-        assert len(caplog.messages) == 1 and world.broker.pop.refused_count == 3
+        assert len(caplog.messages) == 1
+        metrics, _ = render(CounterSnapshot.take(world.broker, world.now_ms), "")
+        (line,) = re.findall(rb"(?m)^turbopump_pops_refused_total\S* (\S+)", metrics)
+        assert float(line) == 3
         fill(world, False)
         assert [body for body, _ in popper.pop(order=is_ordered)] == ["a"]
         assert len(caplog.messages) == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
+from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, MAX_SIZE
@@ -224,7 +224,7 @@ def test_a_client_s_check_point_with_no_name_keeps_no_others(
     topic, properties = world.broker.pop.log.topic, {"TAGS": "ck", "UNIQ_KEY": "k"}
     now_ms = world.now_ms
     for queue_id in range(8):
-        world.broker.pop.log._put(topic, queue_id, dump(members), properties, now_ms, now_ms)
+        world.broker.writer.put_record(topic, queue_id, dump(members), properties, now_ms, now_ms)
     popper.send("a")
     popper.pop()
     world.pass_time(INVISIBLE_MS + 300)

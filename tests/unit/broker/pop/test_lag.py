@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import Popper
+from tests.unit.broker.handlers.pop.test_pops import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
@@ -131,7 +131,7 @@ def test_a_message_whose_time_was_changed_is_in_flight_once(popper: Popper) -> N
 
 def test_counts_are_forgotten_with_their_time() -> None:
     """The counters do not grow, whichever way the messages were settled."""
-    in_flight, queue = InFlight(), PoppedQueue("T", "g", 3)
+    in_flight, queue = InFlight(lambda: None), PoppedQueue("T", "g", 3)
     in_flight.popped(queue, QueueOffset(7), 5_000, 3, 1_000)
     in_flight.popped(queue, QueueOffset(4), 9_000, 2, 1_000)
     assert in_flight.count_of("g", "T", 1_000) == (5, [(3, 4)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import Popper
+from tests.unit.broker.handlers.pop.test_pops import Popper
 
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.offset_recovery import READ_MAX, PoppedOffsets, recover_offsets

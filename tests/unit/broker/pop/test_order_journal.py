@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import Popper
+from tests.unit.broker.handlers.pop.test_pops import Popper
 
 from turbopump.broker.pop.order_info import OrderedBatch
 from turbopump.broker.pop.order_journal import REFRESH_MS, body_of, read_record

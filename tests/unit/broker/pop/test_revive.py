@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.test_pops import INVISIBLE_MS, RETRY, Popper
+from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, RETRY, Popper
 
 from turbopump.broker.config.config import load_config
 from turbopump.broker.introspection.runtime_info import runtime_table

@@ -8,7 +8,8 @@ class World:
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.waiters = PopWaiters(self.wake)
+        self.watched: list[bool] = []
+        self.waiters = PopWaiters(self.wake, self.watched.append)
         self.attempts: list[tuple[str, Arrived | None]] = []
         self.finds: set[str] = set()
 
@@ -118,10 +119,8 @@ def test_too_many_of_a_group_are_refused() -> None:
 
 def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:
     world = World()
-    watched: list[bool] = []
-    world.waiters.watch = watched.append
     world.add("a")
     world.add("b")
     world.waiters.drop("a")
     world.waiters.drop("b")
-    assert watched == [True, False]
+    assert world.watched == [True, False]

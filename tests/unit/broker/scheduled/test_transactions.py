@@ -9,10 +9,6 @@ import pytest
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.scheduled import transaction_checks
-from turbopump.broker.scheduled.half_messages import (
-    GIVEN_UP_TOPIC,
-    TRANSACTION_GROUP,
-)
 from turbopump.broker.scheduled.transactions import OPS_APART_MS, OPS_AT_ONCE
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -26,10 +22,7 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.message import decode_messages
 from turbopump.net.wire.message_id import decode_message_id, encode_message_id
-from turbopump.net.wire.names import (
-    HALF_TOPIC,
-    OP_TOPIC,
-)
+from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.lane.world import Driven, make
-from tests.unit.broker.test_fast_path import code, send
+from tests.unit.broker.traffic.test_fast_path import code, send
 
 from turbopump.engine.types import FlushMode, PutStatus
 from turbopump.net.wire.codes import ResponseCode

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.test_pull import answered, bodies, hold, send
+from tests.unit.broker.handlers.test_pull import answered, bodies, hold, send
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
 from turbopump.net.transport.peer import Peer, Timer
@@ -79,6 +80,13 @@ def play(story: Coroutine[Any, Any, T]) -> T:
     """Run a story in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(story)
+
+
+def shared_with(instance: Any) -> SharedClient:
+    """A client whose requests go to `instance`, which stands for a ClientInstance."""
+    made = SharedClient(NAME_SERVER)
+    made._instance = instance
+    return made
 
 
 def options(**more: Any) -> ClientOptions:

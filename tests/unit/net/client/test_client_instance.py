@@ -18,6 +18,7 @@ from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -38,7 +39,8 @@ class Started:
     """An instance between `acquire` and `release`."""
 
     def __init__(self, namesrv: str = NAME_SERVER) -> None:
-        self.made = ClientInstance(namesrv, options(instance_name="unit"))
+        self.shared = SharedClient(namesrv, options(instance_name="unit"))
+        self.made = instance_of(self.shared)
 
     async def __aenter__(self) -> ClientInstance:
         await self.made.acquire()
@@ -191,14 +193,15 @@ def test_heartbeats_name_all_groups_and_go_to_replicas_where_there_is_a_consumer
     one.routes[TOPIC].broker_datas = [BrokerData("C", "a", addresses)]
 
     async def story() -> None:
-        async with Started() as client:
-            producers = [Producer("P", instance=client), Producer("P", instance=client)]
+        started = Started()
+        async with started as client:
+            producers = [Producer("P", client=started.shared), Producer("P", client=started.shared)]
             for each in producers:
                 await each.start()
             await producers[0].queues(TOPIC)
             await client.heartbeat()
             assert [call.address for call in one.made(BEAT)] == [addresses[0]]
-            consumer = Consumer("G", instance=client)
+            consumer = Consumer("G", client=started.shared)
             consumer.subscribe(TOPIC)
             async with consumer:
                 last = one.made(BEAT)[-2:]
@@ -223,7 +226,8 @@ def test_heartbeats_come_every_30_s_whatever_became_of_the_last(one: ScriptedClu
     one.fail("a", BEAT, ConnectError("gone"), ResponseCode.SYSTEM_ERROR)
 
     async def story() -> None:
-        async with Started() as client, Producer("P", instance=client) as producer:
+        started = Started()
+        async with started, Producer("P", client=started.shared) as producer:
             await producer.queues(TOPIC)
             await asyncio.sleep(91)
 
@@ -233,16 +237,23 @@ def test_heartbeats_come_every_30_s_whatever_became_of_the_last(one: ScriptedClu
 
 def test_one_consumer_of_a_group_for_each_instance(one: ScriptedCluster) -> None:
     async def story() -> None:
-        async with Started() as client:
-            first = Consumer("G", instance=client)
+        started = Started()
+        async with started as client:
+            first = Consumer("G", client=started.shared)
             await first.start()
             with pytest.raises(ClientError, match="nothing is subscribed to"):
                 await first.receive()
             first.subscribe(TOPIC)
-            second = Consumer("G", instance=client)
+            second = Consumer("G", client=started.shared)
             second.subscribe(TOPIC)
             with pytest.raises(ClientError, match="has a consumer in this instance already"):
                 await second.start()
+            await second.close()
+            await client.heartbeat([one.named("a").address])
+            body = one.made(BEAT)[-1].request.body
+            assert isinstance(body, bytes)
+            (member,) = HeartbeatData.decode(body).consumer_data_set
+            assert member.group_name == "G", "the first consumer is still a member"
             await first.close()
         with pytest.raises(ClientClosed):
             await client.call(NAME_SERVER, one.calls[0].request)

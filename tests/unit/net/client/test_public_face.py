@@ -3,6 +3,7 @@ values."""
 
 import asyncio
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,31 @@ def test_one_tls_option() -> None:
     )
 
 
+def hidden_types(public: dict[str, Any]) -> set[str]:
+    """`Class.member: type` for each type of this package that a signature of a public class names
+    and that is not public."""
+    found = set()
+    for name, made in public.items():
+        for member, value in inspect.getmembers(made) if inspect.isclass(made) else ():
+            called = value.fget if isinstance(value, property) else value
+            if not callable(called) or (member.startswith("_") and member != "__init__"):
+                continue
+            try:
+                signature = str(inspect.signature(called))
+            except ValueError:  # of a builtin
+                continue
+            for named in re.findall(r"turbopump\.[\w.]+\.(\w+)", signature):
+                if named not in public:
+                    found.add(f"{name}.{member}: {named}")
+    return found
+
+
+def test_every_type_of_a_public_signature_is_exported() -> None:
+    public = {name: getattr(turbopump, name) for name in turbopump.__all__}
+    assert hidden_types({"Producer": turbopump.Producer}) > {"Producer.send: SendResult"}
+    assert not hidden_types(public)
+
+
 def test_every_exported_error_has_one_base() -> None:
     found = [getattr(turbopump, name) for name in turbopump.__all__]
     errors = [one for one in found if inspect.isclass(one) and issubclass(one, Exception)]
@@ -79,6 +105,8 @@ WRONG: list[Any] = [
     lambda: turbopump.Producer("g", "a:1", options=3),  # type: ignore[arg-type]
     lambda: turbopump.Producer("g", "a:1", client_options=3),  # type: ignore[arg-type]
     lambda: turbopump.Producer(endpoints=8081),  # type: ignore[arg-type]
+    lambda: turbopump.Producer(endpoints="a:1", client_options=3),  # type: ignore[arg-type]
+    lambda: turbopump.Producer("g", client="a:1"),  # type: ignore[arg-type]
     lambda: turbopump.Consumer("g", 9876),  # type: ignore[arg-type]
     lambda: turbopump.Consumer("g", "a:1").subscribe(5),  # type: ignore[arg-type]
     lambda: turbopump.Consumer("g", "a:1").subscribe("T", 5),  # type: ignore[arg-type]
@@ -120,5 +148,8 @@ def test_a_missing_tls_file_is_an_error_of_the_constructor(made: Any, tmp_path: 
     options = turbopump.ClientOptions(tls=tmp_path / "gone.pem")
     with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
         made("g", "127.0.0.1:1", client_options=options)
+    if made is not turbopump.Consumer:
+        with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
+            made("g", endpoints="127.0.0.1:1", client_options=options)
     with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
         turbopump.Admin("127.0.0.1:1", client_options=options)

@@ -1,6 +1,6 @@
 """Turns between queues, rates over a minute, waits after failures, version names."""
 
-from tests.unit.net.client.test_process_queue import received
+from tests.unit.net.client.consuming.test_process_queue import received
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff

@@ -5,7 +5,15 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.ha.test_acting import MASTER, NAMES, OTHER, SLAVE, Alone, Bench, Names
+from tests.unit.broker.ha.acting.test_acting_group import (
+    MASTER,
+    NAMES,
+    OTHER,
+    SLAVE,
+    Alone,
+    Bench,
+    Names,
+)
 
 from turbopump.broker.ha.acting.acting_state import (
     MASTER_COMING_MS,

@@ -4,15 +4,22 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.unit.broker.ha import test_acting
-from tests.unit.broker.ha.test_acting import ACTING, AS_SLAVE, MASTER, OTHER, SLAVE, Bench
+from tests.unit.broker.ha.acting import test_acting_group
+from tests.unit.broker.ha.acting.test_acting_group import (
+    ACTING,
+    AS_SLAVE,
+    MASTER,
+    OTHER,
+    SLAVE,
+    Bench,
+)
 
 from turbopump.broker.ha.acting.lock_quorum import ANSWER_MAX, YOUNG, YOUNG_MS
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 
-make = test_acting.make
+make = test_acting_group.make
 STRICT = "lockInStrictMode=true\n"
 TWO = (ACTING + STRICT + "skipPreOnline=true\n", AS_SLAVE + STRICT)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.ha.test_acting import (
+from tests.unit.broker.ha.acting.test_acting_group import (
     ACTING,
     AS_SLAVE,
     MASTER,

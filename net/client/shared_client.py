@@ -1,0 +1,45 @@
+"""The client that a program hands to several producers and consumers.
+
+Owns the public handle of a ClientInstance. It must never send a request.
+"""
+
+from collections.abc import Sequence
+
+from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import expect
+from turbopump.net.client.options import ClientOptions
+
+
+class SharedClient:
+    """A client of a cluster of name servers, for any number of producers and consumers:
+
+        shared = SharedClient("127.0.0.1:9876")
+        async with Producer("orders", client=shared), Consumer("billing", client=shared):
+            ...
+
+    They share connections, routes, heartbeats and the id under which brokers list the client. The
+    first that starts opens it, and the last that closes closes it. A consumer group has at most one
+    consumer in it. Without a shared client each producer and consumer makes a client of its own.
+
+    Args:
+        namesrv: addresses "host:port", or one text with ";" between them; the first that answers
+            is used until it fails, or needs more than a second.
+        options: intervals and timeouts.
+
+    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be used.
+    """
+
+    def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
+        self._instance = ClientInstance(namesrv, options)
+
+
+def instance_of(
+    client: SharedClient | None,
+    namesrv: str | Sequence[str] = (),
+    options: ClientOptions | None = None,
+) -> ClientInstance:
+    """The instance of a client; of a new one if it is None. Raises as SharedClient does."""
+    if client is None:
+        return ClientInstance(namesrv, options)
+    expect(client, SharedClient, "client", "a turbopump.SharedClient")
+    return client._instance

@@ -1,0 +1,138 @@
+"""Queries to name servers, one after another until one answers.
+
+Owns the order of the name servers: a query begins with the server that answered last. It must never
+keep an answer, nor open a connection.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from turbopump.engine.deferred import Deferred
+from turbopump.net.transport.calls import Call
+from turbopump.net.wire.bodies import BadBody, load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.route import ClusterInfo, TopicRouteData
+
+logger = logging.getLogger(__name__)
+
+_ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, frozen=True)
+class Absent:
+    """No answer.
+
+    `is_certain`: a node reported that the name does not exist; else no node answered.
+    """
+
+    text: str
+    is_certain: bool
+
+
+class NameServerQueries:
+    """The name servers of a node. Loop thread only.
+
+    `servers` returns the addresses at the time of a query. `timeout_ms` is the time-out of the last
+    server, `next_ms` (0: the same) the time-out of a server if there is another to query. An answer
+    of more than `body_max` bytes counts as a failure. `warns`: the first of consecutive failures is
+    logged.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        servers: Callable[[], Sequence[str]],
+        timeout_ms: int,
+        *,
+        next_ms: int = 0,
+        body_max: int = sys.maxsize,
+        warns: bool = False,
+    ) -> None:
+        self._call, self._servers = call, servers
+        self._timeout_ms, self._next_ms = timeout_ms, next_ms or timeout_ms
+        self._body_max = body_max
+        self._warns = self._may_warn = warns
+        self._first = ""
+
+    def route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
+        """Query the route of a topic."""
+        text = f"No topic route info in name server for the topic: {header.topic}"
+
+        def read(answer: Command) -> TopicRouteData | Absent:
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return Absent(text, is_certain=True)
+            return TopicRouteData.from_json(self._object(answer))
+
+        return self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
+
+    def cluster(self) -> Deferred[ClusterInfo | Absent]:
+        """Query all brokers of all clusters."""
+        return self._ask(
+            RequestCode.GET_BROKER_CLUSTER_INFO,
+            None,
+            lambda answer: ClusterInfo.from_json(self._object(answer)),
+        )
+
+    def _ask(
+        self, code: int, header: Any, read: Callable[[Command], T | Absent]
+    ) -> Deferred[T | Absent]:
+        found: Deferred[T | Absent] = Deferred()
+        left = self._in_order()
+
+        def ask_next(failure: str) -> None:
+            if not left:
+                self._warn(failure)
+                found.resolve(Absent(f"no name server answers: {failure}", is_certain=False))
+                return
+            address = left.pop(0)
+            timeout_ms = self._next_ms if left else self._timeout_ms
+
+            def answered(answer: Command | str) -> None:
+                if isinstance(answer, str):
+                    failure = answer
+                elif answer.code not in _ANSWERS:
+                    failure = f"{address} answered {answer.code}: {answer.remark}"
+                else:
+                    try:
+                        result = read(answer)
+                    except BadBody as error:
+                        failure = f"{address}: {error}"
+                    else:
+                        self._may_warn = self._warns
+                        found.resolve(result)
+                        return
+                self._put_last(address)
+                ask_next(failure)
+
+            self._call(address, new_request(code, header), timeout_ms).then(answered)
+
+        ask_next("no address")
+        return found
+
+    def _object(self, answer: Command) -> dict[str, Any]:
+        """Decode the JSON object of an answer. Raises BadBody."""
+        if len(answer.body) > self._body_max:
+            raise BadBody(f"{len(answer.body)} bytes are more than the limit")
+        return load_object(answer.body)
+
+    def _warn(self, failure: str) -> None:
+        if self._may_warn:
+            self._may_warn = False
+            logger.warning("no name server answers: %s", failure)
+
+    def _in_order(self) -> list[str]:
+        servers = list(self._servers())
+        at = servers.index(self._first) if self._first in servers else 0
+        return servers[at:] + servers[:at]
+
+    def _put_last(self, address: str) -> None:
+        order = self._in_order()
+        if order and order[0] == address:
+            self._first = order[1 % len(order)]

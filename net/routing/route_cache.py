@@ -1,0 +1,247 @@
+"""A cache of other nodes' answers by name: routes of topics, configurations of groups.
+
+Owns the times of queries, one query for all that wait for it, and the size of the cache. It must
+never depend on the kind of the query, nor read a clock.
+
+States of an entry:
+
+    empty --use--> queued --room among queries_max--> queried --answer--> fresh or absent
+    fresh --fresh_ms--> old: used, and queried at its next use or `refresh`
+    fresh --doubt--> in doubt: its next use waits for a query
+    absent --absent_ms--> its next use waits for a query
+    any --unused_ms without use, or no room--> forgotten
+"""
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Generic, TypeVar, cast
+
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.routing.name_servers import Absent
+
+NEVER_MS: Final = sys.maxsize
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CacheRules:
+    """The times, in ms, and the bounds of a cache."""
+
+    fresh_ms: int
+    """Age from which an answer is queried again."""
+    again_ms: int
+    """Minimum interval of queries for an answer that may be wrong: in a failover all calls fail."""
+    absent_ms: int
+    """Time for which the result that there is no answer is used."""
+    gone_ms: int = 0
+    """Time after which a missing name is believed: in a failover a topic has no route for a
+    while."""
+    unused_ms: int = NEVER_MS
+    """Time without use after which `forget_unused` drops an entry."""
+    doubts_failed: bool = False
+    """Whether a failed query leaves the former answer in doubt."""
+    size_max: int
+    """Maximum sum of the sizes of all entries; the least recently used are dropped first."""
+    entries_max: int = sys.maxsize
+    queries_max: int = sys.maxsize
+    """Maximum number of concurrent queries; more are queued."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[T]):
+    name: str
+    value: T | Absent | None = None
+    asked_ms: int = LONG_AGO_MS
+    good_ms: int = LONG_AGO_MS
+    used_ms: int = LONG_AGO_MS
+    due_ms: int = NEVER_MS
+    """When the answer is queried although it is fresh."""
+    is_asking: bool = False
+    holds: bool = False
+    """Uses of the entry wait for the current query."""
+    in_doubt: bool = False
+    waiting: list[Deferred[T | Absent]] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def answer(self) -> T | None:
+        """The answer; None if the name is absent or unknown."""
+        return None if isinstance(self.value, Absent) else self.value
+
+
+class RouteCache(Generic[T]):
+    """A cache for one kind of query. Loop thread only; times are of the monotonic clock.
+
+    `query` sends a query for a name; it gets the former answer, too. `size_of` returns the size of
+    an entry by its name and its answer, if it has one.
+    """
+
+    def __init__(
+        self,
+        query: Callable[[str, T | None], Deferred[T | Absent]],
+        size_of: Callable[[str, T | None], int],
+        steady_ms: Callable[[], int],
+        rules: CacheRules,
+    ) -> None:
+        self.rules = rules
+        self.size = 0
+        """Sum of the sizes of all entries."""
+        self._query, self._size_of = query, size_of
+        self._steady_ms = steady_ms
+        self._entries: dict[str, _Entry[T]] = {}
+        """The entries, the least recently used first."""
+        self._queue: deque[_Entry[T]] = deque()
+        self._asking = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, name: str) -> T | Absent | None:
+        """The current answer for a name; None if there was no query, or the entry was dropped."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.value
+
+    def use(self, name: str) -> T | Absent | None:
+        """Like `get`, without waiting: the answer is queried if that is due."""
+        entry = self._used(name)
+        if self._is_due(entry):
+            self._enqueue(entry)
+        return entry.value
+
+    def want(self, name: str) -> Deferred[T | Absent]:
+        """Resolve to the answer: at once if it is fresh enough, or to the result of a query.
+
+        An old answer is used while it is queried again.
+        """
+        entry = self._used(name)
+        if self._is_due(entry):
+            self._enqueue(entry, holds=self._is_doubtful(entry))
+        if entry.value is not None and not entry.holds:
+            return Deferred.resolved(entry.value)
+        wanted: Deferred[T | Absent] = Deferred()
+        entry.waiting.append(wanted)
+        return wanted
+
+    def put(self, name: str, value: T | Absent) -> None:
+        """Take over an answer that needs no query."""
+        entry = self._used(name)
+        entry.value = value
+        self._resize(entry)
+
+    def doubt(self, name: str) -> None:
+        """Mark the answer as doubtful: the next use waits for a query."""
+        entry = self._entries.get(name)
+        if entry is not None:
+            entry.in_doubt = True
+
+    def refresh_soon(self, name: str) -> None:
+        """Query an answer that failed its user now, unless the last query is younger than
+        `again_ms`; uses do not wait."""
+        entry = self._entries.get(name)
+        if entry is not None and self._age_ms(entry) >= self.rules.again_ms:
+            self._enqueue(entry)
+
+    def refresh_later(self, name: str) -> None:
+        """Query the answer `again_ms` from now: name servers are notified of a change now."""
+        entry = self._entries.get(name)
+        if entry is not None:
+            entry.due_ms = min(entry.due_ms, self._steady_ms() + self.rules.again_ms)
+
+    def forget_unused(self) -> None:
+        """Drop the entries that were not used for `unused_ms`."""
+        unused_ms = self._steady_ms() - self.rules.unused_ms
+        for entry in list(self._entries.values()):
+            if entry.used_ms <= unused_ms and not entry.is_asking:
+                self._drop(entry)
+
+    def refresh(self) -> None:
+        """Query all answers that are due."""
+        for entry in list(self._entries.values()):
+            if self._is_due(entry):
+                self._enqueue(entry)
+
+    def _used(self, name: str) -> _Entry[T]:
+        entry = self._entries.pop(name, None)
+        is_new = entry is None
+        entry = entry or _Entry[T](name)
+        self._entries[name] = entry  # as the most recently used entry
+        entry.used_ms = self._steady_ms()
+        if is_new:
+            self._resize(entry)
+        return entry
+
+    def _age_ms(self, entry: _Entry[T]) -> int:
+        return self._steady_ms() - entry.asked_ms
+
+    def _is_doubtful(self, entry: _Entry[T]) -> bool:
+        """Whether a use waits for a query."""
+        if entry.answer is None:
+            return entry.value is None or self._age_ms(entry) >= self.rules.absent_ms
+        return entry.in_doubt and self._age_ms(entry) >= self.rules.again_ms
+
+    def _is_due(self, entry: _Entry[T]) -> bool:
+        if self._is_doubtful(entry) or self._steady_ms() >= entry.due_ms:
+            return True
+        return entry.answer is not None and self._age_ms(entry) >= self.rules.fresh_ms
+
+    def _enqueue(self, entry: _Entry[T], *, holds: bool = False) -> None:
+        if entry.is_asking:
+            entry.holds = entry.holds or holds
+            return
+        entry.is_asking, entry.holds = True, holds or entry.answer is None
+        self._queue.append(entry)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue and self._asking < self.rules.queries_max:
+            entry = self._queue.popleft()
+            self._asking += 1
+            entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
+            self._query(entry.name, entry.answer).then(partial(self._take, entry))
+
+    def _take(self, entry: _Entry[T], value: T | Absent) -> None:
+        self._asking -= 1
+        entry.is_asking = entry.holds = False
+        now_ms = self._steady_ms()
+        if not isinstance(value, Absent):
+            entry.good_ms = now_ms
+        elif self._stays(entry, value, now_ms):
+            value = cast(T, entry.value)
+            entry.in_doubt = self.rules.doubts_failed
+        entry.value = value
+        self._resize(entry)
+        waiting, entry.waiting = entry.waiting, []
+        for wanted in waiting:
+            wanted.resolve(value)
+        self._go_on()
+
+    def _stays(self, entry: _Entry[T], value: Absent, now_ms: int) -> bool:
+        """Whether the former answer stays in use although there is no answer now."""
+        if entry.answer is None:
+            return False
+        return not value.is_certain or now_ms - entry.good_ms < self.rules.gone_ms
+
+    def _resize(self, entry: _Entry[T]) -> None:
+        if self._entries.get(entry.name) is not entry:
+            return
+        size = self._size_of(entry.name, entry.answer)
+        self.size += size - entry.size
+        entry.size = size
+        while self._is_over():
+            others = (one for one in self._entries.values() if one is not entry and not one.waiting)
+            oldest = next(others, None)
+            if oldest is None:
+                return
+            self._drop(oldest)
+
+    def _is_over(self) -> bool:
+        return self.size > self.rules.size_max or len(self._entries) > self.rules.entries_max
+
+    def _drop(self, entry: _Entry[T]) -> None:
+        del self._entries[entry.name]
+        self.size -= entry.size

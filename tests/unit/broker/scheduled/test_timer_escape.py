@@ -1,0 +1,242 @@
+"""Timers that are due go to other masters while a replica acts (RIP-32, I11, I14)."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.broker.conftest import World
+from tests.unit.broker.escape.cluster import Replica, bodies, records
+
+from turbopump.broker.scheduled.timer_escape import OUT_MAX
+from turbopump.broker.scheduled.timers import TimerProgress
+from turbopump.broker.tables.data_versions import ACTING_STEP
+from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.properties import decode_properties
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def replica(make_world: Callable[..., World]) -> Replica:
+    return Replica(make_world)
+
+
+def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more: str) -> int:
+    """Store a timer message copied from the dead master; returns its due time in ms."""
+    due_ms = replica.world.now_ms + delay_ms
+    properties = {
+        "REAL_TOPIC": topic,
+        "REAL_QID": "2",
+        "TIMER_DELIVER_MS": str(due_ms),
+        "TIMER_OUT_MS": str((due_ms - 1) // 1_000 * 1_000),
+        "UNIQ_KEY": body.decode(),
+        **more,
+    }
+    replica.store(TIMER_TOPIC, 0, body, properties)
+    return due_ms
+
+
+def told(replica: Replica) -> TimerCheckpoint:
+    return replica.world.broker.timers.checkpoint()
+
+
+def test_a_timer_goes_to_another_master_in_its_time(replica: Replica) -> None:
+    other = replica.master("m")
+    due_ms = timer(replica, b"soon", 2_350)
+    end = replica.world.broker.store.max_log_offset
+    replica.pass_time(2_300)
+    assert bodies(other) == []
+    replica.pass_time(200)
+    (record,) = records(other)
+    assert record.store_timestamp_ms >= due_ms
+    properties = decode_properties(record.properties)
+    assert "TIMER_DELIVER_MS" not in properties
+    assert properties["UNIQ_KEY"] == "soon"
+    assert replica.world.broker.store.max_log_offset == end
+    replica.pass_time(30_000)
+    assert bodies(other) == [b"soon"]
+
+
+def test_progress_does_not_pass_undelivered_messages(replica: Replica) -> None:
+    other = replica.master("m")
+    due_ms = timer(replica, b"alone", 2_000, topic="Alone")
+    timer(replica, b"x", 4_000)
+    replica.pass_time(8_000)
+    assert bodies(other) == [b"x"], "it holds up nothing else"
+    assert told(replica).read_ms < due_ms
+    replica.master("n", topic="Alone")
+    replica.pass_time(11_000)
+    assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]
+    assert told(replica).read_ms >= due_ms
+    assert told(replica).master_queue_offset == 2
+
+
+def test_timers_too_late_for_their_slot_hold_back_the_progress(replica: Replica) -> None:
+    replica.master("m")
+    timer(replica, b"first", 1_500)
+    replica.pass_time(3_000)
+    timer(replica, b"late", -5_000, topic="Alone")
+    timer(replica, b"later", 1_000)
+    replica.pass_time(5_000)
+    assert told(replica).master_queue_offset == 1, "the late one is not delivered"
+    assert bodies(replica.others.masters["m"]) == [b"first", b"later"]
+    replica.master("n", topic="Alone")
+    replica.pass_time(12_000)
+    assert told(replica).master_queue_offset == 3
+
+
+def test_messages_no_master_takes_are_bounded(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert OUT_MAX <= 1 << 16
+    monkeypatch.setattr("turbopump.broker.scheduled.timer_escape.OUT_MAX", 20)
+    replica.master("m")
+    for number in range(40):
+        timer(replica, b"%d" % number, 1_500, topic="Alone")
+    timer(replica, b"x", 3_000)
+    replica.pass_time(5_000)
+    assert replica.others.sends == []
+    escaping = replica.world.broker.timers._escaping
+    assert escaping is not None
+    assert len(escaping._window) == 20
+
+
+def test_a_long_wait_goes_on_at_the_other_master(replica: Replica) -> None:
+    other = replica.master("m")
+    due_ms = timer(replica, b"far", 9 * HOUR_MS)
+    timers = replica.world.broker.timers
+    window_ms = timers._roll_ms
+    assert window_ms < 9 * HOUR_MS
+    replica.pass_time(1_000)
+    replica.world.now_ms += window_ms
+    replica.pass_time(3_000)
+    assert bodies(other) == []
+    (record,) = records(other, TIMER_TOPIC)
+    properties = decode_properties(record.properties)
+    assert properties["REAL_TOPIC"] == "T"
+    assert int(properties["TIMER_DELIVER_MS"]) in (due_ms, due_ms + 1)
+    other.now_ms = due_ms + 2_000
+    other.run_timers()
+    other.run_timers()
+    assert bodies(other) == [b"far"]
+
+
+def test_timers_and_their_recalls_go_to_one_master(replica: Replica) -> None:
+    for name in ("m", "n", "o"):
+        replica.master(name)
+    escape = replica.world.broker.escape
+    masters = escape._masters
+    replica.pass_time(600)
+    masters.for_topic("T")
+    chosen = {escape._master("T", f"K{number}").name for number in range(50)}  # type: ignore[union-attr]
+    assert chosen == {"m", "n", "o"}
+    for number in range(50):
+        first = escape._master("T", f"K{number}")
+        assert first == escape._master("T", f"K{number}")
+
+
+def test_a_timer_that_was_recalled_does_not_go(replica: Replica) -> None:
+    other = replica.master("m")
+    timer(replica, b"gone", 2_000)
+    timer(replica, b"r", 2_000, TIMER_DEL_UNIQKEY="gone")
+    timer(replica, b"x", 2_000)
+    replica.pass_time(5_000)
+    assert bodies(other) == [b"x"]
+    assert told(replica).master_queue_offset == 3
+
+
+def test_the_progress_survives_a_restart(replica: Replica) -> None:
+    other = replica.master("m")
+    timer(replica, b"a", 1_500)
+    timer(replica, b"b", 9_000)
+    replica.pass_time(5_000)
+    saved = told(replica)
+    assert saved.counter > ACTING_STEP
+    replica.world.broker.store.close(replica.world.now_ms)
+    replica.world.open()
+    replica.start()
+    replica.pass_time(6_000)
+    assert bodies(other) == [b"a", b"b"]
+
+
+def test_a_replica_that_acts_no_more_sends_nothing_more(replica: Replica) -> None:
+    replica.master("m")
+    replica.others.silent = True
+    timer(replica, b"a", 1_500)
+    timer(replica, b"b", 3_500)
+    replica.pass_time(2_500)
+    before = told(replica)
+    replica.world.broker.role.is_acting = False
+    replica.pass_time(3_000)
+    replica.others.answer_all()
+    assert told(replica)[:1] == before[:1]
+    assert len(replica.others.sends) == 1
+    replica.others.silent = False
+    replica.world.broker.role.is_acting = True
+    replica.pass_time(3_000)
+    assert sorted(bodies(replica.others.masters["m"])) == [b"a", b"a", b"b"]
+
+
+def checkpoint(read_ms: int, queue_offset: int) -> TimerCheckpoint:
+    return TimerCheckpoint(read_ms, 0, queue_offset, queue_offset, 0, 0, 9)
+
+
+def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -> None:
+    master = replica.master("m", begins=False)
+    replica.others.masters.clear()
+    timers = master.broker.timers
+    before = TimerProgress(master.now_ms // 1_000 * 1_000, QueueOffset(0))
+    timers._kept.current = before
+    for number, delay_ms in enumerate((1_500, 2_500, 9_000)):
+        stored = replica.world
+        replica.world = master
+        timer(replica, b"%d" % number, delay_ms)
+        replica.world = stored
+    timers.take_newer(checkpoint(before.read_ms + 4_000, 3))
+    timers.take_newer(checkpoint(before.read_ms + 2_000, 3))
+    assert timers.data_version.counter == 9
+    master.pass_time(12_000)
+    assert bodies(master) == [b"2"]
+    assert timers._kept.current.read_ms >= before.read_ms + 12_000
+
+
+def test_old_knowledge_of_another_broker_does_not_count(replica: Replica) -> None:
+    timers, now_ms = replica.world.broker.timers, replica.world.now_ms // 1_000 * 1_000
+    replica.world.broker.role.is_acting = False
+    timers.take_newer(checkpoint(now_ms - 60_000, 1))
+    timers._kept.current = TimerProgress(now_ms, QueueOffset(0))
+    replica.world.broker.role.is_acting = True
+    replica.pass_time(200)
+    assert timers._delivered.read_ms == now_ms
+
+
+def test_less_of_the_queue_and_more_of_the_slots(replica: Replica) -> None:
+    master = replica.master("m", begins=False)
+    replica.others.masters.clear()
+    stored, replica.world = replica.world, master
+    timers, begin_ms = master.broker.timers, master.now_ms // 1_000 * 1_000
+    for number, delay_ms in enumerate((1_500, 2_500, 9_000)):
+        timer(replica, b"%d" % number, delay_ms)
+    replica.world = stored
+    timers._kept.current = TimerProgress(begin_ms, QueueOffset(3))
+    timers.take_newer(checkpoint(begin_ms + 4_000, 1))
+    master.pass_time(12_000)
+    assert bodies(master) == [b"1", b"2"], "the second may not have come to the replica"
+
+
+def test_rolls_of_slots_that_another_broker_has_passed_are_not_lost(replica: Replica) -> None:
+    master = replica.master("m", begins=False)
+    replica.others.masters.clear()
+    stored, replica.world = replica.world, master
+    timers, begin_ms = master.broker.timers, master.now_ms // 1_000 * 1_000
+    timer(replica, b"far", 9 * HOUR_MS)
+    replica.world = stored
+    master.pass_time(1_000)
+    assert timers._files.queue_offset == 1
+    timers._leads = False
+    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
+    master.now_ms += timers._roll_ms + 6_000
+    master.pass_time(1_000)
+    assert bodies(master, TIMER_TOPIC) == [b"far", b"far"]
+    assert timers._kept.current.read_ms > begin_ms + timers._roll_ms

@@ -1,0 +1,291 @@
+"""Transactions: half message, local transaction, end; the brokers' checks, and errors without a
+guess."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.unit.net.client.cluster import (
+    HOST,
+    NAME_SERVER,
+    TOPIC,
+    ScriptedCluster,
+    Silent,
+    Stored,
+    options,
+    play,
+    record_bytes,
+)
+
+from turbopump.engine.types import LogOffset
+from turbopump.net.client import transactions
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
+from turbopump.net.client.options import ProducerOptions
+from turbopump.net.client.remoting_producer import RemotingProducer
+from turbopump.net.client.transactions import (
+    CONCURRENT_CHECKS,
+    TransactionEnd,
+    TransactionProducer,
+    TransactionResult,
+)
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from turbopump.net.wire.message_id import encode_message_id
+
+SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
+CHECK = RequestCode.CHECK_TRANSACTION_STATE
+STORED = {
+    "msgId": encode_message_id(HOST, LogOffset(7_000)),
+    "queueId": "0",
+    "queueOffset": "33",
+    "transactionId": "X",
+}
+Story = Callable[[TransactionProducer], Coroutine[Any, Any, Any]]
+COMMIT, ROLL_BACK, UNKNOWN = TransactionEnd
+
+
+@pytest.fixture
+def one(cluster: ScriptedCluster) -> ScriptedCluster:
+    """A broker that stores half messages at log offset 7000, queue offset 33."""
+    cluster.add("a")
+    cluster.says("a", SEND, STORED)
+    return cluster
+
+
+async def never_asked(_message: ReceivedMessage) -> TransactionEnd:
+    raise AssertionError("no broker asks")
+
+
+def played(story: Story, check: Any = never_asked, **more: Any) -> Any:
+    """The result of a story with a producer of group P."""
+
+    async def main() -> Any:
+        made = TransactionProducer(
+            "P",
+            NAME_SERVER,
+            check=check,
+            options=ProducerOptions(timeout_ms=3_000),
+            client_options=options(instance_name="unit"),
+            **more,
+        )
+        async with made:
+            return await story(made)
+
+    return play(main())
+
+
+def sent(end: Any, **more: Any) -> TransactionResult:
+    """Send a message whose local transaction ends with `end`, or raises it."""
+
+    async def execute(message: Message, message_id: str) -> TransactionEnd:
+        assert message.body == b"body" and len(message_id) == 32
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    async def story(producer: TransactionProducer) -> Any:
+        return await producer.send_in_transaction(Message(TOPIC, b"body"), execute)
+
+    result = played(story, **more)
+    assert isinstance(result, TransactionResult)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("end", "flag"), [(COMMIT, TRANSACTION_COMMIT), (ROLL_BACK, TRANSACTION_ROLLBACK)]
+)
+def test_a_transaction_and_its_end(one: ScriptedCluster, end: TransactionEnd, flag: int) -> None:
+    result = sent(end)
+    assert (result.end, result.is_told, result.sent.queue_offset) == (end, True, 33)
+    (half,) = one.made(SEND)
+    properties = dict(pair.split("\x01") for pair in half.request.fields["i"].split("\x02") if pair)
+    assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "P")
+    assert "CHECK_IMMUNITY_TIME_IN_SECONDS" not in properties
+    (ended,) = one.made(END)
+    fields = ended.request.fields
+    assert fields["commitOrRollback"] == str(flag)
+    assert (fields["commitLogOffset"], fields["tranStateTableOffset"]) == ("7000", "33")
+    assert (fields["producerGroup"], fields["fromTransactionCheck"]) == ("P", "false")
+    assert fields["msgId"] == fields["transactionId"] == result.sent.message_id
+    assert one.open == 0
+
+
+def test_an_end_that_is_not_known_is_not_told(one: ScriptedCluster) -> None:
+    result = sent(UNKNOWN)
+    assert (result.end, result.is_told) == (UNKNOWN, False) and not one.made(END)
+
+
+def test_an_exception_of_a_local_transaction_is_raised_and_nothing_is_guessed(
+    one: ScriptedCluster,
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        sent(ZeroDivisionError())
+    assert len(one.made(SEND)) == 1 and not one.made(END), "the broker asks later"
+
+
+@pytest.mark.parametrize("status", [one for one in SendStatus if one is not SendStatus.SEND_OK])
+def test_a_half_message_that_is_not_safe_is_rolled_back(
+    one: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, status: SendStatus
+) -> None:
+    real = RemotingProducer.send
+
+    async def less_safe(self: Any, *words: Any, **more: Any) -> Any:
+        result = await real(self, *words, **more)
+        object.__setattr__(result, "status", status)
+        return result
+
+    monkeypatch.setattr(RemotingProducer, "send", less_safe)
+    result = sent(ZeroDivisionError())
+    assert (result.end, result.is_told) == (ROLL_BACK, True), "execute is not called"
+    (ended,) = one.made(END)
+    assert ended.request.fields["commitOrRollback"] == str(TRANSACTION_ROLLBACK)
+
+    async def block(producer: TransactionProducer) -> None:
+        async with producer.transaction(Message(TOPIC, b"body")):
+            raise AssertionError("the block does not begin")
+
+    with pytest.raises(ClientError, match=f"the half message is not safe: {status.value}"):
+        played(block)
+    assert len(one.made(END)) == 2
+
+
+@pytest.mark.parametrize("answer", [ResponseCode.SYSTEM_ERROR, None])
+def test_an_end_that_no_broker_took(one: ScriptedCluster, answer: ResponseCode | None) -> None:
+    one.fail("a", END, answer)
+    result = sent(COMMIT)
+    assert (result.end, result.is_told) == (COMMIT, False)
+
+
+@pytest.mark.parametrize("message_id", ["ID", "", "Z" * 32, "0" * 33])
+def test_an_id_that_names_no_place_leaves_the_end_to_the_broker(
+    one: ScriptedCluster, message_id: str
+) -> None:
+    """An error after the local transaction would leave the caller without its end."""
+    one.says("a", SEND, {**STORED, "msgId": message_id})
+    result = sent(COMMIT)
+    assert (result.end, result.is_told) == (COMMIT, False) and not one.made(END)
+
+
+def test_a_half_message_that_was_not_stored(one: ScriptedCluster) -> None:
+    one.says("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
+    with pytest.raises(BrokerError):
+        sent(COMMIT)
+    assert not one.made(END)
+
+
+def test_a_message_of_a_transaction_has_no_delay_level(one: ScriptedCluster) -> None:
+    async def story(producer: TransactionProducer) -> Any:
+        message = Message(TOPIC, b"body", delay_level=3)
+        return await producer.send_in_transaction(message, never_called)
+
+    async def never_called(_message: Message, _id: str) -> TransactionEnd:
+        raise AssertionError("it is refused before")
+
+    with pytest.raises(InvalidArgument, match="cannot be delayed"):
+        played(story)
+    assert not one.made(SEND)
+
+
+def test_the_broker_knows_the_group_before_it_may_ask(one: ScriptedCluster) -> None:
+    async def story(producer: TransactionProducer) -> None:
+        for _ in range(3):
+            await producer.send_in_transaction(Message(TOPIC, b"body"), commit)
+
+    async def commit(_message: Message, _id: str) -> TransactionEnd:
+        return COMMIT
+
+    played(story, immunity_s=9)
+    beats = [call for call in one.made(RequestCode.HEART_BEAT) if b'"P"' in call.request.body]  # type: ignore[operator]
+    assert beats and one.calls.index(beats[0]) < one.calls.index(one.made(END)[0])
+    assert "CHECK_IMMUNITY_TIME_IN_SECONDS\x019\x02" in one.made(SEND)[0].request.fields["i"]
+
+
+def test_a_block_is_a_local_transaction(one: ScriptedCluster) -> None:
+    async def story(producer: TransactionProducer) -> None:
+        async with producer.transaction(Message(TOPIC, b"body")) as half:
+            assert half.queue_offset == 33 and not one.made(END)
+        with pytest.raises(KeyError):
+            async with producer.transaction(Message(TOPIC, b"body")):
+                raise KeyError
+        with pytest.raises(asyncio.CancelledError):
+            async with producer.transaction(Message(TOPIC, b"body")):
+                raise asyncio.CancelledError
+
+    played(story)
+    ends = [call.request.fields["commitOrRollback"] for call in one.made(END)]
+    assert ends == [str(TRANSACTION_COMMIT), str(TRANSACTION_ROLLBACK)], (
+        "nothing is known of a cancelled transaction"
+    )
+
+
+def asked(one: ScriptedCluster, number: int, group: str = "P") -> Silent:
+    """Send a broker's transaction check; returns the link that receives the answer."""
+    link = Silent()
+    properties = f"PGROUP\x01{group}\x02UNIQ_KEY\x01ID{number}\x02TRAN_MSG\x01true\x02".encode()
+    body = record_bytes((TOPIC, 0), number, Stored(b"%d" % number, properties))
+    fields = {"tranStateTableOffset": str(number), "commitLogOffset": "7000", "bname": "a"}
+    fields |= {"msgId": f"ID{number}", "transactionId": "X"}
+    assert one.dispatcher is not None
+    one.dispatcher.dispatch(
+        Command(CHECK, fields=fields, body=body), Peer("127.0.0.1:11000", HOST, link), 0
+    )
+    return link
+
+
+@pytest.mark.parametrize("end", [COMMIT, ROLL_BACK, UNKNOWN])
+def test_a_broker_asks(one: ScriptedCluster, end: TransactionEnd) -> None:
+    seen: list[bytes] = []
+
+    async def check(message: ReceivedMessage) -> TransactionEnd:
+        seen.append(bytes(message.body))
+        return end
+
+    async def story(_producer: TransactionProducer) -> tuple[Silent, Silent]:
+        links = asked(one, 5), asked(one, 6, "another")
+        await asyncio.sleep(1)
+        return links
+
+    mine, others = played(story, check)
+    assert seen == [b"5"] and others.sent == [], "of this group alone"
+    if end is UNKNOWN:
+        assert mine.sent == []
+        return
+    (answer,) = mine.sent
+    assert answer.code == END and answer.is_oneway
+    assert answer.fields["commitOrRollback"] == str(end.value)
+    assert (answer.fields["tranStateTableOffset"], answer.fields["msgId"]) == ("5", "ID5")
+    assert answer.fields["fromTransactionCheck"] == "true"
+
+
+def test_checks_are_bounded_and_one_that_fails_is_asked_again(
+    one: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "MAX_CHECKS", 50)
+    at_once, most, total = 0, 0, 0
+
+    async def check(message: ReceivedMessage) -> TransactionEnd:
+        nonlocal at_once, most, total
+        at_once, total = at_once + 1, total + 1
+        most = max(most, at_once)
+        await asyncio.sleep(1)
+        at_once -= 1
+        if int(message.body) % 2:
+            raise ValueError("the database is away")
+        return COMMIT
+
+    async def story(_producer: TransactionProducer) -> list[Silent]:
+        links = [asked(one, number) for number in range(60)]
+        await asyncio.sleep(10)
+        again = asked(one, 99)
+        await asyncio.sleep(10)
+        assert total == 51, "places are free again, also of failed transactions"
+        return [*links, again]
+
+    links = played(story, check)
+    assert most == CONCURRENT_CHECKS
+    assert all(not link.sent for link in links[50:60]), "checks beyond the limit come again later"
+    assert [bool(link.sent) for link in links[:50]] == [True, False] * 25

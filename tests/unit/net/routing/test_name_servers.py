@@ -1,0 +1,130 @@
+"""Queries to name servers: their order, the time-outs, and the answers that count."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from turbopump.engine.deferred import Deferred
+from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+
+ROUTE = TopicRouteData([QueueData("b", 4, 4, 6)], [BrokerData("C", "b", {0: "b:1"})])
+HEADER = GetRouteInfoRequest("T", True)
+
+
+class Servers:
+    """Name servers with scripted answers; without one they answer the route."""
+
+    def __init__(self, *addresses: str, **options: Any) -> None:
+        self.addresses = list(addresses)
+        self.answers: dict[str, str | tuple[int, bytes]] = {}
+        self.asked: list[tuple[str, int]] = []
+        self.hangs = False
+        self.waiting: list[tuple[Deferred[Command | str], Command | str]] = []
+        self.queries = NameServerQueries(self.call, lambda: self.addresses, 3_000, **options)
+
+    def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        self.asked.append((address, timeout_ms))
+        found = self.answers.get(address, (ResponseCode.SUCCESS, ROUTE.encode()))
+        answer: Command | str
+        if isinstance(found, str):
+            answer = found
+        else:
+            answer = response(request, found[0], f"code {found[0]}", body=found[1])
+        later: Deferred[Command | str] = Deferred()
+        self.waiting.append((later, answer))
+        if not self.hangs:
+            self.answer()
+        return later
+
+    def answer(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for later, answer in waiting:
+            later.resolve(answer)
+
+    def route(self) -> TopicRouteData | Absent:
+        return self.queries.route(HEADER).value
+
+    def asked_now(self) -> list[tuple[str, int]]:
+        asked, self.asked = self.asked, []
+        return asked
+
+
+@pytest.mark.parametrize(
+    "failure", ["timed out", (1, b""), (0, b"[]"), (0, b"{"), (0, b" " * 5_000 + ROUTE.encode())]
+)
+def test_a_server_that_fails_is_asked_last_from_then_on(failure: str | tuple[int, bytes]) -> None:
+    servers = Servers("a:1", "b:1", "c:1", next_ms=1_000, body_max=5_000)
+    servers.answers["a:1"] = failure
+    assert servers.route() == ROUTE
+    assert servers.asked_now() == [("a:1", 1_000), ("b:1", 1_000)]
+    servers.answers["b:1"] = servers.answers["c:1"] = failure
+    servers.answers["a:1"] = (0, ROUTE.encode())
+    assert servers.route() == ROUTE
+    assert servers.asked_now() == [("b:1", 1_000), ("c:1", 1_000), ("a:1", 3_000)]
+    assert servers.route() == ROUTE
+    assert servers.asked_now() == [("a:1", 1_000)]
+
+
+def test_a_missing_topic_is_an_answer_and_silence_is_a_failure() -> None:
+    servers = Servers("a:1", "b:1")
+    servers.answers["a:1"] = (ResponseCode.TOPIC_NOT_EXIST, b"")
+    missing = "No topic route info in name server for the topic: T"
+    assert servers.route() == Absent(missing, is_certain=True)
+    servers.answers = {"a:1": "timed out", "b:1": (2, b"")}
+    text = "no name server answers: b:1 answered 2: code 2"
+    assert servers.route() == Absent(text, is_certain=False)
+    servers.addresses = []
+    assert servers.route() == Absent("no name server answers: no address", is_certain=False)
+
+
+def test_queries_that_failed_together_pass_over_one_server() -> None:
+    servers = Servers("a:1", "b:1", "c:1")
+    servers.hangs = True
+    servers.answers["a:1"] = "timed out"
+    found = [servers.queries.route(HEADER) for _ in range(2)]
+    servers.answer()
+    servers.answer()
+    assert [one.value for one in found] == [ROUTE, ROUTE]
+    assert [address for address, _ in servers.asked_now()] == ["a:1", "a:1", "b:1", "b:1"]
+
+
+def test_servers_may_change_during_a_query() -> None:
+    servers = Servers("a:1", "b:1")
+    servers.hangs = True
+    servers.answers["a:1"] = servers.answers["b:1"] = "timed out"
+    found = servers.queries.route(HEADER)
+    servers.addresses = []
+    servers.answer()
+    servers.addresses = ["d:1"]
+    servers.answer()
+    assert found.value == Absent("no name server answers: timed out", is_certain=False)
+    servers.hangs = False
+    assert servers.route() == ROUTE
+
+
+def test_brokers_of_all_clusters() -> None:
+    servers = Servers("a:1")
+    cluster = ClusterInfo({"b": ROUTE.broker_datas[0]}, {"C": ["b"]})
+    servers.answers["a:1"] = (0, cluster.encode())
+    assert servers.queries.cluster().value == cluster
+    servers.answers["a:1"] = (0, b"")
+    found = servers.queries.cluster().value
+    assert isinstance(found, Absent) and not found.is_certain
+
+
+@pytest.mark.parametrize("warns", [True, False])
+def test_the_first_of_consecutive_failures_is_logged(
+    caplog: pytest.LogCaptureFixture, warns: bool
+) -> None:
+    servers = Servers("a:1", warns=warns)
+    with caplog.at_level(logging.WARNING):
+        for failure in ("silent", "silent", (0, ROUTE.encode()), "timed out"):
+            servers.answers["a:1"] = failure  # type: ignore[assignment]
+            servers.route()
+    expected = ["no name server answers: silent", "no name server answers: timed out"]
+    assert caplog.messages == (expected if warns else [])

@@ -1,0 +1,228 @@
+"""The cache of answers by name: ages, failures, concurrent queries and bounds."""
+
+from typing import Any
+
+from turbopump.engine.deferred import Deferred
+from turbopump.net.routing.name_servers import Absent
+from turbopump.net.routing.route_cache import CacheRules, RouteCache
+
+GONE = Absent("no such name", is_certain=True)
+SILENT = Absent("no answer", is_certain=False)
+
+
+class Cache:
+    """A cache whose queries the test answers."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.now_ms = 0
+        self.queries: list[tuple[str, str | None, Deferred[str | Absent]]] = []
+        usual = {"fresh_ms": 10_000, "again_ms": 500, "absent_ms": 1_000, "size_max": 1_000}
+        self.cache = RouteCache[str](
+            self.query,
+            lambda _name, answer: len(answer or ""),
+            lambda: self.now_ms,
+            CacheRules(**(usual | rules)),
+        )
+
+    def query(self, name: str, former: str | None) -> Deferred[str | Absent]:
+        later: Deferred[str | Absent] = Deferred()
+        self.queries.append((name, former, later))
+        return later
+
+    def answer(self, value: str | Absent) -> None:
+        """Answer the oldest query."""
+        self.queries.pop(0)[2].resolve(value)
+
+    def asked(self) -> list[str]:
+        return [name for name, _, _ in self.queries]
+
+    def known(self, name: str, value: str | Absent) -> None:
+        """Query a name and answer it."""
+        self.cache.use(name)
+        self.answer(value)
+
+
+def test_one_query_answers_all_that_wait() -> None:
+    one = Cache()
+    wanted = [one.cache.want("T") for _ in range(3)]
+    assert one.asked() == ["T"] and not any(later.done for later in wanted)
+    assert one.cache.use("T") is None
+    one.answer("route")
+    assert [later.value for later in wanted] == ["route"] * 3
+    assert one.cache.want("T").value == one.cache.use("T") == one.cache.get("T") == "route"
+    assert one.asked() == []
+
+
+def test_an_old_answer_is_used_while_it_is_queried_again() -> None:
+    one = Cache()
+    one.known("T", "old")
+    one.now_ms += 9_999
+    one.cache.refresh()
+    assert one.cache.want("T").value == "old" and one.asked() == []
+    one.now_ms += 1
+    assert one.cache.want("T").value == "old"
+    assert one.queries[0][:2] == ("T", "old")
+    one.answer("new")
+    assert one.cache.get("T") == "new"
+    one.now_ms += 10_000
+    one.cache.refresh()
+    one.cache.refresh()
+    assert one.asked() == ["T"]
+
+
+def test_uses_of_a_doubtful_answer_wait_for_a_query() -> None:
+    one = Cache()
+    one.cache.doubt("T")
+    one.known("T", "old")
+    one.cache.doubt("T")
+    assert one.cache.want("T").value == "old", "the last query is too young"
+    one.now_ms += 500
+    wanted = one.cache.want("T")
+    assert not wanted.done and one.asked() == ["T"]
+    one.answer("new")
+    assert wanted.value == "new"
+
+
+def test_a_doubt_during_a_query_waits_for_it() -> None:
+    one = Cache()
+    one.known("T", "old")
+    one.now_ms += 10_000
+    assert one.cache.want("T").value == "old"
+    one.cache.doubt("T")
+    one.now_ms += 500
+    wanted = one.cache.want("T")
+    assert not wanted.done and one.asked() == ["T"]
+    one.answer("new")
+    assert wanted.value == "new"
+
+
+def test_an_answer_that_failed_its_user_is_queried_without_waiting() -> None:
+    one = Cache()
+    one.cache.refresh_soon("T")
+    one.known("T", "old")
+    one.now_ms += 499
+    one.cache.refresh_soon("T")
+    assert one.asked() == []
+    one.now_ms += 1
+    one.cache.refresh_soon("T")
+    one.cache.refresh_soon("T")
+    assert one.asked() == ["T"] and one.cache.want("T").value == "old"
+
+
+def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> None:
+    one = Cache()
+    one.cache.refresh_later("T")
+    one.known("T", "old")
+    one.cache.refresh_later("T")
+    one.now_ms += 499
+    one.cache.refresh_later("T")
+    one.cache.refresh()
+    assert one.asked() == []
+    one.now_ms += 1
+    one.cache.refresh()
+    assert one.asked() == ["T"] and one.cache.want("T").value == "old"
+    one.answer("new")
+    one.now_ms += 1_000
+    one.cache.refresh()
+    assert one.asked() == []
+
+
+def test_a_missing_answer_is_used_for_a_moment() -> None:
+    one = Cache()
+    one.known("T", SILENT)
+    assert one.cache.want("T").value == one.cache.use("T") == SILENT
+    one.now_ms += 1_000
+    wanted = one.cache.want("T")
+    assert not wanted.done and one.queries[0][:2] == ("T", None)
+    one.answer(GONE)
+    assert wanted.value == GONE
+
+
+def test_silence_keeps_the_former_answer() -> None:
+    one = Cache()
+    one.known("T", "old")
+    one.now_ms += 10_000
+    one.known("T", SILENT)
+    one.now_ms += 9_999
+    assert one.cache.want("T").value == "old" and one.asked() == []
+    one.now_ms += 1
+    one.known("T", GONE)
+    assert one.cache.get("T") == GONE
+
+
+def test_a_missing_name_is_believed_after_its_time() -> None:
+    one = Cache(gone_ms=30_000, doubts_failed=True)
+    one.known("T", "old")
+    one.now_ms += 10_000
+    one.known("T", GONE)
+    assert one.cache.want("T").value == "old"
+    one.now_ms += 500
+    wanted = one.cache.want("T")
+    assert not wanted.done, "the former answer is in doubt"
+    one.answer(SILENT)
+    assert wanted.value == "old"
+    one.now_ms += 19_500
+    one.known("T", GONE)
+    assert one.cache.get("T") == GONE
+
+
+def test_queries_at_the_same_time_are_bounded() -> None:
+    one = Cache(queries_max=2)
+    wanted = [one.cache.want(name) for name in "ABC"]
+    assert one.asked() == ["A", "B"]
+    one.answer("a")
+    assert one.asked() == ["B", "C"]
+    one.answer("b")
+    one.answer("c")
+    assert [later.value for later in wanted] == ["a", "b", "c"]
+
+
+def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
+    one = Cache(size_max=25, entries_max=4)
+    for name in "AB":
+        one.known(name, "1234567890")
+    one.cache.use("A")
+    one.known("C", "1234567890")
+    assert one.cache.get("B") is None and one.cache.get("A") is not None
+    assert one.cache.size == 20
+    for name in "DEF":
+        one.known(name, "")
+    assert len(one.cache) == 4 and one.cache.get("A") is None
+    assert one.cache.size == 10
+    one.known("G", "12345678901234567890123456")
+    assert len(one.cache) == 1, "one answer is kept, however large"
+
+
+def test_names_without_an_answer_are_bounded_too() -> None:
+    one = Cache(entries_max=3)
+    wanted = one.cache.want("A")
+    for name in "BCDEF":
+        one.cache.use(name)
+    assert len(one.cache) == 3
+    one.answer("a")
+    assert wanted.value == one.cache.get("A") == "a", "an entry with a waiting use stays"
+    one.answer("b")
+    assert one.cache.get("B") is None and one.cache.size == 1
+
+
+def test_unused_answers_are_forgotten() -> None:
+    one = Cache(unused_ms=120_000)
+    for name in "AB":
+        one.known(name, "1234567890")
+    one.now_ms += 119_999
+    one.cache.use("B")
+    one.cache.forget_unused()
+    assert len(one.cache) == 2
+    one.now_ms += 1
+    one.cache.forget_unused()
+    assert one.cache.get("A") is None and one.cache.get("B") is not None
+    assert one.cache.size == 10
+
+
+def test_an_answer_can_be_put_without_a_query() -> None:
+    one = Cache()
+    one.cache.put("T", "own")
+    assert one.cache.get("T") == "own" and one.cache.size == 3
+    one.cache.put("T", GONE)
+    assert one.cache.get("T") == GONE and one.cache.size == 0
+    assert one.asked() == []

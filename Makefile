@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
+# csrc/*.py make C from these.
+SOURCES += $(wildcard csrc/*.py net/wire/*.py net/wire/headers/*.py engine/types.py)
 # More than two cores: much of the tests' time is waiting for processes and their timers.
 WORKERS ?= 5
 # Stories of several processes each, with limits of time.
@@ -69,7 +71,7 @@ lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
 
 types: $(VENV)/.dev ## mypy, strict
-	$(BIN)/mypy -p turbopump && $(BIN)/mypy --explicit-package-bases bench interop
+	$(BIN)/mypy -p turbopump && $(BIN)/mypy --explicit-package-bases bench interop csrc
 
 bench: $(VENV)/.dev ## benchmarks of the engine against a C loop of the same run
 	$(BIN)/python -m pytest bench --benchmark-only $(ARGS)

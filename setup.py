@@ -1,5 +1,5 @@
 """Builds csrc/ once as a static library and every pyx/*.pyx on it; all metadata is in
-pyproject.toml.
+pyproject.toml. csrc/*.py write headers in C, into build/generated, from Python's declarations.
 
 Sources go through src/turbopump/pyx because that path is how Cython finds the .pxd files of
 package turbopump.pyx: with a mapping by `package_dir` it passes them over without a word
@@ -8,6 +8,7 @@ package turbopump.pyx: with a mapping by `package_dir` it passes them over witho
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -15,7 +16,14 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 PACKAGE, HERE = "turbopump", Path("src/turbopump/pyx")
-UNITS, HEADERS = (sorted(map(str, Path("csrc").glob(kind))) for kind in ("*.c", "*.h"))
+CSRC, GENERATED = Path("csrc"), Path("build/generated")
+for script in sorted(CSRC.glob("*.py")):
+    # A process of its own: sources of the rooms must not stay imported in the installer's.
+    environment = {**os.environ, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, str(script), str(GENERATED)], env=environment, check=True)
+INCLUDES = [str(CSRC), str(GENERATED)]
+UNITS = sorted(map(str, CSRC.glob("*.c")))
+HEADERS = sorted(str(path) for folder in (CSRC, GENERATED) for path in folder.glob("*.h"))
 # -O1 after the -O3 below: instrumented kernels take twice as long to compile otherwise.
 SANITIZED = bool(os.environ.get("TURBOPUMP_SANITIZE"))
 SANITIZE = ["-fsanitize=address,undefined", "-O1"] if SANITIZED else []
@@ -25,7 +33,7 @@ CFLAGS = ["-std=c11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", *WERROR
 CFLAGS += SANITIZE
 LIBRARY = {
     "sources": UNITS,
-    "include_dirs": ["csrc"],
+    "include_dirs": INCLUDES,
     "cflags": CFLAGS,
     "obj_deps": {"": HEADERS},
 }
@@ -35,7 +43,7 @@ def extension(pyx: Path) -> Extension:
     """One extension from one .pyx; the linker takes from the library what it calls."""
     return Extension(
         f"{PACKAGE}.pyx.{pyx.stem}",
-        include_dirs=["csrc"],
+        include_dirs=INCLUDES,
         depends=[*UNITS, *HEADERS],
         sources=[str(pyx)],
         extra_compile_args=CFLAGS,

@@ -5,8 +5,6 @@ a socket or a timer, nor know its user: a process (node.py), the simulator's mac
 world describe themselves in `BrokerRuntime` and pass an open store.
 
     config, store, topics, BrokerRuntime -> make_broker -> BrokerContext -> request_table
-
-Tests: tests/integration/broker/test_broker_node.py, tests/unit/broker/test_reentrancy.py
 """
 
 import logging
@@ -51,6 +49,7 @@ from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.scheduled.waiting import WaitingMessages
 from turbopump.broker.tables.assignment_store import AssignmentStore
+from turbopump.broker.tables.consumer_lag import ConsumerLags
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
@@ -141,28 +140,31 @@ def make_broker(
     the store's recovery asks for them. Raises ConfigError for an unreadable table."""
     files, saver, now_ms = runtime.files, runtime.saver, runtime.wall_ms()
     role = Role(config.replication, config.broker_id, store)
-    groups = GroupTable(config, saver)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
-    statistics, modes = BrokerStatistics(), RequestModes(saver)
+    fast = _fast_lane(config, store, topics, role, committed, runtime)
+    groups, modes = GroupTable(config, saver, fast.invalidate_groups), RequestModes(saver)
     escape = Escape(config, runtime.call, runtime.steady_ms, runtime.wall_ms, runtime.neighbours)
-    delay = DelayedMessages(store, role, files, config, escape)
+    delivered = partial(_delivered, store, topics, runtime.wall_ms)
+    delay = DelayedMessages(store, role, files, config, escape, delivered)
     timer_files = TimerFiles(store, runtime.store_files, runtime.disk, runtime.timer_slots)
-    timers = Timers(store, role, timer_files, files, config, escape)
-    topics.add_boot_topics(now_ms)
-    topics.create_from_store(
-        lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
-    )
-    filters = FilterTable(config, saver)
+    timers = Timers(store, role, timer_files, files, config, escape, delivered)
+    _add_topics(topics, store, now_ms)
+    filters = FilterTable(config, saver, fast.invalidate_group)
     groups.load(now_ms)
     filters.load(now_ms)
-    producers, half_counts = ProducerTable(), HalfCounts(files)
+    producers, half_counts = ProducerTable(), HalfCounts(files, fast.collect_halves)
     kept = AssignmentStore(saver, now_ms)
     for table in (committed, delay, modes, half_counts, kept, timers):
         table.load()
-    if role.is_master:
-        _set_back(committed, store, now_ms)
-    ends = _transactions(config, store, role, committed, runtime, lambda: context.store_host)
-    fast = _fast_lane(config, store, topics, role, committed, statistics, runtime)
+    _set_back(role, committed, store, now_ms)
+
+    def host() -> bytes:
+        return context.store_host
+
+    ends = Transactions(
+        *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
+        *(lambda: config.transaction_op_msg_max_size, delivered, fast.lane.serve_ends),
+    )
     holds = HeldPulls(lambda: runtime.call_soon(holds.sweep), fast.watch_pulls)
     context = BrokerContext(
         config=config,
@@ -186,11 +188,10 @@ def make_broker(
         request_modes=modes,
         filters=filters,
         saver=saver,
-        statistics=statistics,
+        statistics=BrokerStatistics(fast.collect_got),
         fast=fast,
         writer=MessageWriter(
-            *(config, store, role, topics, fast.lane, timers.count_at, runtime.random),
-            lambda: context.store_host,
+            *(config, store, role, topics, fast.lane, timers.count_at, runtime.random), host
         ),
         random=runtime.random,
         unique_ids=runtime.unique_ids,
@@ -200,14 +201,43 @@ def make_broker(
         save_config=runtime.save_config,
         steady_ms=runtime.steady_ms,
     )
+    _complete(context, kept, runtime)
+    return context
+
+
+def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime) -> None:
+    """Make the parts that need most of the others, and connect all."""
     context.assignments = _assignments(context, kept, runtime)
     context.pop = make_pop(_pop_deps(context, runtime))
     context.waiting = _waiting(context)
+    context.lags = ConsumerLags(
+        context.store,
+        context.topics,
+        context.groups,
+        context.offsets,
+        context.consumers,
+        context.pop.held,
+    )
     UnappliedDeletions(context)
     _connect_callbacks(context, runtime.wall_ms)
-    if not config.replication.replicates:
-        store.notify_new_lives(now_ms)  # a replica waits for its role
-    return context
+    if not context.config.replication.replicates:
+        context.store.notify_new_lives(context.started_ms)  # a replica waits for its role
+
+
+def _add_topics(topics: TopicTable, store: Store, now_ms: int) -> None:
+    """Add the topics of every broker, and those that have messages."""
+    topics.add_boot_topics(now_ms)
+    topics.create_from_store(
+        lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
+    )
+
+
+def _delivered(store: Store, topics: TopicTable, wall_ms: Callable[[], int], topic: str) -> None:
+    """Handle that a topic got a waiting message. A new master may lack a topic that its predecessor
+    created for waiting messages (R20)."""
+    if topics.peek(topic) is None and topic not in store.deletions.ends():
+        count = max(store.queue_ids(topic), default=-1) + 1
+        topics.create_from_store(lambda: {topic: count} if count else {}, wall_ms(), always=True)
 
 
 def _waiting(context: BrokerContext) -> WaitingMessages:
@@ -222,25 +252,13 @@ def _waiting(context: BrokerContext) -> WaitingMessages:
     )
 
 
-def _transactions(
-    config: BrokerConfig,
-    store: Store,
-    role: Role,
-    committed: OffsetTable,
-    runtime: BrokerRuntime,
-    host: Callable[[], bytes],
-) -> Transactions:
-    """Half messages and their ends; `host` is stored in op messages."""
-    return Transactions(
-        *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
-        lambda: config.transaction_op_msg_max_size,
-    )
-
-
-def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
-    """Set back offsets beyond the log's end, which a power cut may have shortened. New messages
-    will take the lost places, so no offset may stay beyond the end, nor return after another crash
-    (R14). An elected broker does this when it begins to lead (broker/ha/metadata/pulling.py)."""
+def _set_back(role: Role, committed: OffsetTable, store: Store, now_ms: int) -> None:
+    """Set a master's offsets beyond the log's end, which a power cut may have shortened, back to
+    it. New messages will take the lost places, so no offset may stay beyond the end, nor return
+    after another crash (R14). An elected broker does this when it begins to lead
+    (broker/ha/metadata/pulling.py)."""
+    if not role.is_master:
+        return
     found = committed.clamp(store.next_queue_offset, now_ms)
     if not found:
         return
@@ -321,7 +339,6 @@ def _fast_lane(
     topics: TopicTable,
     role: Role,
     committed: OffsetTable,
-    statistics: BrokerStatistics,
     runtime: BrokerRuntime,
 ) -> FastPath:
     """The native path of sends and pulls."""
@@ -350,7 +367,7 @@ def _fast_lane(
         lambda: runtime.call_soon(store.notify_arrivals), runtime.native_clock, commit_soon
     )
     pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
-    return FastPath(lane, pulls, popped, config, topics, role, committed, statistics)
+    return FastPath(lane, pulls, popped, config, topics, role, committed)
 
 
 def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
@@ -438,14 +455,6 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
         holds.arrived(topic, queue_id, max_queue_offset)
         waiters.arrived(topic, queue_id)
 
-    def delivered(topic: str) -> None:
-        # A new master may lack a topic that its predecessor created for waiting messages (R20).
-        if context.topics.peek(topic) is None and topic not in store.deletions.ends():
-            count = max(store.queue_ids(topic), default=-1) + 1
-            context.topics.create_from_store(
-                lambda: {topic: count} if count else {}, wall_ms(), always=True
-            )
-
     def made(names: list[str]) -> None:
         fast.made(names)
         store.forget_targets()
@@ -453,21 +462,12 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
     store = context.store
     store.queue_of = context.topics.queue_of
     context.topics.on_made = made
-    context.timers.on_delivered = context.delay.on_delivered = delivered
-    context.transactions.on_delivered = delivered
     store.on_arrival(arrived)
     context.offsets.on_reset = reset
     context.offsets.is_popped = partial(_is_popped, context)
     context.offsets.collect = fast.collect_offsets
-    context.statistics.collect = fast.collect_got
-    context.lags.held = context.pop.held
-    context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
     _serve_pops(context)
-    context.transactions.serve_ends = fast.lane.serve_ends
     context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed
-    context.filters.on_change = fast.invalidate_group
-    context.groups.on_change = fast.invalidate_groups
-    assignments.on_notices = partial(clients.send_again, context)
     if context.store.extensions is not None:
         context.store.extensions.bit_map = context.filters.bit_map

@@ -98,6 +98,3 @@ class BrokerContext:
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)
     waiting: WaitingMessages = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lags = ConsumerLags(self.store, self.topics, self.groups, self.offsets, self.consumers)

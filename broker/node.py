@@ -363,6 +363,16 @@ class BrokerNode:
             port = options.ha_listen_port
             raise StartError(f"replicas cannot be served at port {port}: {error}") from None
 
+    def _forgotten(self) -> None:
+        """Handle that a name server may have forgotten this broker."""
+        if self._replicating is not None:
+            self._replicating.forgotten()
+
+    def _is_old(self, name_server: str) -> bool:
+        """Whether the name server at that address is RocketMQ 4's."""
+        acting = None if self._replicating is None else self._replicating.acting
+        return acting is not None and acting.members.is_old(name_server)
+
     async def _stop_replication(self) -> None:
         replicating, self._replicating = self._replicating, None
         if replicating is not None:
@@ -409,7 +419,9 @@ class BrokerNode:
             self._run_on_thread,
             self._now_ms,
             config.register_broker_timeout_ms,
-            lambda: self.context.role.is_known,
+            may=lambda: self.context.role.is_known,
+            on_lost=self._forgotten,
+            is_old=self._is_old,
         )
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
@@ -419,9 +431,6 @@ class BrokerNode:
         try:
             if self._replicating is not None:
                 self._replicating.register(registration)
-                self._name_servers.on_lost = self._replicating.forgotten
-                if self._replicating.acting is not None:
-                    self._name_servers.is_old = self._replicating.acting.members.is_old
             await self._listen_for_grpc()
             await self._metrics.start()
         except BaseException as error:

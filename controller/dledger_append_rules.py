@@ -7,7 +7,7 @@ stops it in apply, and no request is answered afterwards. Here each of these is 
 reason. A known event is accepted, unless it belongs to an existing group: only the leader's own
 decisions may name a master or a SyncStateSet, or two brokers might believe to be the master.
 
-Tests: tests/unit/controller/test_core.py
+Tests: tests/unit/controller/test_hostile_names.py, tests/integration/controller/test_nodes.py
 """
 
 from turbopump.controller import events, registration

@@ -3,8 +3,8 @@
 #include "bytes.h"
 #include "queue_unit.h"
 #include "record.h"
+#include "wire_constants.h" /* generated */
 
-#define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX"
 #define KEY_SEPARATOR ' '
 #define AHEAD 16 /* records whose index slots are prefetched while earlier records are put */
 #define HASH_STEP 0x9E3779B97F4A7C15ull /* 2^64 / golden ratio: spreads low entropy upwards */
@@ -219,8 +219,8 @@ static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand 
 {
     const struct rec_text tags = hand->properties.tags;
     if (hand->properties.delay.at != NULL && table->delay_count > 0 &&
-        hand->topic_size == sizeof DELAY_TOPIC - 1 &&
-        memcmp(hand->topic, DELAY_TOPIC, sizeof DELAY_TOPIC - 1) == 0) {
+        hand->topic_size == sizeof SCHEDULE_TOPIC - 1 &&
+        memcmp(hand->topic, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1) == 0) {
         int64_t level = parse_level(hand->properties.delay);
         if (level > 0) {
             size_t index = (uint64_t)level > table->delay_count ? table->delay_count - 1

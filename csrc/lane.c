@@ -48,10 +48,10 @@ static struct dsp_slot *plain_slot(const struct lane *lane, struct trf_text topi
 /* The topics of kept messages. */
 static struct trf_text kept_topic(enum lane_kind kind)
 {
-    static const struct trf_text timers = {(const uint8_t *)LANE_TIMER_TOPIC,
-                                           sizeof LANE_TIMER_TOPIC - 1};
-    static const struct trf_text halves = {(const uint8_t *)LANE_HALF_TOPIC,
-                                           sizeof LANE_HALF_TOPIC - 1};
+    static const struct trf_text timers = {(const uint8_t *)TIMER_TOPIC,
+                                           sizeof TIMER_TOPIC - 1};
+    static const struct trf_text halves = {(const uint8_t *)HALF_TOPIC,
+                                           sizeof HALF_TOPIC - 1};
     return kind == LANE_TIMER ? timers : halves;
 }
 
@@ -91,7 +91,7 @@ static void fill(struct rec_fields *fields, const struct lane *lane, const struc
     fields->store_host_size = lane->store_host.size;
     fields->log_offset = tail->end;
     fields->queue_offset = queue_offset;
-    fields->born_timestamp_ms = send->born_timestamp_ms;
+    fields->born_timestamp_ms = send->born_timestamp;
     fields->store_timestamp_ms =
         now_ms > tail->last_store_timestamp_ms ? now_ms : tail->last_store_timestamp_ms;
     fields->magic = REC_MAGIC_V1;

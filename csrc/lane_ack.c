@@ -337,8 +337,8 @@ static void fill(struct rec_fields *fields, const struct lane *lane, const struc
 {
     const struct log_tail *tail = lane->tail;
     memset(fields, 0, sizeof *fields);
-    fields->topic = (const uint8_t *)LANE_TIMER_TOPIC;
-    fields->topic_size = sizeof LANE_TIMER_TOPIC - 1;
+    fields->topic = (const uint8_t *)TIMER_TOPIC;
+    fields->topic_size = sizeof TIMER_TOPIC - 1;
     fields->born_host = fields->store_host = lane->store_host.at;
     fields->born_host_size = fields->store_host_size = lane->store_host.size;
     fields->log_offset = tail->end;
@@ -359,8 +359,8 @@ static enum lane_outcome append(struct lane *lane, const struct lane_acks *acks,
     struct dsp_slot *slot;
     enum rec_reason reason;
     size_t size;
-    int32_t found = dsp_find(lane->queues, (const uint8_t *)LANE_TIMER_TOPIC,
-                             sizeof LANE_TIMER_TOPIC - 1, 0);
+    int32_t found = dsp_find(lane->queues, (const uint8_t *)TIMER_TOPIC,
+                             sizeof TIMER_TOPIC - 1, 0);
     if (found < 0 || !lane->queues->slots[found].plain || !lane->kept.timers ||
         tail->refusals != 0 || tail->memory == NULL || record->due_ms <= now_ms ||
         record->due_ms - now_ms > lane->kept.max_delay_ms) {

@@ -21,8 +21,8 @@ static int same(struct trf_text one, struct trf_text other)
  * offset may be anything, such as the body of another message. */
 static int is_in_queue(const struct lane *lane, const struct rec_row *row, int64_t log_offset)
 {
-    int32_t number = dsp_find(lane->queues, (const uint8_t *)LANE_HALF_TOPIC,
-                              sizeof LANE_HALF_TOPIC - 1, 0);
+    int32_t number = dsp_find(lane->queues, (const uint8_t *)HALF_TOPIC,
+                              sizeof HALF_TOPIC - 1, 0);
     const struct dsp_slot *slot;
     struct cq_unit unit;
     int64_t at;
@@ -50,12 +50,12 @@ static int find_half(const struct lane *lane, const struct trf_end *end, int64_t
     struct trf_text text;
     enum rec_reason reason;
     uint32_t needed = TRF_REAL_TOPIC | TRF_REAL_QID | TRF_PGROUP | TRF_UNIQ_KEY;
-    if (end->log_offset < tail->base || end->log_offset >= tail->dispatched ||
-        rec_parse(tail->memory, (size_t)(end->log_offset - tail->base),
+    if (end->commit_log_offset < tail->base || end->commit_log_offset >= tail->dispatched ||
+        rec_parse(tail->memory, (size_t)(end->commit_log_offset - tail->base),
                   (size_t)(tail->end - tail->base), REC_CHECK_BODY, row, &reason) != REC_OK ||
-        !row->crc_ok || row->physical_offset != end->log_offset ||
-        row->queue_offset != end->queue_offset || row->queue_id != 0 ||
-        !IS_TEXT(tail->memory + row->topic_at, (size_t)row->topic_size, LANE_HALF_TOPIC) ||
+        !row->crc_ok || row->physical_offset != end->commit_log_offset ||
+        row->queue_offset != end->tran_state_table_offset || row->queue_id != 0 ||
+        !IS_TEXT(tail->memory + row->topic_at, (size_t)row->topic_size, HALF_TOPIC) ||
         row->sys_flag & (LANE_TRANSACTION_BITS | LANE_INNER_BATCH_BITS) ||
         now_ms < row->born_timestamp_ms || now_ms - row->born_timestamp_ms >= LANE_YOUNG_MS) {
         return 0;
@@ -69,7 +69,7 @@ static int find_half(const struct lane *lane, const struct trf_end *end, int64_t
            same(properties->producer_group, end->producer_group) &&
            (same(properties->unique_key, end->msg_id) ||
             same(properties->unique_key, end->transaction_id)) &&
-           is_in_queue(lane, row, end->log_offset);
+           is_in_queue(lane, row, end->commit_log_offset);
 }
 
 /* The beginning of the pair with this value. */

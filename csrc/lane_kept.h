@@ -14,9 +14,7 @@
 
 #include "traffic.h"
 #include "traffic_properties.h"
-
-#define LANE_TIMER_TOPIC "rmq_sys_wheel_timer"
-#define LANE_HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
+#include "wire_constants.h" /* generated */
 
 enum lane_kind { LANE_PLAIN = 0, LANE_TIMER = 1, LANE_HALF = 2, LANE_OTHER = 3 };
 

@@ -24,9 +24,9 @@ static int is_same(struct trf_text one, struct trf_text other)
 static int is_awaited(const struct trf_pop *pop, int64_t now_ms)
 {
     const int64_t most = INT64_C(1) << 60;
-    int64_t born_ms = pop->born_ms != 0 ? pop->born_ms : now_ms;
-    return born_ms >= 0 && born_ms < most && pop->poll_ms >= 0 && pop->poll_ms < most &&
-           now_ms - born_ms - pop->poll_ms <= LANE_POP_LATE_MS;
+    int64_t born_ms = pop->born_time != 0 ? pop->born_time : now_ms;
+    return born_ms >= 0 && born_ms < most && pop->poll_time >= 0 && pop->poll_time < most &&
+           now_ms - born_ms - pop->poll_time <= LANE_POP_LATE_MS;
 }
 
 int32_t lane_find_popper(const struct lane_reading *reading, const struct lane_popping *popping,
@@ -37,7 +37,7 @@ int32_t lane_find_popper(const struct lane_reading *reading, const struct lane_p
     int32_t number = nam_find(&reading->pairs, group, topic);
     const struct lane_reader *reader;
     if (number < 0 || pop->order || pop->max_msg_nums < 1 || pop->max_msg_nums > LANE_POP_MAX ||
-        pop->invisible_ms < 1 || pop->invisible_ms > LANE_INVISIBLE_MAX_MS ||
+        pop->invisible_time < 1 || pop->invisible_time > LANE_INVISIBLE_MAX_MS ||
         !is_awaited(pop, now_ms)) {
         return -1;
     }
@@ -45,8 +45,8 @@ int32_t lane_find_popper(const struct lane_reading *reading, const struct lane_p
     if (!reader->plain || now_ms >= reader->until_ms || pop->queue_id < -1 ||
         pop->queue_id >= reader->queue_limit ||
         reader->queue_limit != popping->rows[number].queue_count ||
-        !is_same(reader->subscription, pop->expression) ||
-        !is_same(reader->expression_type, pop->expression_type)) {
+        !is_same(reader->subscription, pop->exp) ||
+        !is_same(reader->expression_type, pop->exp_type)) {
         return -1;
     }
     return number;
@@ -213,7 +213,7 @@ enum lane_outcome lane_hide(struct lane *lane, const struct lane_acks *acks,
     point.broker_name = lane->kept.broker_name;
     point.revive_queue_id = revive_queue_id;
     point.pop_time_ms = now_ms;
-    point.invisible_ms = pop->invisible_ms;
+    point.invisible_ms = pop->invisible_time;
     point.is_suspended = 0;
     for (int32_t number = 0; number < got->part_count; number++) {
         const struct lane_part *part = &got->parts[number];

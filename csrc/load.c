@@ -11,13 +11,9 @@
 
 #include "frame.h"
 #include "load_end.h"
+#include "wire_constants.h" /* generated */
 
 enum {
-    ANSWER_OK = 0,
-    ANSWER_BUSY = 2,
-    ANSWER_PULL_NOT_FOUND = 19,
-    ANSWER_PULL_RETRY_IMMEDIATELY = 20,
-    ANSWER_PULL_OFFSET_MOVED = 21,
     FRAMES = 256,        /* examined in one split */
     WAIT_MAX_MS = 100,   /* longest delay until `stop` is seen */
     WAIT_AWAY_MS = 5,    /* the same for a new socket of a lost connection */
@@ -208,7 +204,7 @@ static void take_sent(struct load *load, struct load_connection *connection, uin
                       int64_t started_ns, const struct load_answer *answer)
 {
     connection->free[connection->free_count++] = slot;
-    if (answer->code == ANSWER_OK) {
+    if (answer->code == ANSWER_SUCCESS) {
         load_acked(load, connection);
         account(load, LOAD_SEND, started_ns, load->messages_per_send,
                 connection->sizes != NULL ? connection->sizes[slot] : load->body.size);
@@ -241,7 +237,7 @@ static void take_pulled(struct load *load, struct load_queue *queue, int64_t sta
     int found = load_number(answer, "nextBeginOffset", &next);
     int moved = next != queue->next;
     switch (answer->code) {
-    case ANSWER_OK:
+    case ANSWER_SUCCESS:
         take_records(load, queue, started_ns, answer);
         found = found && moved;
         break;
@@ -257,7 +253,7 @@ static void take_pulled(struct load *load, struct load_queue *queue, int64_t sta
         break;
     default:
         load_count_error(&load->stats[LOAD_PULL], answer->code, 1, answer);
-        found = answer->code == ANSWER_BUSY; /* ask for the same offset again */
+        found = answer->code == ANSWER_SYSTEM_BUSY; /* ask for the same offset again */
     }
     if (!found || next < 0) { /* asking again would have the same result forever */
         end_queue(load, queue, LOAD_QUEUE_FAILED);

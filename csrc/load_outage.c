@@ -3,10 +3,9 @@
 #include <string.h>
 
 #include "load.h"
+#include "wire_constants.h" /* generated */
 
 static const int64_t LOAD_OUTAGE_JOIN_NS = 1000000000;
-
-enum { ANSWER_SERVICE_NOT_AVAILABLE = 14, ANSWER_NO_PERMISSION = 16 };
 
 void load_count_error(struct load_stats *stats, int32_t code, uint64_t count,
                       const struct load_answer *answer)

@@ -6,10 +6,8 @@
 #include "queue_unit.h"
 #include "record.h"
 #include "traffic_properties.h"
+#include "wire_constants.h" /* generated */
 
-#define TIMER_TOPIC "rmq_sys_wheel_timer"
-#define HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
-#define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX" /* its store times need not ascend */
 #define IS_TOPIC(at, size, literal) \
     ((size) == sizeof(literal) - 1 && memcmp((at), literal, sizeof(literal) - 1) == 0)
 #define ENQUEUED "TIMER_ENQUEUE_MS\001"
@@ -192,7 +190,7 @@ static struct dsp_slot *target(struct dsp_table *queues, const struct trf_proper
     int32_t slot;
     if (topic.size > TMR_TOPIC_MAX || IS_TOPIC(topic.at, topic.size, TIMER_TOPIC) ||
         IS_TOPIC(topic.at, topic.size, HALF_TOPIC) ||
-        IS_TOPIC(topic.at, topic.size, DELAY_TOPIC) ||
+        IS_TOPIC(topic.at, topic.size, SCHEDULE_TOPIC) || /* its store times need not ascend */
         !digits_read(queue.at, queue.size, QUEUE_DIGITS, &number)) {
         return NULL;
     }

@@ -10,7 +10,7 @@
  *   - JSON: a repeated member, a value that is no text (no int32 for the four numbers), an escape
  *     in a name, a surrogate escape, a nested value, a language without a number, malformed UTF-8,
  *     text after the object;
- *   - ROCKETMQ: a repeated field, malformed UTF-8 in a text that is read, bytes after the fields;
+ *   - ROCKETMQ: a repeated field, malformed UTF-8 in a known text, bytes after the fields;
  *   - a required field that is missing, a number out of its range, a send without a body.
  * White space, any order of members, unknown members and escaped texts are understood.
  *
@@ -19,7 +19,12 @@
  *     scratch   texts of a JSON header that had escapes
  *
  * So texts live as long as both buffers. A missing text has at == NULL; an empty one has size 0 and
- * at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included.
+ * at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included. Optional
+ * numbers and flags that are missing are 0, because handlers treat None as 0; for a number has_NAME
+ * has the difference.
+ *
+ * csrc/wire_tables.py lists the codes, and makes struct trf_send, its siblings and their readers
+ * from the classes in net/wire/headers.
  *
  * Not decided here: whether a topic exists, is plain, or begins with %RETRY%; whether a queue id is
  * in range (a send with one below 0 accepts any queue); whether limits hold. frame.h finds frames,
@@ -32,65 +37,12 @@
 
 #include "traffic_properties.h"
 
+#include "traffic_headers.h" /* generated: codes, enum trf_kind, struct trf_send and the others */
+
 enum trf_verdict {
     TRF_PLAIN = 0,
     TRF_OTHER = 1, /* for the Python handler */
     TRF_BAD = 2    /* no frame: Python's decode refuses it and the connection is closed */
-};
-
-enum trf_kind { TRF_SEND = 1, TRF_PULL = 2, TRF_END = 3, TRF_ACK = 4, TRF_POP = 5 };
-
-enum {
-    TRF_SEND_MESSAGE = 10,
-    TRF_PULL_MESSAGE = 11,
-    TRF_END_TRANSACTION = 37,
-    TRF_SEND_MESSAGE_V2 = 310,
-    TRF_SEND_BATCH_MESSAGE = 320,
-    TRF_POP_MESSAGE = 200050,
-    TRF_ACK_MESSAGE = 200051,
-    TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
-};
-
-/* SendMessageRequest. Optional numbers and flags that are missing are 0, because the handler treats
- * None as 0; for maxReconsumeTimes the difference matters. */
-struct trf_send {
-    struct trf_text producer_group, topic, default_topic, properties;
-    int64_t born_timestamp_ms;
-    int32_t default_topic_queue_nums, queue_id, sys_flag, flag;
-    int32_t reconsume_times, max_reconsume_times;
-    uint8_t has_max_reconsume_times, unit_mode, batch;
-};
-
-/* PullMessageRequest. */
-struct trf_pull {
-    struct trf_text consumer_group, topic, subscription, expression_type;
-    int64_t queue_offset, commit_offset, suspend_timeout_ms, sub_version;
-    int32_t queue_id, max_msg_nums, sys_flag;
-    int32_t max_msg_bytes, request_source;
-    uint8_t has_max_msg_bytes, has_request_source;
-};
-
-/* EndTransactionRequest. */
-struct trf_end {
-    struct trf_text producer_group, msg_id, transaction_id;
-    int64_t queue_offset, log_offset;
-    int32_t commit_or_rollback;
-    uint8_t from_check;
-};
-
-/* AckMessageRequest. */
-struct trf_ack {
-    struct trf_text consumer_group, topic, extra_info;
-    int64_t offset;
-    int32_t queue_id;
-};
-
-/* PopMessageRequest. A flag that is missing is 0. */
-struct trf_pop {
-    struct trf_text consumer_group, topic, expression, expression_type, attempt_id;
-    int64_t invisible_ms, poll_ms, born_ms;
-    int32_t queue_id, max_msg_nums, init_mode;
-    uint8_t order;
 };
 
 struct trf_request {

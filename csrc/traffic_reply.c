@@ -110,10 +110,10 @@ static size_t put_end(uint8_t *out, uint8_t *frame, size_t body_size)
 {
     size_t size;
     out = LITERAL(out, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
-    out = put_number(out, TRF_VERSION);
+    out = put_number(out, WIRE_VERSION);
     *out++ = '}';
     size = (size_t)(out - frame);
-    if (size > TRF_FRAME_MAX || body_size > TRF_FRAME_MAX - size) {
+    if (size > FRAME_MAX || body_size > FRAME_MAX - size) {
         return 0;
     }
     be_put_i32(frame, (int32_t)(size + body_size - 4));
@@ -154,7 +154,7 @@ static uint8_t *put_ids(uint8_t *out, const struct trf_send_answer *answer)
 size_t trf_send_reply(uint8_t *frame, size_t room, const struct trf_send_answer *answer)
 {
     uint8_t *out = frame + FRAME_HEAD;
-    if (answer->count > TRF_FRAME_MAX / 16 || answer->store_host_size > HOST_MAX ||
+    if (answer->count > FRAME_MAX / 16 || answer->store_host_size > HOST_MAX ||
         answer->store_host_size % 4 != 0 ||
         room < trf_send_reply_room(answer)) {
         return 0;

@@ -12,11 +12,10 @@
 #include <stdint.h>
 
 #include "traffic_properties.h"
+#include "wire_constants.h" /* generated */
 
 enum {
-    TRF_FRAME_MAX = 16 << 20, /* command.FRAME_MAX */
-    TRF_VERSION = 513,        /* command.VERSION */
-    TRF_REPLY_FIXED = 512     /* no answer has more bytes besides its texts, ids and body */
+    TRF_REPLY_FIXED = 512 /* no answer has more bytes besides its texts, ids and body */
 };
 
 struct trf_send_answer {

@@ -28,6 +28,9 @@ level's delay."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """The topic of timers, from which wheel and timer log are derived."""
 
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""The topic of messages whose transaction has not ended."""
+
 RETRY_PREFIX = "%RETRY%"
 
 LIGHT_PREFIX = "%LMQ%"

@@ -29,8 +29,8 @@ cdef extern from "lane_kept.h" nogil:
         LANE_TIMER_ROW
         LANE_HALF_ROW
         LANE_NAME_MAX
-    const char *LANE_TIMER_TOPIC
-    const char *LANE_HALF_TOPIC
+    const char *TIMER_TOPIC
+    const char *HALF_TOPIC
     struct lane_kept:
         uint8_t timers
         uint8_t halves

@@ -1,4 +1,5 @@
-"""Declarations of csrc/traffic.h, csrc/traffic_properties.h and csrc/traffic_reply.h."""
+"""Declarations of csrc/traffic.h, csrc/traffic_properties.h, csrc/traffic_reply.h, and of the headers
+that csrc/wire_tables.py generates."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -52,14 +53,13 @@ cdef extern from "traffic.h" nogil:
         TRF_OTHER
         TRF_BAD
 
-    enum trf_kind:
+    # Generated from net/wire/headers: only what Cython reads or fills is declared here.
+    enum:
         TRF_SEND
         TRF_PULL
         TRF_END
         TRF_ACK
         TRF_POP
-
-    enum:
         TRF_SEND_MESSAGE
         TRF_PULL_MESSAGE
         TRF_END_TRANSACTION
@@ -67,70 +67,39 @@ cdef extern from "traffic.h" nogil:
         TRF_SEND_BATCH_MESSAGE
         TRF_ACK_MESSAGE
         TRF_POP_MESSAGE
-        TRF_LANGUAGES
 
     struct trf_send:
-        trf_text producer_group
         trf_text topic
-        trf_text default_topic
         trf_text properties
-        int64_t born_timestamp_ms
-        int32_t default_topic_queue_nums
+        int64_t born_timestamp
         int32_t queue_id
-        int32_t sys_flag
-        int32_t flag
-        int32_t reconsume_times
-        int32_t max_reconsume_times
-        uint8_t has_max_reconsume_times
-        uint8_t unit_mode
-        uint8_t batch
 
     struct trf_pull:
         trf_text consumer_group
         trf_text topic
-        trf_text subscription
-        trf_text expression_type
         int64_t queue_offset
         int64_t commit_offset
-        int64_t suspend_timeout_ms
-        int64_t sub_version
         int32_t queue_id
-        int32_t max_msg_nums
         int32_t sys_flag
-        int32_t max_msg_bytes
-        int32_t request_source
-        uint8_t has_max_msg_bytes
-        uint8_t has_request_source
 
     struct trf_end:
-        trf_text producer_group
-        trf_text msg_id
-        trf_text transaction_id
-        int64_t queue_offset
-        int64_t log_offset
+        int64_t tran_state_table_offset
+        int64_t commit_log_offset
         int32_t commit_or_rollback
-        uint8_t from_check
 
     struct trf_ack:
         trf_text consumer_group
         trf_text topic
-        trf_text extra_info
-        int64_t offset
         int32_t queue_id
 
     struct trf_pop:
         trf_text consumer_group
         trf_text topic
-        trf_text expression
-        trf_text expression_type
-        trf_text attempt_id
-        int64_t invisible_ms
-        int64_t poll_ms
-        int64_t born_ms
+        trf_text exp_type
+        trf_text exp
+        int64_t invisible_time
         int32_t queue_id
         int32_t max_msg_nums
-        int32_t init_mode
-        uint8_t order
 
     struct trf_request:
         int32_t code
@@ -151,10 +120,25 @@ cdef extern from "traffic.h" nogil:
     trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                            size_t scratch_size, trf_request *out)
 
+cdef extern from "traffic_members.h" nogil:
+    enum:
+        TRF_TEXT
+        TRF_INT64
+        TRF_INT32
+        TRF_FLAG
+        TRF_MEMBERS
+
+    struct trf_member:
+        const char *name
+        uint8_t kind
+        uint8_t type
+        size_t place
+        size_t flag
+
+    const trf_member trf_members[]
+
 cdef extern from "traffic_reply.h" nogil:
     enum:
-        TRF_FRAME_MAX
-        TRF_VERSION
         TRF_REPLY_FIXED
 
     struct trf_send_answer:

@@ -457,7 +457,7 @@ cdef class FastConnection(SocketWriter):
             return False
         lane.out_size += size
         self.write_found(pops.readers)
-        pops.note(now_ms + request.pop.invisible_ms, lane.watched)
+        pops.note(now_ms + request.pop.invisible_time, lane.watched)
         return True
 
     cdef int write_found(self, Pulls pulls) except -1:

@@ -53,7 +53,7 @@ cdef class GrpcLane:
             return None
         memset(&send, 0, sizeof(trf_send))
         born_ms = message.born_ms if message.born_ms > 0 else lane.now()
-        send.topic, send.queue_id, send.born_timestamp_ms = message.topic, queue_id, born_ms
+        send.topic, send.queue_id, send.born_timestamp = message.topic, queue_id, born_ms
         send.properties.at = self.properties
         send.properties.size = grs_properties(&message, text_of(address), born_ms, self.properties)
         if client_host is not None:

@@ -58,12 +58,12 @@ cdef class GrpcPops:
             return None
         memset(&request, 0, sizeof(trf_request))
         request.pop.consumer_group, request.pop.topic = text_of(group), text_of(topic)
-        request.pop.invisible_ms, request.pop.max_msg_nums = invisible_ms, count
+        request.pop.invisible_time, request.pop.max_msg_nums = invisible_ms, count
         request.pop.queue_id = -1
         if expression is not None:
-            request.pop.expression = text_of(expression)
+            request.pop.exp = text_of(expression)
         if expression_type is not None:
-            request.pop.expression_type = text_of(expression_type)
+            request.pop.exp_type = text_of(expression_type)
         for number in range(len(tags)):
             wanted[number] = text_of(tags[number])
         memset(&pop, 0, sizeof(grm_pop))

@@ -70,7 +70,7 @@ cdef class Lane:
             raise MemoryError
         self.pending, self.acks = pending, Acks(queues)
         self.halves = self.pops = None
-        for topic in (LANE_TIMER_TOPIC, LANE_HALF_TOPIC):
+        for topic in (TIMER_TOPIC, HALF_TOPIC):
             self.add_row(topic)
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
 
@@ -286,6 +286,7 @@ cdef class Lane:
         cdef PendingSends pending = self.pending
         cdef HalfMarks halves
         cdef bint commits = request.end.commit_or_rollback == COMMIT
+        cdef int64_t half = request.end.tran_state_table_offset
         cdef int64_t now_ms = self.now()
         if self.halves is None or pending.withheld or pending.not_enough:
             return False
@@ -293,15 +294,15 @@ cdef class Lane:
             return False
         if not request.is_oneway and (not commits or self.waits()):
             return False
-        if request.end.log_offset >= self.core.tail.dispatched:
+        if request.end.commit_log_offset >= self.core.tail.dispatched:
             self.settle()
         # The values found here are valid until `finish`, because no Python runs between the two.
         halves = self.halves
-        if halves is None or not halves.may_end(request.end.queue_offset, request.end.log_offset):
+        if halves is None or not halves.may_end(half, request.end.commit_log_offset):
             return False
         if lane_end(&self.core, &request.end, now_ms) != LANE_DONE:
             return False
-        halves.finish(request.end.queue_offset, COMMITTED if commits else ROLLED_BACK)
+        halves.finish(half, COMMITTED if commits else ROLLED_BACK)
         if not request.is_oneway:
             self.make_room(TRF_REPLY_FIXED)
             self.out_size += trf_end_reply(self.out + self.out_size,
@@ -366,7 +367,7 @@ cdef class Lane:
         cdef tuple placed = None
         memset(&send, 0, sizeof(trf_send))
         send.topic, send.properties = text_of(topic), text_of(properties)
-        send.queue_id, send.born_timestamp_ms = queue_id, born_ms
+        send.queue_id, send.born_timestamp = queue_id, born_ms
         if self.put(&send, text_of(body), text_of(born_host), &sent):
             # Objects are made before any Python runs, because their bytes lie in the core.
             placed = (sent.queue_offset, self.core.log_offsets[0], bytes_of(sent.unique_key),

@@ -250,7 +250,7 @@ cdef class Pops:
         """Fill in the answer to the messages found."""
         answer.opaque = request.opaque
         answer.revive_queue_id = <int32_t>((self.turns.number + 1) % self.acks.core.revive_queues)
-        answer.pop_time_ms, answer.invisible_ms = now_ms, request.pop.invisible_ms
+        answer.pop_time_ms, answer.invisible_ms = now_ms, request.pop.invisible_time
         answer.rest, answer.body_size = self.got.rest, self.got.size
         lane_put_offsets(&self.got, self.starts, self.offsets, answer)
 

@@ -4,15 +4,13 @@ PLAIN: Final[int]
 OTHER: Final[int]
 BAD: Final[int]
 CODES: Final[tuple[int, ...]]
-LANGUAGES: Final[int]
-FRAME_MAX: Final[int]
-VERSION: Final[int]
 SPECIAL: Final[dict[str, int]]
 
 def decode(frame: bytes, scratch_size: int = -1) -> tuple[int, dict[str, Any]]:
     """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    `scratch_size` is the room for unescaped texts in bytes, by default the frame's size."""
+    Those of the header's class are under "header". `scratch_size` is the room for unescaped texts
+    in bytes, by default the frame's size."""
 
 def decode_repeatedly(frame: bytes, rounds: int) -> int:
     """Decode a frame `rounds` times without Python in between, and return the number of PLAIN

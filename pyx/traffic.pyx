@@ -18,9 +18,6 @@ CODES = (
     TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE,
     TRF_END_TRANSACTION, TRF_ACK_MESSAGE, TRF_POP_MESSAGE,
 )
-LANGUAGES = TRF_LANGUAGES
-FRAME_MAX = TRF_FRAME_MAX
-VERSION = TRF_VERSION
 SPECIAL = {
     "DELAY": TRF_DELAY, "TIMER": TRF_TIMER, "TRAN_MSG": TRF_TRAN_MSG, "INNER_NUM": TRF_INNER_NUM,
     "POP_CK": TRF_POP_CK, "OWN": TRF_OWN, "LIGHT": TRF_LIGHT,
@@ -59,7 +56,8 @@ cdef trf_text _view(bytes data):
 def decode(bytes frame not None, Py_ssize_t scratch_size=-1) -> tuple[int, dict[str, object]]:
     """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    `scratch_size` is the room for unescaped texts in bytes, by default the frame's size.
+    Those of the header's class are under "header". `scratch_size` is the room for unescaped texts
+    in bytes, by default the frame's size.
     """
     cdef trf_request request
     cdef trf_verdict verdict
@@ -77,76 +75,35 @@ def decode(bytes frame not None, Py_ssize_t scratch_size=-1) -> tuple[int, dict[
 
 
 cdef dict _members(trf_request *request):
-    cdef dict members = {
+    return {
         "code": request.code, "opaque": request.opaque, "flag": request.flag,
         "version": request.version, "codec": request.codec, "language": request.language,
         "is_oneway": bool(request.is_oneway), "body": _text(request.body),
-    }
-    if request.kind == TRF_SEND:
-        members.update(_send(&request.send))
-    elif request.kind == TRF_END:
-        members.update(_end(&request.end))
-    elif request.kind == TRF_ACK:
-        members.update(_ack(&request.ack))
-    elif request.kind == TRF_POP:
-        members.update(_pop(&request.pop))
-    else:
-        assert request.kind == TRF_PULL
-        members.update(_pull(&request.pull))
-    return members
-
-
-cdef dict _send(trf_send *send):
-    return {
-        "producer_group": _text(send.producer_group), "topic": _text(send.topic),
-        "default_topic": _text(send.default_topic), "properties": _text(send.properties),
-        "default_topic_queue_nums": send.default_topic_queue_nums, "queue_id": send.queue_id,
-        "sys_flag": send.sys_flag, "born_timestamp": send.born_timestamp_ms,
-        "message_flag": send.flag, "reconsume_times": send.reconsume_times,
-        "max_reconsume_times":
-            send.max_reconsume_times if send.has_max_reconsume_times else None,
-        "unit_mode": bool(send.unit_mode), "batch": bool(send.batch),
+        "header": _header(request),
     }
 
 
-cdef dict _end(trf_end *end):
-    return {
-        "producer_group": _text(end.producer_group), "msg_id": _text(end.msg_id),
-        "transaction_id": _text(end.transaction_id), "tran_state_table_offset": end.queue_offset,
-        "commit_log_offset": end.log_offset, "commit_or_rollback": end.commit_or_rollback,
-        "from_transaction_check": bool(end.from_check),
-    }
+cdef dict _header(trf_request *request):
+    cdef const uint8_t *base = <const uint8_t *>request
+    cdef const trf_member *member
+    cdef dict found = {}
+    cdef int number
+    for number in range(TRF_MEMBERS):
+        member = &trf_members[number]
+        if member.kind == request.kind:
+            found[member.name.decode()] = _value(base, member)
+    return found
 
 
-cdef dict _ack(trf_ack *ack):
-    return {
-        "consumer_group": _text(ack.consumer_group), "topic": _text(ack.topic),
-        "queue_id": ack.queue_id, "extra_info": _text(ack.extra_info), "offset": ack.offset,
-    }
-
-
-cdef dict _pop(trf_pop *pop):
-    return {
-        "consumer_group": _text(pop.consumer_group), "topic": _text(pop.topic),
-        "queue_id": pop.queue_id, "max_msg_nums": pop.max_msg_nums,
-        "invisible_time": pop.invisible_ms, "poll_time": pop.poll_ms, "born_time": pop.born_ms,
-        "init_mode": pop.init_mode, "exp_type": _text(pop.expression_type),
-        "exp": _text(pop.expression), "order": bool(pop.order),
-        "attempt_id": _text(pop.attempt_id),
-    }
-
-
-cdef dict _pull(trf_pull *pull):
-    return {
-        "consumer_group": _text(pull.consumer_group), "topic": _text(pull.topic),
-        "subscription": _text(pull.subscription), "expression_type": _text(pull.expression_type),
-        "queue_id": pull.queue_id, "queue_offset": pull.queue_offset,
-        "max_msg_nums": pull.max_msg_nums, "sys_flag": pull.sys_flag,
-        "commit_offset": pull.commit_offset, "suspend_timeout_millis": pull.suspend_timeout_ms,
-        "sub_version": pull.sub_version,
-        "max_msg_bytes": pull.max_msg_bytes if pull.has_max_msg_bytes else None,
-        "request_source": pull.request_source if pull.has_request_source else None,
-    }
+cdef object _value(const uint8_t *base, const trf_member *member):
+    cdef const uint8_t *at = base + member.place
+    if member.type == TRF_TEXT:
+        return _text((<const trf_text *>at)[0])
+    if member.flag and not base[member.flag]:
+        return None
+    if member.type == TRF_INT64:
+        return (<const int64_t *>at)[0]
+    return (<const int32_t *>at)[0] if member.type == TRF_INT32 else bool(at[0])
 
 
 def decode_repeatedly(bytes frame not None, Py_ssize_t rounds) -> int:

@@ -148,17 +148,9 @@ def _row(
     pairs = parse_properties(one.properties)
     number = epochs.at(LogOffset(one.log_offset)) if epochs else None
     same = (
-        "queue_id",
-        "queue_offset",
-        "log_offset",
-        "size",
-        "flag",
-        "sys_flag",
-        "reconsume_times",
-        "prepared_transaction_offset",
-        "body_crc",
-        "body",
-    )
+        "queue_id", "queue_offset", "log_offset", "size", "flag", "sys_flag", "reconsume_times",
+        "prepared_transaction_offset", "body_crc", "body",
+    )  # fmt: skip
     return {name: getattr(one, name) for name in same} | {
         "store": location,
         "topic": _text(one.topic),

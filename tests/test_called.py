@@ -21,30 +21,14 @@ PROTOCOLS: Final = {
 }
 """Methods that uvloop calls."""
 DATA_SOURCE: Final = {
-    "partitions",
-    "streamReader",
-    "streamWriter",
-    "initialOffset",
-    "getDefaultReadLimit",
-    "latestOffset",
-    "reportLatestOffset",
-    "prepareForTriggerAvailableNow",
-}
+    "partitions", "streamReader", "streamWriter", "initialOffset", "getDefaultReadLimit",
+    "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow",
+}  # fmt: skip
 """Methods that Spark calls."""
 CLIENTS: Final = {
-    "unsubscribe",
-    "on_message",
-    "assign",
-    "change_invisible",
-    "seek_to_begin",
-    "seek_to_end",
-    "seek_to_time",
-    "poll",
-    "send_oneway",
-    "send_in_transaction",
-    "recall",
-    "turbopump_cluster",
-}
+    "unsubscribe", "on_message", "assign", "change_invisible", "seek_to_begin", "seek_to_end",
+    "seek_to_time", "poll", "send_oneway", "send_in_transaction", "recall", "turbopump_cluster",
+}  # fmt: skip
 """Functions that users call: of the Python clients and the pytest fixture."""
 COMMANDS: Final = "command", "callback"
 """Decorators that hand a function to the command line."""

@@ -58,7 +58,7 @@ def test_the_formatter_decides_how_lines_break() -> None:
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "-p", "turbopump")
     # Most of these run after the tests only, or by hand.
-    run(str(BIN / "mypy"), "--explicit-package-bases", "bench", "interop")
+    run(str(BIN / "mypy"), "--explicit-package-bases", "bench", "interop", "csrc")
 
 
 def test_layers_of_python_modules() -> None:

@@ -1,24 +1,32 @@
 """Model of traffic requests: net.wire and the handlers read the same from requests and properties
 as pyx.traffic."""
 
-import dataclasses
 from typing import Any
 
 from turbopump.broker.traffic.put_message import delay_level
 from turbopump.broker.traffic.timer_requests import TIMER_PROPERTIES, is_timer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
-from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.header import BadHeader, Member, members_of, read_bool, read_header
 from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.headers.send import read_send
+from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageRequestV2, read_send
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx import traffic
 
 PAIRS_MAX, PROPERTIES_MAX = 64, (1 << 15) - 1  # of properties that are looked at
-PULL, END, POP, ACK = 11, 37, 200050, 200051
-IGNORED = {"broker_name", "proxy_froward_client_id"}  # members that no handler reads
+CLASSES: dict[int, type[Any]] = {
+    10: SendMessageRequest,
+    310: SendMessageRequestV2,
+    320: SendMessageRequestV2,
+    11: PullMessageRequest,
+    37: EndTransactionRequest,
+    200050: PopMessageRequest,
+    200051: AckMessageRequest,
+}
+SENDS = {10, 310, 320}
+UNREAD = {"broker_name", "proxy_froward_client_id"}  # members that no handler reads
 
 
 def reference(frame: bytes) -> dict[str, Any] | None:
@@ -27,7 +35,7 @@ def reference(frame: bytes) -> dict[str, Any] | None:
     if command.code not in traffic.CODES or command.is_response or not serves(command):
         return None
     try:
-        members = _members(command)
+        header = _header(command)
     except BadHeader:
         return None
     return {
@@ -39,53 +47,32 @@ def reference(frame: bytes) -> dict[str, Any] | None:
         "language": command.language,
         "is_oneway": command.is_oneway,
         "body": command.body,
-    } | members
+        "header": header,
+    }
 
 
 def serves(command: Command) -> bool:
     """A send without a body is refused, which is nothing for the hot path."""
-    return command.code in (PULL, END, POP, ACK) or len(command.body) > 0
+    return command.code not in SENDS or len(command.body) > 0
 
 
-def _members(command: Command) -> dict[str, Any]:
-    if command.code == END:
-        return _end(command)
-    if command.code == ACK:
-        return _bytes_of(read_header(AckMessageRequest, command.fields))
-    if command.code == POP:
-        members = _bytes_of(read_header(PopMessageRequest, command.fields))
-        return members | {"order": bool(members["order"])}
-    return _pull(command) if command.code == PULL else _send(command)
+def read_members(code: int) -> list[Member]:
+    """Members of a request's header that C reads."""
+    return [one for one in members_of(CLASSES[code]) if one[0] not in UNREAD]
 
 
-def _end(command: Command) -> dict[str, Any]:
-    header = read_header(EndTransactionRequest, command.fields)
-    members = _bytes_of(header)
-    members["from_transaction_check"] = bool(header.from_transaction_check)
-    del members["topic"]  # that of the half message counts
-    return members
-
-
-def _send(command: Command) -> dict[str, Any]:
-    header = read_send(command.code, command.fields)
-    members = _bytes_of(header)
-    members["message_flag"] = members.pop("flag")
-    members["reconsume_times"] = header.reconsume_times or 0
-    members["unit_mode"], members["batch"] = bool(header.unit_mode), bool(header.batch)
-    return members
-
-
-def _pull(command: Command) -> dict[str, Any]:
-    return _bytes_of(read_header(PullMessageRequest, command.fields))
-
-
-def _bytes_of(header: Any) -> dict[str, Any]:
-    members = dataclasses.asdict(header)
-    return {
-        name: value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        for name, value in members.items()
-        if name not in IGNORED
-    }
+def _header(command: Command) -> dict[str, Any]:
+    if command.code in SENDS:
+        header = read_send(command.code, command.fields)
+    else:
+        header = read_header(CLASSES[command.code], command.fields)
+    found = {}
+    for name, _, read, _ in read_members(command.code):
+        value = getattr(header, name)
+        if isinstance(value, str):
+            value = value.encode("utf-8", "surrogatepass")
+        found[name] = bool(value) if read is read_bool else value
+    return found
 
 
 def check(frame: bytes) -> int:

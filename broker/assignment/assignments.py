@@ -27,7 +27,7 @@ from turbopump.broker.assignment.history import AssignmentHistory
 from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.assignment_store import AssignmentStore, StoredAssignment
-from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable
+from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable, notify_changed
 from turbopump.broker.tables.request_modes import BY_CLIENT, POP, PULL, GroupMode, RequestModes
 from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.pop_shares import pop_share
@@ -120,8 +120,6 @@ class Assignments:
     """See the module. Loop thread only."""
 
     def __init__(self, deps: AssignmentDeps) -> None:
-        self.on_notices: Callable[[list[tuple[str, set[str]]]], None] = lambda notices: None
-        """Called with groups and their members that must ask again."""
         self.history = AssignmentHistory()
         self.kept = deps.kept
         self._config = deps.config
@@ -132,9 +130,13 @@ class Assignments:
         self._me = deps.me
         self._call_soon = deps.call_soon
         self._topics = CoordinatedTopics(
-            deps.kept, self.history, deps.steady_ms, deps.wall_ms, deps.run_on_disk_thread
+            deps.kept,
+            self.history,
+            deps.steady_ms,
+            deps.wall_ms,
+            deps.run_on_disk_thread,
+            self._awaited,
         )
-        self._topics.on_awaited = self._awaited
         self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
         self._notices: dict[str, set[str]] = {}
         self._generations: dict[str, int] = {}
@@ -388,8 +390,14 @@ class Assignments:
 
     def _send_notices(self) -> None:
         notices, self._notices = self._notices, {}
-        if notices:
-            self.on_notices(list(notices.items()))
+        for name, client_ids in notices.items():
+            group = self._consumers.group(name)
+            if group is None or not group.notifies:
+                continue
+            if self._config.notify_consumer_ids_changed_enable:
+                for peer, member in group.members.items():
+                    if member.client_id in client_ids:
+                        notify_changed(peer, name)
 
 
 def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) -> str:

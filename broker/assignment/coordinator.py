@@ -115,9 +115,10 @@ class CoordinatedTopics:
         steady_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         run_on_disk_thread: RunOnThread,
+        on_awaited: Callable[[str, Collection[str] | None], None],
     ) -> None:
-        self.on_awaited: Callable[[str, Collection[str] | None], None] = lambda group, members: None
-        """Called with members of a group that must ask again; None: all of them."""
+        """`on_awaited` is called with members of a group that must ask again; None: all of them."""
+        self._on_awaited = on_awaited
         self.handover_ms = 0
         self.writes_history = False
         self._kept = kept
@@ -217,7 +218,7 @@ class CoordinatedTopics:
 
         def take(result: tuple[bytes, Collection[str]]) -> bytes:
             if result[1]:
-                self.on_awaited(entry.group, result[1])
+                self._on_awaited(entry.group, result[1])
             if settling.holds_all(member):
                 entry.bodies[member] = result[0]
             self._settled(entry)
@@ -254,7 +255,7 @@ class CoordinatedTopics:
             if entry.absent and now_ms >= entry.absent_ms:
                 entry.absent.clear()
                 entry.changed_ms = now_ms
-                self.on_awaited(entry.group, None)
+                self._on_awaited(entry.group, None)
             if entry.change is None and not entry.absent:
                 self._open.pop((entry.group, entry.topic), None)
 
@@ -300,7 +301,7 @@ class CoordinatedTopics:
     def _force(self, entry: CoordinatedTopic, now_ms: int) -> None:
         def take(awaited: set[str]) -> None:
             if awaited:
-                self.on_awaited(entry.group, awaited)
+                self._on_awaited(entry.group, awaited)
 
         work = partial(entry.settling.tick, now_ms)
         self._exclusively(entry, work, len(entry.sharing.queues)).then(take)

@@ -11,7 +11,11 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.json_responses import answer_in_steps
-from turbopump.broker.tables.consumers import ConsumerConnection, TooManyGroups
+from turbopump.broker.tables.consumers import (
+    ConsumerConnection,
+    TooManyGroups,
+    notify_changed,
+)
 from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.broker.tables.producers import ProducerConnection, TooManyProducerGroups
 from turbopump.broker.traffic.replies import no_filters
@@ -21,13 +25,12 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import (
     GetConsumerConnectionListRequest,
     GetConsumerListByGroupRequest,
     GetProducerConnectionListRequest,
-    NotifyConsumerIdsChangedRequest,
     UnregisterClientRequest,
 )
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
@@ -82,24 +85,7 @@ def send_notices(broker: BrokerContext) -> None:
     notices = broker.consumers.take_notices()
     if broker.config.notify_consumer_ids_changed_enable:
         for peer, group in notices:
-            _notify(peer, group)
-
-
-def send_again(broker: BrokerContext, notices: list[tuple[str, set[str]]]) -> None:
-    """Notify the named members of the groups again, so that they ask for their queues (40)."""
-    for name, client_ids in notices:
-        group = broker.consumers.group(name)
-        if group is None or not group.notifies:
-            continue
-        if broker.config.notify_consumer_ids_changed_enable:
-            for peer, member in group.members.items():
-                if member.client_id in client_ids:
-                    _notify(peer, name)
-
-
-def _notify(peer: Peer, group: str) -> None:
-    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-    peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
+            notify_changed(peer, group)
 
 
 def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:

@@ -20,8 +20,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_group import ActingGroup
 from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.controller_protocol import Name
-from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.leader import MasterTerm
 from turbopump.broker.ha.leadership_handover import LeadershipHandover
@@ -33,7 +33,7 @@ from turbopump.broker.registration.registration import Registration
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
-from turbopump.engine.types import FlushMode
+from turbopump.engine.types import LONG_AGO_MS, FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
@@ -85,17 +85,15 @@ class ReplicationSetup:
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:
             previous_shutdown.record(files, config.store, life.lost(log.end))
-            membership = MembershipDeps(
-                service=self.service,
-                log=log,
+            self.membership = Membership(
+                membership_options(config, life),
+                self.service,
+                log,
                 files=files,
                 call=calls,
                 wall_ms=now_ms,
                 steady_ms=steady_ms,
-            )
-            self.membership = Membership(membership_options(config, life), membership)
-            self.membership.registration.on_doubt_reported = partial(
-                previous_shutdown.write, files, config.store, ""
+                on_doubt_reported=partial(previous_shutdown.write, files, config.store, ""),
             )
             self._elected(self.membership)
             self._handover = LeadershipHandover(self.membership, self.service, steady_ms)
@@ -228,18 +226,19 @@ class ReplicationSetup:
     def _let_replicas_act(self) -> None:
         """Let replicas act while the master is gone, and until the master has their progress
         (RIP-32)."""
-        context = self._context
+        context, membership = self._context, self.membership
         self.acting = acting = ActingGroup(
-            context, self.service, self._calls, self._calls.pause, self._now_ms, self._has_master
+            *(context, self.service, self._calls, self._calls.pause),
+            *(self._now_ms, self._has_master),
+            on_acts=lambda: self.metadata.create_from_store(self._now_ms()),
+            on_master_reported=self._on_master,
+            named_ms=(lambda: LONG_AGO_MS) if membership is None else membership.named_at,
+            ask_controllers=(lambda: None) if membership is None else membership.look_soon,
         )
         acting.on_online = self._role_changed
-        acting.on_master_reported = self._on_master
-        acting.on_acts = lambda: self.metadata.create_from_store(self._now_ms())
         context.acting = acting
-        if self.membership is not None:
-            acting.acting_state.named_ms = self.membership.named_at
-            acting.acting_state.ask_controllers = self.membership.look_soon
-            self.membership.on_lease = acting.acting_state.look
+        if membership is not None:
+            membership.on_lease = acting.acting_state.look
         # Clients that still take this broker for the master must not be redirected to it.
         context.role.has_master = lambda: self._has_master() and not acting.acting_state.is_left
 

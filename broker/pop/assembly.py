@@ -84,10 +84,7 @@ def make_pop(deps: PopDeps) -> PopService:
     orders, outstanding = OrderedBatches(deps.files), OutstandingPops(commit)
     orders.load()
     notes = ActingJournal(
-        deps.saver,
-        deps.role,
-        partial(_name_of, deps),
-        is_elected=config.replication.is_elected,
+        deps.saver, deps.role, partial(_name_of, deps), is_elected=config.replication.is_elected
     )
     notes.load()
     topic = revive_topic(config.broker_cluster_name)

@@ -52,23 +52,25 @@ class NameServers:
         run_on_thread: _Elsewhere,
         now_ms: Callable[[], int],
         timeout_ms: int,
-        may: Callable[[], bool] = lambda: True,
+        may: Callable[[], bool],
+        on_lost: Callable[[], None],
+        is_old: Callable[[str], bool],
     ) -> None:
         """`may` must return True before anything is registered: no client may be sent to a broker
-        that does not know its role yet (R32)."""
+        that does not know its role yet (R32). `on_lost` is called when a name server may have
+        forgotten this broker; `is_old` returns whether the name server at an address is RocketMQ
+        4's."""
         self._registration = registration
         self._client = client
         self._run_on_thread = run_on_thread
         self._now_ms = now_ms
         self._timeout_ms = timeout_ms
         self._may = may
+        self._on_lost = on_lost
+        self._is_old = is_old
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: set[str] = set()
-        self.on_lost: Callable[[], None] = lambda: None
-        """Called when a name server may have forgotten this broker."""
-        self.is_old: Callable[[str], bool] = lambda address: False
-        """Whether the name server at an address is RocketMQ 4's."""
         self._soon: asyncio.Handle | None = None
         self._ended = False
         self._complaints: dict[str, str] = {}
@@ -105,7 +107,7 @@ class NameServers:
         for server in self._registration.servers:
             if server.address not in self._beating:
                 self._beating.add(server.address)
-                beat = request(old=self.is_old(server.address))
+                beat = request(old=self._is_old(server.address))
                 task = self._loop.create_task(self._beat(server.address, beat, timeout_ms))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -165,7 +167,7 @@ class NameServers:
         server = self._registration.find(address)
         if not self._ended and server is not None:
             server.lost(self._steady_ms())
-            self.on_lost()
+            self._on_lost()
             self._tick_soon()
 
     def _tick_soon(self) -> None:

@@ -19,12 +19,12 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.scheduled.durable_progress import DurableProgress
 from turbopump.broker.scheduled.level_escape import LevelEscape
-from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.tables.data_versions import ACTING_STEP, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset, QueueUnit
+from turbopump.engine.types import NewMessage, PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.java_properties import ConfigError
@@ -63,7 +63,9 @@ class DelayedMessages:
         files: ConfigFiles,
         config: BrokerConfig,
         escape: Escape,
+        on_delivered: Callable[[str], None],
     ) -> None:
+        """`on_delivered` is called with a topic that got a message."""
         self._store = store
         self._role = role
         self._files = files
@@ -79,9 +81,9 @@ class DelayedMessages:
         self._is_save_due = False
         self.lost = 0
         """Messages that were removed with their files before their time, since the start."""
-        self.on_delivered: Callable[[str], None] = lambda topic: None
-        """Called with a topic that got a message; to be replaced."""
-        self._kept: DurableProgress[Levels] = DurableProgress(store, role, {})
+        self._on_delivered = on_delivered
+        self.durable: DurableProgress[Levels] = DurableProgress(store, role, {})
+        """Progress of all levels."""
 
     def load(self) -> None:
         """Read delayOffset.json, written by this broker or RocketMQ; a missing level starts at its
@@ -90,36 +92,18 @@ class DelayedMessages:
         if saved is None:
             return
         try:
-            self._kept.load(*read_progress(saved))
+            self.durable.load(*read_progress(saved))
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the progress."""
-        return self._kept.data_version
-
-    @property
-    def versions(self) -> Versions:
-        """The source of new versions."""
-        return self._kept.versions
-
-    @versions.setter
-    def versions(self, versions: Versions) -> None:
-        self._kept.versions = versions
-
-    def bump_version(self, now_ms: int) -> None:
-        """Start a new version of the same progress: it belongs to another term."""
-        self._kept.bump_version(now_ms)
-
     def progress(self) -> dict[int, QueueOffset]:
         """Return level to the queue offset to deliver next; only levels that had messages."""
-        return dict(self._kept.current)
+        return dict(self.durable.current)
 
     def kept_progress(self) -> dict[tuple[str, int], QueueOffset]:
         """Return (topic, queue id) to the first message that may still have to be delivered:
         deliveries after it can be lost by a crash."""
-        safe = self._kept.safe
+        safe = self.durable.safe
         return {
             (SCHEDULE_TOPIC, queue_id): safe.get(queue_id + 1, QueueOffset(0))
             for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)
@@ -128,19 +112,11 @@ class DelayedMessages:
     def safe_progress(self) -> dict[int, QueueOffset]:
         """Return the progress whose deliveries no replica lacks, for replicas and for a master that
         returns. On a replica it is the progress taken over, whose deliveries its log has."""
-        if self.versions.following:
+        if self.durable.versions.following:
             return self.progress()
         self.begin_save()
-        self._kept.settle()
-        return dict(self._kept.safe)
-
-    def follow(self) -> None:
-        """Follow a master, which delivers now; see DurableProgress."""
-        self._kept.follow()
-
-    def leave(self) -> None:
-        """Settle before the broker stops; see DurableProgress."""
-        self._kept.leave()
+        self.durable.settle()
+        return dict(self.durable.safe)
 
     def merged(
         self, progress: dict[int, QueueOffset], version: DataVersion
@@ -149,43 +125,29 @@ class DelayedMessages:
         have an older version: while this replica acted, it sent messages to other masters, and its
         own master asks for that progress later (RIP-32). Both are true then, and each level gets
         the higher offset (I13)."""
-        if not is_older(version, self.data_version):
+        if not is_older(version, self.durable.data_version):
             return progress
-        current = self._kept.current
+        current = self.durable.current
         more = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         return current | more
 
     def truncated(self) -> None:
         """Accept any progress of the master: this replica's log was cut, or starts again, and
         deliveries in it may be gone."""
-        self._kept.data_version = DataVersion()
-
-    def adopt(
-        self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
-    ) -> None:
-        """Adopt the master's progress; see DurableProgress."""
-        self._kept.adopt(progress, version, log_end)
+        self.durable.data_version = DataVersion()
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
         """Take over a replica's progress. This log, or other masters, have all its deliveries, so
         each level gets the higher offset (RIP-32: pre-online)."""
-        current = self._kept.current
+        current = self.durable.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
-        self._kept.take_newer(current | newer, version)
-
-    def lead(self) -> None:
-        """Start to deliver; see DurableProgress."""
-        self._kept.lead()
-
-    def forget_coming(self) -> None:
-        """Drop the awaited progress: its master is no longer followed."""
-        self._kept.forget_coming()
+        self.durable.take_newer(current | newer, version)
 
     def step(self, now_ms: int) -> bool:
         """Deliver due messages, at most MAX_PER_STEP; True if there may be more. A replica leaves
         this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
-            self._kept.take_coming()
+            self.durable.take_coming()
             return self._step_elsewhere(now_ms)
         self._stop_escaping()
         budget, self._left = MAX_PER_STEP, BYTES_OF_STEP
@@ -207,9 +169,9 @@ class DelayedMessages:
         if self._escaping is None:
             self._escaping = LevelEscape(self._store, self._escape, self)
             # Higher than any counter of the dead master, whichever broker compares.
-            version = self.data_version
+            version = self.durable.data_version
             counter = version.counter + ACTING_STEP
-            self._kept.data_version = replace(version, counter=counter, timestamp=now_ms)
+            self.durable.data_version = replace(version, counter=counter, timestamp=now_ms)
         return self._escaping.step(self._level_count(), now_ms)
 
     def _stop_escaping(self) -> None:
@@ -220,24 +182,24 @@ class DelayedMessages:
     def begin_save(self) -> None:
         """Make the present progress a candidate, to be saved once it is safe."""
         self._is_save_due = True
-        if not self.versions.following:
-            self._kept.begin()
+        if not self.durable.versions.following:
+            self.durable.begin()
 
     def take_save(self) -> dict[str, Any] | None:
         """Return the content to write to FILE_NAME, once; None if nothing new is safe to write."""
-        safe = self._kept.unsaved if self._is_save_due else None
+        safe = self.durable.unsaved if self._is_save_due else None
         if safe is None:
             return None
-        self._kept.saved, self._is_save_due = safe, False
+        self.durable.saved, self._is_save_due = safe, False
         return self._to_json(safe)
 
     def save_failed(self) -> None:
         """Note that the content of `take_save` is not on disk: the next interval tries again."""
-        self._kept.saved = None
+        self.durable.saved = None
 
     def save(self) -> None:
         """Write the progress now; the caller has flushed the store (a clean stop)."""
-        kept = self._kept
+        kept = self.durable
         kept.settle_last()
         if kept.safe != kept.saved:
             kept.saved = kept.safe
@@ -245,7 +207,7 @@ class DelayedMessages:
 
     def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
         return {
-            "dataVersion": self.data_version.to_json(),
+            "dataVersion": self.durable.data_version.to_json(),
             "offsetTable": RawKeys(sorted(progress.items())),
         }
 
@@ -253,7 +215,7 @@ class DelayedMessages:
         """Deliver one level's due messages; return how many were examined."""
         queue_id = level - 1
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
-        known = self._kept.current.get(level)
+        known = self.durable.current.get(level)
         if known == high or (known is None and high == 0):
             return 0
         # The file may belong to an earlier store.
@@ -273,9 +235,11 @@ class DelayedMessages:
         return done
 
     def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
-        self._kept.current = self._kept.current | {level: at}
+        self.durable.current = self.durable.current | {level: at}
         if self._counts(done):
-            self._kept.data_version = self.versions.next(self.data_version, now_ms)
+            self.durable.data_version = self.durable.versions.next(
+                self.durable.data_version, now_ms
+            )
 
     def _counts(self, done: int) -> bool:
         """Whether `done` more deliveries make a new version."""
@@ -289,7 +253,7 @@ class DelayedMessages:
         """Return the first message that is not known to be delivered; retention may have removed
         earlier ones."""
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
-        return QueueOffset(max(self._kept.current.get(level, 0), low))
+        return QueueOffset(max(self.durable.current.get(level, 0), low))
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
         """Whether the message's time has come, or the clock was set back to before its store time.
@@ -321,11 +285,11 @@ class DelayedMessages:
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
         """Record that other masters have all messages of the level before `at`."""
-        current, version = self._kept.current, self.data_version
+        current, version = self.durable.current, self.durable.data_version
         done = at - self.position(level)
-        self._kept.delivered_elsewhere(current | {level: at})
+        self.durable.delivered_elsewhere(current | {level: at})
         if self._counts(done):
-            self._kept.data_version = version.next(now_ms, version.state_version)
+            self.durable.data_version = version.next(now_ms, version.state_version)
 
     def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message to its target queue; False to try again later."""
@@ -337,7 +301,7 @@ class DelayedMessages:
             return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:
-            self.on_delivered(message.topic)
+            self._on_delivered(message.topic)
             return True
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             # The store will never take it: its limits were lowered since. Blocking the level would

@@ -44,7 +44,7 @@ from turbopump.broker.scheduled.timer_status import (
     read_status,
 )
 from turbopump.broker.scheduled.wheel_reader import ROOM, DueUnit, WheelReader
-from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.tables.data_versions import ACTING_STEP, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
@@ -77,7 +77,9 @@ class Timers:
         config_files: ConfigFiles,
         config: BrokerConfig,
         escape: Escape,
+        on_delivered: Callable[[str], None],
     ) -> None:
+        """`on_delivered` is called with a topic that got messages."""
         self._store, self._role, self._files = store, role, files
         self._config_files, self._config = config_files, config
         self._enabled = config.timer_wheel_enable
@@ -85,7 +87,8 @@ class Timers:
         self._precision_ms = store_config.timer_precision_ms
         self._roll_ms = min(files.roll_slots * self._precision_ms, _DELAY_MAX_MS)
         self._ring = files.slots
-        self._kept = DurableProgress(store, role, TimerProgress())
+        self.durable = DurableProgress(store, role, TimerProgress())
+        """Progress of the deliveries."""
         self._batches = TimerBatches(store.timer_deps(), files, self._precision_ms)
         self._slots = WheelReader(
             files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
@@ -113,8 +116,6 @@ class Timers:
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
-        self.on_delivered: Callable[[str], None] = lambda topic: None
-        """Called with a topic that got messages; to be replaced."""
         self._deliveries = TimerDeliveries(
             store,
             role,
@@ -122,7 +123,7 @@ class Timers:
             self._batches,
             (self.metrics, self.dequeued),
             self._precision_ms,
-            lambda topic: self.on_delivered(topic),
+            on_delivered,
             self._reading,
         )
 
@@ -134,31 +135,11 @@ class Timers:
         check = self._files.checkpoint
         version = version_of(check)
         progress = TimerProgress(check.read_ms, check.master_queue_offset, check.log_position)
-        self._kept.load(progress, version)
+        self.durable.load(progress, version)
         saved = self._config_files.load(timer_metrics.FILE_NAME)
         if saved is not None:
             self.metrics.take(saved)
         self._metrics_saved = self.metrics.changes
-
-    # The interface of delay.py, for broker/ha/metadata/pulling.py
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the progress."""
-        return self._kept.data_version
-
-    @property
-    def versions(self) -> Versions:
-        """The source of new versions."""
-        return self._kept.versions
-
-    @versions.setter
-    def versions(self, versions: Versions) -> None:
-        self._kept.versions = versions
-
-    def bump_version(self, now_ms: int) -> None:
-        """Start a new version of the same progress: it belongs to another term."""
-        self._kept.bump_version(now_ms)
 
     def follow(self) -> None:
         """Follow a master, which delivers now. Remove units after the safe progress from the wheel:
@@ -166,26 +147,14 @@ class Timers:
         if self._leads:
             self._leads, self._held = False, None
             self._slots.clear()
-            self._kept.follow()
-        if self._enabled and self._files.queue_offset > self._kept.current.queue_offset:
-            self._files.rewind(self._kept.current.queue_offset)
-
-    def leave(self) -> None:
-        """Settle before the broker stops; see DurableProgress."""
-        self._kept.leave()
-
-    def lead(self) -> None:
-        """Start to deliver as the master; see DurableProgress."""
-        self._kept.lead()
-
-    def forget_coming(self) -> None:
-        """Drop the awaited progress: its master is no longer followed."""
-        self._kept.forget_coming()
+            self.durable.follow()
+        if self._enabled and self._files.queue_offset > self.durable.current.queue_offset:
+            self._files.rewind(self.durable.current.queue_offset)
 
     def needs(self, checkpoint: TimerCheckpoint) -> bool:
         """Whether a master's progress is ahead of this one's. Both are true, even if the master's
         is lower, and then this broker keeps its own (I13)."""
-        ours, theirs = self._kept.current, checkpoint
+        ours, theirs = self.durable.current, checkpoint
         is_less = theirs.read_ms < ours.read_ms or theirs.master_queue_offset < ours.queue_offset
         is_same = theirs.read_ms == ours.read_ms and (
             theirs.master_queue_offset == ours.queue_offset
@@ -194,18 +163,18 @@ class Timers:
 
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
         """Adopt a progress that the master had when its log ended at `log_end` at most."""
-        self._kept.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
+        self.durable.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
 
     def take_newer(self, checkpoint: TimerCheckpoint) -> None:
         """Take over the progress of another broker of the group, whose log this one has (RIP-32:
         pre-online). It counts from the time this broker delivers. If it is ahead in slots but not
         in the queue, some later timers are delivered twice."""
-        theirs, known = progress_of(checkpoint), self._newer or self._kept.current
+        theirs, known = progress_of(checkpoint), self._newer or self.durable.current
         if self._enabled and theirs[:2] > known[:2]:
             self._newer = theirs
         version = version_of(checkpoint)
-        if is_older(self.data_version, version):
-            self._kept.data_version = version
+        if is_older(self.durable.data_version, version):
+            self.durable.data_version = version
 
     def truncated(self) -> None:
         """Limit wheel and progress to the log after it was cut, or begins again."""
@@ -214,7 +183,7 @@ class Timers:
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
         self._newer = None
-        kept = self._kept
+        kept = self.durable
         kept.replace(progress_before(kept.current, end), progress_before(kept.safe, end))
 
     # Steps
@@ -229,9 +198,9 @@ class Timers:
         if self._role.is_master or not acts:
             self._stop_escaping()
         if not self._role.is_master:
-            self._kept.take_coming()
+            self.durable.take_coming()
             if not acts:
-                more = self._enqueue(now_ms, steady_ms, self._kept.current.queue_offset)
+                more = self._enqueue(now_ms, steady_ms, self.durable.current.queue_offset)
                 return 0 if more else None
         now_tick = now_ms // self._precision_ms
         if not self._leads:
@@ -279,9 +248,9 @@ class Timers:
         if self._rolls is not None:
             return
         if self._escaping is None:
-            self._kept.current = progress
-        elif progress != self._kept.current:
-            self._kept.delivered_elsewhere(progress)
+            self.durable.current = progress
+        elif progress != self.durable.current:
+            self.durable.delivered_elsewhere(progress)
 
     def _stop_escaping(self) -> None:
         """Stop acting: the master is back, or this replica became the master."""
@@ -291,8 +260,8 @@ class Timers:
         self._escaping, self._leads, self._held, self._rolls = None, False, None, None
         self._late.clear()
         self._slots.clear()
-        if self._files.queue_offset > self._kept.current.queue_offset:
-            self._files.rewind(self._kept.current.queue_offset)
+        if self._files.queue_offset > self.durable.current.queue_offset:
+            self._files.rewind(self.durable.current.queue_offset)
 
     def _begin(self, now_tick: int, *, acts: bool) -> None:
         """Run the first step of a term, or of a replica that acts."""
@@ -301,10 +270,10 @@ class Timers:
             self._escaping = TimerEscape(
                 self._escape, self._slots, self._deliveries.leaving, self._left
             )
-            version = self.data_version
-            self._kept.data_version = replace(version, counter=version.counter + ACTING_STEP)
+            version = self.durable.data_version
+            self.durable.data_version = replace(version, counter=version.counter + ACTING_STEP)
         self._all_until_ms = 0
-        ours = self._kept.current
+        ours = self.durable.current
         newer = self._newer if self._newer is not None and self._newer[:2] > ours[:2] else None
         self._delivered = newer or ours
         read_tick = self._delivered.read_ms // self._precision_ms
@@ -321,7 +290,7 @@ class Timers:
 
     def _start_slots(self, read_tick: int, now_tick: int, *, is_ours: bool) -> None:
         stepped, files = self._files.stepped, self._files
-        ours = self._kept.current
+        ours = self.durable.current
         if stepped is not None and not (is_ours and ours.position >= 0 and now_tick < read_tick):
             files.rewind(ours.queue_offset)
             stepped = None
@@ -351,7 +320,7 @@ class Timers:
         # Until the queue is read up to that offset, the earlier progress counts.
         queue_offset = files.queue_offset
         if queue_offset < self._delivered.queue_offset:
-            return self._kept.current
+            return self.durable.current
         return TimerProgress(read_ms, queue_offset, files.log_end)
 
     # Into the wheel
@@ -386,7 +355,7 @@ class Timers:
     def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
         """Put plain messages into their slots natively; return how many."""
         slots, leads = self._slots, self._leads
-        known = self._delivered if leads else self._kept.current
+        known = self._delivered if leads else self.durable.current
         is_plain = self._escaping is None and (slots.takes_many or not leads)
         if at < known.queue_offset or not is_plain:
             return 0
@@ -412,7 +381,7 @@ class Timers:
         if record is None or waiting is None:
             self._deliveries.drop(unit.log_offset)
             return True
-        known = self._delivered if self._leads else self._kept.current
+        known = self._delivered if self._leads else self.durable.current
         if queue_offset < known.queue_offset and waiting.out_ms < known.read_ms:
             return True  # delivered
         write_ms = now_ms // self._precision_ms * self._precision_ms
@@ -495,7 +464,7 @@ class Timers:
         if not self._files.exists or steady_ms < self._flush_due_ms:
             return
         self._flush_due_ms = steady_ms + self._config.timer_flush_interval_ms
-        kept = self._kept
+        kept = self.durable
         if kept.current != kept.saved:
             kept.data_version = self._next_version(now_ms)
         kept.settle()
@@ -514,13 +483,13 @@ class Timers:
             self._files.save(wanted)
 
     def _next_version(self, now_ms: int) -> DataVersion:
-        version = self.data_version
+        version = self.durable.data_version
         if self._escaping is not None:
             return version.next(now_ms, version.state_version)
-        return self.versions.next(version, now_ms)
+        return self.durable.versions.next(version, now_ms)
 
     def _checkpoint(self) -> TimerCheckpoint:
-        safe, version, files = self._kept.safe, self.data_version, self._files
+        safe, version, files = self.durable.safe, self.durable.data_version, self._files
         position, queue_offset = safe.position, safe.queue_offset
         if position < 0 or not (self._leads or files.stepped):
             position, queue_offset = files.log_end, files.queue_offset
@@ -536,8 +505,8 @@ class Timers:
 
     def checkpoint(self) -> TimerCheckpoint:
         """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks."""
-        self._kept.begin()
-        self._kept.settle()
+        self.durable.begin()
+        self.durable.settle()
         return self._checkpoint()
 
     def take_metrics(self) -> dict[str, Any] | None:
@@ -549,7 +518,7 @@ class Timers:
 
     def metrics_json(self) -> dict[str, Any]:
         """Return the answer to GET_TIMER_METRICS (61)."""
-        version = replace(self.data_version, counter=self.metrics.changes)
+        version = replace(self.durable.data_version, counter=self.metrics.changes)
         return {"dataVersion": version.to_json(), **self.metrics.to_json()}
 
     def metrics_failed(self) -> None:
@@ -561,10 +530,10 @@ class Timers:
         """Save all; the store is closed. Raises OSError."""
         if not self._enabled:
             return
-        self._kept.settle_last()
+        self.durable.settle_last()
         stepped, slots, files = None, self._slots, self._files
         is_late = self._leads and self._escaping is None and self._held is not None
-        if is_late and slots.floors and self._kept.safe == self._kept.current:
+        if is_late and slots.floors and self.durable.safe == self.durable.current:
             stepped = SteppedClock(slots.cursor, files.log_end, files.queue_offset, slots.floors)
         files.close(self._checkpoint(), stepped)
         metrics = self.take_metrics()
@@ -578,7 +547,7 @@ class Timers:
 
     def oldest(self) -> Generator[None, None, LogOffset | None]:
         """Return the log offset of the first timer that waits, in steps; see `oldest_timer`."""
-        return oldest_timer(self._store, self._files, self._kept.safe, self._precision_ms)
+        return oldest_timer(self._store, self._files, self.durable.safe, self._precision_ms)
 
     def count_at(self, slot_ms: int) -> int:
         """Return the number of timers waiting in the slot of a time."""
@@ -586,7 +555,7 @@ class Timers:
 
     def status(self, now_ms: int) -> TimerStatus:
         """Return the status for operators."""
-        slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
+        slots, read_tick = self._slots, self.durable.current.read_ms // self._precision_ms
         return read_status(
             self._store,
             self._files,

@@ -79,7 +79,8 @@ class Half:
 class Transactions:
     """The transactions of a broker. Loop thread only. `call_soon` runs work at the end of the
     loop's turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of
-    their bodies (transactionOpMsgMaxSize)."""
+    their bodies (transactionOpMsgMaxSize). `serve_ends` gets the outcomes that the native path may
+    end; None: it may end nothing."""
 
     def __init__(
         self,
@@ -90,6 +91,8 @@ class Transactions:
         wall_ms: Callable[[], int],
         host: Callable[[], bytes],
         op_size: Callable[[], int],
+        on_delivered: Callable[[str], None],
+        serve_ends: Callable[[TransactionOutcomes | None], None],
     ) -> None:
         self._store, self._role, self._offsets = store, role, offsets
         self._call_soon, self._wall_ms, self._host, self._op_size = (
@@ -114,18 +117,16 @@ class Transactions:
         """Unique keys of committed messages that the index may not have yet, with the ends of their
         records."""
         self._candidate: tuple[QueueOffset, LogOffset] | None = None
-        self.on_delivered: Callable[[str], None] = lambda topic: None
-        """Called with a topic that got a committed message; to be replaced."""
-        self.serve_ends: Callable[[TransactionOutcomes | None], None] = lambda known: None
-        """Called with the outcomes that the native path may end; None: it may end nothing. To be
-        replaced."""
+        self.on_delivered = on_delivered
+        """Called with a topic that got a committed message."""
+        self._serve_ends = serve_ends
         role.on_change.append(self.role_changed)
 
     def role_changed(self) -> None:
         """Drop all state: the log may be cut, and another broker decides about pending
         transactions."""
         self.outcomes, self.is_ready = None, False
-        self.serve_ends(None)
+        self._serve_ends(None)
         self._renewed, self._late, self._candidate = {}, {}, None
         waiting, self._waiting = self._waiting, []
         for _, callback in waiting:
@@ -336,7 +337,7 @@ class Transactions:
             self._read_to = QueueOffset(self._read_to + 1)  # a unit that cannot be read
             return True
         self.is_ready = True
-        self.serve_ends(known)
+        self._serve_ends(known)
         self._wake()
         return False
 

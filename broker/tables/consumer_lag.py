@@ -44,9 +44,6 @@ class Held(NamedTuple):
     oldest: list[tuple[int, QueueOffset]]
 
 
-NOTHING_HELD: Final = Held(0, 0, [])
-
-
 @dataclass(frozen=True, slots=True)
 class Lag:
     """Lag of a group in a topic, over all queues.
@@ -93,14 +90,15 @@ class ConsumerLags:
         groups: GroupTable,
         offsets: OffsetTable,
         consumers: ConsumerTable,
+        held: Callable[[str, str], Held],
     ) -> None:
+        """`held` returns the popped messages of (topic, group)."""
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
-        self.held: Callable[[str, str], Held] = lambda _topic, _group: NOTHING_HELD
-        """Returns the popped messages of (topic, group)."""
+        self._held = held
         self._last: list[Lag] = []
         self._walk: Iterator[None] | None = None
 
@@ -185,7 +183,7 @@ class ConsumerLags:
             if taken != done:
                 oldest = waiting_since(self._store, topic, queue_id, QueueOffset(taken))
             ready_since = _older(ready_since, oldest)
-        held = self.held(topic, name)
+        held = self._held(topic, name)
         for queue_id, first in held.oldest:
             since = _older(since, waiting_since(self._store, topic, queue_id, first))
         messages += held.messages - held.ordered

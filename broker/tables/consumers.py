@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.headers.clients import NotifyConsumerIdsChangedRequest
 from turbopump.net.wire.heartbeat import BROADCASTING, ConsumerData
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData
@@ -360,3 +363,9 @@ def _replace_subscriptions(
     for topic in before - named:
         del group.subscriptions[topic]
     return before != named
+
+
+def notify_changed(peer: Peer, group: str) -> None:
+    """Notify a member of a group to ask for its queues again (40)."""
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))

@@ -109,7 +109,10 @@ class ConsumerFilter:
 class FilterTable:
     """Table from topic and group to filter. Loop thread only."""
 
-    def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
+    def __init__(
+        self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[str], None]
+    ) -> None:
+        """`on_change` is called with a group whose filters have changed."""
         self._config = config
         self._saver = saver
         self._bloom = BloomFilter(
@@ -119,8 +122,7 @@ class FilterTable:
         self._topics_of: dict[str, set[str]] = {}
         self._dead: dict[tuple[str, str], None] = {}  # (topic, group), the longest dead first
         self._has_changed = False
-        self.on_change: Callable[[str], None] = lambda group: None
-        """Called with a group whose filters have changed."""
+        self._on_change = on_change
         self.size = 0
         """Bytes of all filters."""
 
@@ -228,7 +230,7 @@ class FilterTable:
             logger.info("no filter for %s of %s: %s", shown(group), shown(one.topic), error)
             if known is not None:
                 self._remove(known)
-                self.on_change(group)
+                self._on_change(group)
             return True
         self._make_room(
             ConsumerFilter(
@@ -243,7 +245,7 @@ class FilterTable:
                 compiled=compiled,
             )
         )
-        self.on_change(group)
+        self._on_change(group)
         return True
 
     def _make_room(self, new: ConsumerFilter) -> None:

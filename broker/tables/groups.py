@@ -72,9 +72,12 @@ class GroupTable:
     The values in the tables are never changed, only replaced: the saver writes on another thread.
     """
 
-    def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
-        self.on_change: Callable[[list[str]], None] = lambda names: None
-        """Called with groups that were changed or deleted, or whose bans have changed."""
+    def __init__(
+        self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[list[str]], None]
+    ) -> None:
+        """`on_change` is called with groups that were changed or deleted, or whose bans have
+        changed."""
+        self._on_change = on_change
         self._config = config
         self._saver = saver
         self._groups: JsonTable[SubscriptionGroupConfig] = JsonTable()
@@ -313,7 +316,7 @@ class GroupTable:
         self.data_version = version
         self._save(put.values(), gone, banned, changed_members, deleted)
         if replaced:
-            self.on_change(replaced)
+            self._on_change(replaced)
 
     def _save(
         self,

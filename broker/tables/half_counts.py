@@ -43,7 +43,9 @@ class TopicEnds:
 class HalfCounts:
     """Table from topic to open half messages. Loop thread only."""
 
-    def __init__(self, files: ConfigFiles) -> None:
+    def __init__(self, files: ConfigFiles, collect: Callable[["HalfCounts"], None]) -> None:
+        """`collect` calls `took` of this table with the counts of the native path."""
+        self._collect = collect
         self._files = files
         self._counts: dict[str, tuple[int, int]] = {}
         """Topic to (open half messages, time of the last change in epoch ms)."""
@@ -51,8 +53,6 @@ class HalfCounts:
         self._version = DataVersion()
         self._versions = Versions()
         self._ended: dict[str, TopicEnds] = {}
-        self.collect: Callable[[], None] = lambda: None
-        """Calls `took` with the counts of the native path; replaced by the owner of that path."""
 
     def load(self) -> None:
         """Read transactionMetrics, Turbopump's or RocketMQ's. Raises ConfigError."""
@@ -75,7 +75,7 @@ class HalfCounts:
 
     def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
         """Count a half message of that age that its producer ended."""
-        self.collect()
+        self._collect(self)
         self._add(topic, -1, now_ms)
         ends = self._ends_of(topic)
         if ends is None:
@@ -102,7 +102,7 @@ class HalfCounts:
 
     def ends(self) -> dict[str, "TopicEnds"]:
         """Counts of ended half messages by topic since the start; copies."""
-        self.collect()
+        self._collect(self)
         return {
             topic: replace(ends, latencies=list(ends.latencies))
             for topic, ends in self._ended.items()
@@ -110,12 +110,12 @@ class HalfCounts:
 
     def open(self) -> dict[str, int]:
         """Open half messages by topic."""
-        self.collect()
+        self._collect(self)
         return {topic: count for topic, (count, _) in self._counts.items()}
 
     def take_changes(self, now_ms: int) -> dict[str, Any] | None:
         """The new content of the file, None if it has not changed."""
-        self.collect()
+        self._collect(self)
         if not self._changed:
             return None
         self._changed = False

@@ -111,9 +111,9 @@ class Meter:
 class BrokerStatistics:
     """The meters of a broker, by statistics name and key."""
 
-    def __init__(self) -> None:
-        self.collect: Callable[[], None] = lambda: None
-        """Requests counts that the native path has collected."""
+    def __init__(self, collect: Callable[["BrokerStatistics"], None]) -> None:
+        """`collect` adds to this table the counts that the native path has collected."""
+        self._collect = collect
         self._meters: dict[tuple[str, str], Meter] = {}
         self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
         self._got = self._meters[BROKER_GET_NUMS, ALL] = Meter()
@@ -159,17 +159,17 @@ class BrokerStatistics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
-        self.collect()
+        self._collect(self)
         self._drop([one for one in self._meters if one[1].partition("@")[0] == topic])
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""
-        self.collect()
+        self._collect(self)
         self._drop([one for one in self._meters if one[1].partition("@")[2] == group])
 
     def sample(self, now_ms: int) -> None:
         """Sample every meter and forget idle meters; called every SAMPLE_INTERVAL_MS."""
-        self.collect()
+        self._collect(self)
         for meter in self._meters.values():
             meter.sample(now_ms)
         self._drop(
@@ -186,13 +186,13 @@ class BrokerStatistics:
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """(last minute, last hour, last day) of a meter; None if nothing was ever measured."""
-        self.collect()
+        self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
     def sums(self, name: str) -> dict[str, int]:
         """The sum of each key of a statistics name since the start."""
-        self.collect()
+        self._collect(self)
         return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
 
     def put_tps(self, topic: str) -> float:
@@ -221,7 +221,7 @@ class BrokerStatistics:
 
         A morning is the first sample after local midnight (BrokerStats).
         """
-        self.collect()
+        self._collect(self)
         (put_before, got_before), (put_morning, got_morning) = self._mornings
         return {
             "msgPutTotalYesterdayMorning": put_before,
@@ -233,7 +233,7 @@ class BrokerStatistics:
         }
 
     def _tps(self, name: str, key: str) -> float:
-        self.collect()
+        self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows()[0].tps if meter else 0.0
 

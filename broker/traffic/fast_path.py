@@ -61,7 +61,6 @@ class FastPath:
         topics: TopicTable,
         role: Role,
         offsets: OffsetTable,
-        statistics: BrokerStatistics,
     ) -> None:
         self.lane = lane
         self.pulls = pulls
@@ -71,7 +70,6 @@ class FastPath:
         self._topics = topics
         self._role = role
         self._offsets = offsets
-        self._statistics = statistics
         self._store_host = b""
         self._has_pulls = self._has_pops = False
         role.on_change.append(self._role_changed)
@@ -276,13 +274,13 @@ class FastPath:
         for group, topic, queue_id, offset in self.pulls.take_pulled():
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
-    def collect_got(self) -> None:
+    def collect_got(self, statistics: BrokerStatistics) -> None:
         """Count messages of native pulls and pops, and native acknowledgements."""
         self.acks.tell()
         for group, topic, pops, messages, size in self.pops.readers.take_got():
-            self._statistics.popped(group.decode(), topic.decode(), messages, size, pops)
+            statistics.popped(group.decode(), topic.decode(), messages, size, pops)
         for group, topic, pulls, messages, size in self.pulls.take_got():
-            self._statistics.got(group.decode(), topic.decode(), messages, size, pulls)
+            statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 
     def collect_halves(self, counts: HalfCounts) -> None:
         """Count half messages and ends of transactions that were served natively."""

@@ -3,6 +3,8 @@ native code stores it.
 
 Owns RocketMQ's pre-put hook chain (HookUtils): name length, inner batches, delay levels, timers. It
 must never answer a request: the caller turns `Put` into a reply.
+
+Tests: tests/unit/broker/handlers/test_send.py, tests/unit/broker/scheduled/test_timers.py
 """
 
 import random

@@ -2,6 +2,8 @@
 
 Owns RocketMQ's rules (HookUtils) about the properties of a timer that is sent. Nothing is stored or
 read here; scheduled/timer_messages.py has the rules of stored timers.
+
+Tests: tests/unit/broker/scheduled/test_timers.py
 """
 
 import re

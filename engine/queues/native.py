@@ -2,7 +2,7 @@
 
 Owns which parts the lane and the pulls work on. It must never serve a request itself.
 
-Tests: tests/unit/engine/queues/test_lookup.py
+Tests: tests/unit/broker/traffic/test_fast_path.py
 """
 
 from collections.abc import Callable

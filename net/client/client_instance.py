@@ -11,9 +11,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-from turbopump.engine.types import LONG_AGO_MS, Buffer
+from turbopump.engine.deferred import Deferred
+from turbopump.engine.types import Buffer
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
@@ -22,10 +24,12 @@ from turbopump.net.client.errors import (
     expect,
 )
 from turbopump.net.client.group_member import GroupMember
-from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.options import ClientOptions, remoting_options
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
+from turbopump.net.routing.name_servers import Absent
+from turbopump.net.routing.route_cache import NEVER_MS, CacheRules, RouteCache
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
 from turbopump.net.transport.errors import RemotingError
@@ -47,6 +51,8 @@ from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.route import TopicRouteData
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TOPICS_MAX: Final = 10_000
 """Maximum number of topics whose routes are kept and refreshed; beyond it the least recently used
@@ -97,21 +103,14 @@ Checker = Callable[[Command, MessageView, Peer], None]
 """(a broker's request, the message as it would be committed, the broker)."""
 
 
-class _Topic:
-    """A cached route; the lock lets one request at a time ask for it.
+@dataclass(slots=True, frozen=True)
+class _Failed(Absent):
+    """A query without an answer. All callers that waited for it raise its error."""
 
-    `answers` counts the finished requests, `failure` is the error of the last one: a caller that
-    waited for the lock takes that outcome and does not send, and wait for, a request of its own.
-    """
+    error: Exception
 
-    __slots__ = ("answers", "asked_ms", "failure", "lock", "route")
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.route: TopicRoute | None = None
-        self.asked_ms = LONG_AGO_MS
-        self.answers = 0
-        self.failure: Exception | None = None
+_CANCELLED: Final = Absent("the caller that sent the query was cancelled", is_certain=False)
 
 
 class ClientInstance:
@@ -129,7 +128,7 @@ class ClientInstance:
         self.namesrv = _addresses(namesrv)
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
-        tls = self.options.remoting.tls
+        tls = remoting_options(self.options).tls
         if tls is not None:
             client_context(tls)  # a missing file raises here, not at the first call
         self.brokers = BrokerTable()
@@ -140,7 +139,18 @@ class ClientInstance:
         self._users = 0
         self._starting = asyncio.Lock()
         self._heartbeats = asyncio.Lock()
-        self._topics: dict[str, _Topic] = {}
+        rules = CacheRules(
+            fresh_ms=NEVER_MS,
+            again_ms=ROUTE_AGE_MIN_MS,
+            absent_ms=ROUTE_AGE_MIN_MS,
+            gone_ms=NEVER_MS,
+            size_max=TOPICS_MAX,
+        )
+        self._routes = RouteCache[TopicRoute](
+            self._query, lambda _topic, _route: 1, self.steady_ms, rules
+        )
+        self._due: dict[str, Deferred[TopicRoute | Absent]] = {}
+        """Queries that the current caller of `refresh` sends."""
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
         self.checkers: dict[str, Checker] = {}
@@ -268,11 +278,10 @@ class ClientInstance:
         `for_sending` falls back to the route of TBW102: the first message creates the topic. Raises
         RemotingError when no name server answers.
         """
-        known = self._topics.get(topic)
-        cached = known.route if known is not None else None
-        if cached is not None and (for_sending or not cached.provisional):
-            self._topics[topic] = self._topics.pop(topic)
-            return cached
+        known = self._routes.get(topic)
+        if isinstance(known, TopicRoute) and (for_sending or not known.provisional):
+            self._routes.use(topic)
+            return known
         return await self.refresh(topic, for_sending=for_sending)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
@@ -281,27 +290,20 @@ class ClientInstance:
         An answer "no route" leaves an earlier route in place: after a failover brokers come back
         one by one.
         """
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = _Topic()
-            if len(self._topics) > TOPICS_MAX:
-                del self._topics[next(iter(self._topics))]
-        answers = known.answers
-        async with known.lock:
-            is_recent = self.steady_ms() - known.asked_ms < ROUTE_AGE_MIN_MS
-            if known.answers != answers and known.failure is not None:
-                raise known.failure
-            if (known.answers != answers or is_recent) and (known.route or not for_sending):
-                return known.route
-            known.asked_ms, known.failure = self.steady_ms(), None
-            try:
-                await self._ask_for_route(topic, known, for_sending)
-            except Exception as error:
-                known.failure = error
-                raise
-            finally:
-                known.answers += 1
-            return known.route
+        while True:
+            former = self._routes.get(topic)
+            known = _known(former)
+            at_once = former is _CANCELLED or (for_sending and known is None)
+            answer = self._routes.renew(topic, at_once=at_once)
+            query = self._due.pop(topic, None)
+            if query is not None:
+                await self._send_query(topic, known, for_sending, query)
+            found = await _arrived(answer)
+            if isinstance(found, _Failed):
+                raise found.error
+            route = _known(found) or _known(self._routes.get(topic))
+            if found is not _CANCELLED and (route or query or not for_sending):
+                return route
 
     async def add_producer(self, group: str) -> None:
         """Start with the first user, and add the producer group to heartbeats."""
@@ -363,7 +365,7 @@ class ClientInstance:
             (RequestCode.CONSUME_MESSAGE_DIRECTLY, "consumerGroup"),
         ):
             dispatcher.add(code, self._forward(name_of_group))
-        self._client = Client(self.options.now_ms, dispatcher, self.options.remoting)
+        self._client = Client(self.options.now_ms, dispatcher, remoting_options(self.options))
         self.tasks.every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
         self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
 
@@ -381,14 +383,38 @@ class ClientInstance:
         finally:
             transport.close()
 
-    async def _ask_for_route(self, topic: str, known: _Topic, for_sending: bool) -> None:
+    def _query(self, topic: str, _former: TopicRoute | None) -> Deferred[TopicRoute | Absent]:
+        query = self._due[topic] = Deferred[TopicRoute | Absent]()
+        return query
+
+    async def _send_query(
+        self,
+        topic: str,
+        known: TopicRoute | None,
+        for_sending: bool,
+        query: Deferred[TopicRoute | Absent],
+    ) -> None:
+        found: TopicRoute | Absent = _CANCELLED
+        try:
+            found = await self._find_route(topic, for_sending and known is None)
+        except Exception as error:
+            found = _Failed(str(error), False, error)
+        finally:
+            query.resolve(found)
+        if isinstance(found, TopicRoute):
+            self.brokers.update(found)
+            if known is None or known.subscribe != found.subscribe:
+                for member in self._members.values():
+                    if topic in member.topics():
+                        member.wake()
+
+    async def _find_route(self, topic: str, may_create: bool) -> TopicRoute | Absent:
         route = await self._fetch_route(topic)
-        if route is None and for_sending and known.route is None:
+        if route is None and may_create:
             template = await self._fetch_route(AUTO_CREATE_TOPIC)
             if template is not None and template.publish:
                 route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
-        if route is not None:
-            self._take(known, route)
+        return route or Absent(f"no name server knows topic {topic}", is_certain=True)
 
     async def _fetch_route(self, topic: str) -> TopicRoute | None:
         try:
@@ -402,16 +428,8 @@ class ClientInstance:
         assert isinstance(answer.body, bytes)
         return interpret(topic, TopicRouteData.decode(answer.body))
 
-    def _take(self, known: _Topic, route: TopicRoute) -> None:
-        before, known.route = known.route, route
-        self.brokers.update(route)
-        if before is None or before.subscribe != route.subscribe:
-            for member in self._members.values():
-                if route.topic in member.topics():
-                    member.wake()
-
     async def _refresh_all(self) -> None:
-        topics = set(self._topics)
+        topics = {topic for topic, _ in self._routes.items()}
         for member in self._members.values():
             topics.update(member.topics())
         for topic in sorted(topics):
@@ -420,7 +438,7 @@ class ClientInstance:
             except (ClientError, RemotingError, ValueError) as error:
                 logger.warning("the route of %s was not refreshed: %s", topic, error)
         self.brokers.keep(
-            name for topic in self._topics.values() if topic.route for name in topic.route.brokers
+            name for _, route in self._routes.items() if route for name in route.brokers
         )
 
     async def _heartbeat(self, address: str, body: bytes) -> None:
@@ -467,6 +485,18 @@ class ClientInstance:
             return member.answer(request, now_ms)
 
         return forward
+
+
+def _known(route: TopicRoute | Absent | None) -> TopicRoute | None:
+    return None if isinstance(route, Absent) else route
+
+
+async def _arrived(later: Deferred[T]) -> T:
+    """Wait for a value."""
+    arrived = asyncio.Event()
+    later.then(lambda _value: arrived.set())
+    await arrived.wait()
+    return later.value
 
 
 def _flat(request: Command) -> Buffer:

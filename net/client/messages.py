@@ -49,24 +49,25 @@ class Message:
     deliver_at_ms: int = 0
 
     def __post_init__(self) -> None:
-        self.check_types()
+        check_types(self)
 
-    def check_types(self) -> None:
-        """Raises InvalidArgument for a member of another type, the usual mistakes."""
-        body: object = self.body
-        if not isinstance(body, bytes | bytearray | memoryview):
-            hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
-            raise InvalidArgument(f"the body is bytes, not {type(body).__name__}{hint}")
-        if isinstance(self.keys, str):
-            raise InvalidArgument(f"keys are a list of texts: keys=[{self.keys[:80]!r}]")
-        for name in ("topic", "tags", "sharding_key"):
-            expect(getattr(self, name), str, name, "a text")
-        for name in ("delay_level", "flag", "delay_ms", "deliver_at_ms"):
-            expect(getattr(self, name), int, name, "a whole number")
-        expect(self.keys, Sequence, "keys", "a list of texts")
-        expect(self.properties, Mapping, "properties", "a mapping of texts")
-        for text in (*self.keys, *self.properties, *self.properties.values()):
-            expect(text, str, "a key or a property", "a text")
+
+def check_types(message: Message) -> None:
+    """Raises InvalidArgument for a member of another type, the usual mistakes."""
+    body: object = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
+        raise InvalidArgument(f"the body is bytes, not {type(body).__name__}{hint}")
+    if isinstance(message.keys, str):
+        raise InvalidArgument(f"keys are a list of texts: keys=[{message.keys[:80]!r}]")
+    for name in ("topic", "tags", "sharding_key"):
+        expect(getattr(message, name), str, name, "a text")
+    for name in ("delay_level", "flag", "delay_ms", "deliver_at_ms"):
+        expect(getattr(message, name), int, name, "a whole number")
+    expect(message.keys, Sequence, "keys", "a list of texts")
+    expect(message.properties, Mapping, "properties", "a mapping of texts")
+    for text in (*message.keys, *message.properties, *message.properties.values()):
+        expect(text, str, "a key or a property", "a text")
 
 
 class SendStatus(Enum):

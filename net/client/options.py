@@ -58,23 +58,23 @@ class ClientOptions:
     now_ms: Callable[[], int] = wall_clock_ms
     steady_ms: Callable[[], int] = steady_clock_ms
 
-    @property
-    def remoting(self) -> RemotingOptions:
-        """The settings of the connections."""
-        tls: ClientTlsSettings | None
-        if isinstance(self.tls, ClientTlsSettings):
-            tls = self.tls
-        elif isinstance(self.tls, bool):
-            tls = ClientTlsSettings() if self.tls else None
-        else:
-            path = str(self.tls)
-            tls = ClientTlsSettings(trust_cert_path=path, auth_server=True, test_mode=False)
-        return RemotingOptions(
-            idle_timeout_ms=self.idle_timeout_ms,
-            max_in_flight=self.max_in_flight,
-            connect_timeout_ms=self.connect_timeout_ms,
-            tls=tls,
-        )
+
+def remoting_options(options: ClientOptions) -> RemotingOptions:
+    """The settings of a client's connections."""
+    tls: ClientTlsSettings | None
+    if isinstance(options.tls, ClientTlsSettings):
+        tls = options.tls
+    elif isinstance(options.tls, bool):
+        tls = ClientTlsSettings() if options.tls else None
+    else:
+        path = str(options.tls)
+        tls = ClientTlsSettings(trust_cert_path=path, auth_server=True, test_mode=False)
+    return RemotingOptions(
+        idle_timeout_ms=options.idle_timeout_ms,
+        max_in_flight=options.max_in_flight,
+        connect_timeout_ms=options.connect_timeout_ms,
+        tls=tls,
+    )
 
 
 COMPRESS_OVER: Final = 4096

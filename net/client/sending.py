@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, expect
-from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
+from turbopump.net.client.messages import (
+    MAX_BODY_SIZE,
+    Message,
+    SendResult,
+    SendStatus,
+    check_types,
+)
 from turbopump.net.client.options import COMPRESS_OVER
 from turbopump.net.transport.errors import ConnectError, RemotingError
 from turbopump.net.wire import properties as names
@@ -89,7 +95,7 @@ def check_message(message: Message) -> None:
     """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
     expect(message, Message, "the message", "a turbopump.Message")
     check_topic(message.topic)
-    message.check_types()  # the program may have changed it
+    check_types(message)  # the program may have changed it
     if not message.body:
         raise InvalidArgument("a message needs a body")
     if len(message.body) > MAX_BODY_SIZE:

@@ -188,7 +188,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()
-        self._hub.connections.discard(self)
+        self._hub.leave(self)
         self._drop_calls()
         self._hub.unsent -= self._noted
         self._noted = 0
@@ -251,7 +251,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if now - self.called_at > options.message_timeout_ms / 1_000:
                 self.abort()
         elif not self._calls and now - self.called_at > options.idle_timeout_ms / 1_000:
-            self.finish()
+            self.close()
         elif not self.pinged_at and now - self.active_at > options.ping_after_ms / 1_000:
             self.pinged_at = now
             session.ping()
@@ -263,7 +263,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._session.shutdown()
             self._flush_soon()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """End the calls in progress, send GOAWAY and close."""
         for call in list(self._calls.values()):
             call.fail(GrpcError(GrpcCode.UNAVAILABLE, "the server stops"))
@@ -456,7 +456,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _forget(self, call: GrpcCall) -> None:
         if self._calls.pop(call.stream_id, None) is not None:
-            self._hub.calls -= 1
+            self._hub.ended()
             if call.reader is not None and call.reader.held:
                 self._hub.hold(call, call.reader.held, 0)
 

@@ -1,7 +1,7 @@
-"""The shared state of a gRPC server's connections, and the timer that sweeps them.
+"""The shared state of a gRPC server's connections.
 
-Owns the set of connections, their common totals, and the messages that do not end in time. It must
-never read or write a socket. Each GrpcServer has one.
+Owns their common totals, and the messages that do not end in time. It must never read or write a
+socket. Each GrpcServer has a hub.
 
 Tests: tests/unit/net/grpc/test_connection.py, tests/unit/net/grpc/test_opening.py
 """
@@ -14,17 +14,16 @@ from typing import Final, Protocol
 from turbopump.net.grpc.call import GrpcCall, Method
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.transport.connection_set import Closable, ConnectionSet
 from turbopump.net.transport.fair_scheduler import FairScheduler
 from turbopump.pyx.grpc_lane import GrpcLane
 
 logger = logging.getLogger(__name__)
 
 READ_MAX: Final = 64 << 10
-COMPLAINTS_MAX: Final = 10
-"""Maximum number of log lines about bad peers between two sweeps."""
 
 
-class SweptPeer(Protocol):
+class SweptPeer(Closable, Protocol):
     """A connection, as the sweep sees it."""
 
     address: str
@@ -39,12 +38,6 @@ class SweptPeer(Protocol):
     def go_away(self) -> None:
         """Refuse new calls; calls in progress continue."""
 
-    def finish(self) -> None:
-        """End the calls in progress, and close."""
-
-    def abort(self) -> None:
-        """Close without sending anything."""
-
 
 class _NoReadBuffers:
     """A stand-in for the buffers that FairScheduler shortens while it is busy: without buffers."""
@@ -56,7 +49,7 @@ class _NoReadBuffers:
         """No-op: there is no buffer to lengthen."""
 
 
-class GrpcHub:
+class GrpcHub(ConnectionSet[SweptPeer]):
     """The connections of a server. Loop thread only."""
 
     def __init__(
@@ -67,21 +60,16 @@ class GrpcHub:
         lane: GrpcLane | None = None,
     ) -> None:
         """`lane` serves plain calls natively."""
+        super().__init__(loop, options.sweep_ms, logger)
         self.methods = methods
         self.options = options
-        self.loop = loop
         self.lane = lane
-        self.clock = loop.time
         self.room = memoryview(bytearray(READ_MAX))
         self.turns = FairScheduler(loop.call_soon, _NoReadBuffers())
-        self.connections: set[SweptPeer] = set()
         self.calls = 0
         self.held = 0
         self.unsent = 0
-        self.stopping = False
         self._partial: dict[GrpcCall, float] = {}
-        self._complaints = 0
-        self._sweeper: asyncio.TimerHandle | None = None
 
     @property
     def is_full(self) -> bool:
@@ -115,24 +103,13 @@ class GrpcHub:
         if after > before and self.held > self.options.held_max:
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too many large messages at once")
 
-    def complain(self, text: str) -> None:
-        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
-        self._complaints += 1
-        if self._complaints <= COMPLAINTS_MAX:
-            logger.warning("%s", text)
+    def ended(self) -> None:
+        """Count a call that has ended."""
+        self.calls -= 1
+        self.changed()
 
-    def start_sweeping(self) -> None:
-        """Begin to sweep every `sweep_ms`, until `stop_sweeping`."""
-        self._sweeper = self.loop.call_later(self.options.sweep_ms / 1_000, self._sweep)
-
-    def stop_sweeping(self) -> None:
-        """Stop the periodic sweeps."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-
-    def _sweep(self) -> None:
-        now = self.clock()
+    def sweep(self, now: float) -> None:
+        """End messages that are too slow; close connections that exceed a limit."""
         slow_before = now - self.options.message_timeout_ms / 1_000
         for call, since in list(self._partial.items()):
             if since > slow_before:
@@ -145,9 +122,3 @@ class GrpcHub:
             worst = max(self.connections, key=lambda one: one.unsent)
             self.complain(f"{worst.address} closed: {worst.unsent} of too many bytes are unsent")
             worst.abort()
-        if self._complaints > COMPLAINTS_MAX:
-            logger.warning(
-                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
-            )
-        self._complaints = 0
-        self.start_sweeping()

@@ -75,7 +75,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """The connection was lost before it became a GrpcConnection: leave the hub."""
         self._transport = self._session = self._context = None
-        self._hub.connections.discard(self)
+        self._hub.leave(self)
 
     # Methods for FairScheduler.
 
@@ -102,7 +102,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         """Abort: no call is in progress yet."""
         self.abort()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Abort: no call is in progress yet."""
         self.abort()
 
@@ -175,7 +175,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def _become(self, session: TlsSession | None, data: memoryview) -> None:
         self._resume()
         transport, self._transport = self._transport, None
-        self._hub.connections.discard(self)
+        self._hub.leave(self)
         if transport is not None:
             GrpcConnection(self._hub, session).begin(transport, data)
 

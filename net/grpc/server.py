@@ -10,7 +10,6 @@ Tests: tests/integration/grpc/test_grpc_server.py
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Final
 
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.connection import GrpcConnection
@@ -25,9 +24,6 @@ from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import library
 
 logger = logging.getLogger(__name__)
-
-LOOK_S: Final = 0.02
-"""Interval in which `stop` checks whether all calls have ended."""
 
 
 def why_no_grpc() -> str | None:
@@ -106,14 +102,5 @@ class GrpcServer:
         hub.stopping = True
         for connection in list(hub.connections):
             connection.go_away()
-        until = hub.clock() + self._options.stop_grace_ms / 1_000
-        while hub.calls and hub.clock() < until:
-            await asyncio.sleep(LOOK_S)
-        for connection in list(hub.connections):
-            connection.finish()
-        until = hub.clock() + self._options.stop_grace_ms / 1_000
-        while hub.connections and hub.clock() < until:
-            await asyncio.sleep(LOOK_S)
-        for connection in list(hub.connections):
-            connection.abort()
-        hub.stop_sweeping()
+        await hub.wait(lambda: not hub.calls, self._options.stop_grace_ms)
+        await hub.close(self._options.stop_grace_ms)

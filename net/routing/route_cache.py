@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
@@ -101,6 +101,10 @@ class RouteCache(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def items(self) -> list[tuple[str, T | None]]:
+        """The names, each with its answer if there is one; the least recently used first."""
+        return [(name, entry.answer) for name, entry in self._entries.items()]
+
     def get(self, name: str) -> T | Absent | None:
         """The current answer for a name; None if there was no query, or the entry was dropped."""
         entry = self._entries.get(name)
@@ -114,18 +118,27 @@ class RouteCache(Generic[T]):
         return entry.value
 
     def want(self, name: str) -> Deferred[T | Absent]:
-        """Resolve to the answer: at once if it is fresh enough, or to the result of a query.
+        """Resolve to the answer: at once if it is fresh enough, or to the result of a query. An old
+        answer is used while it is queried again.
 
-        An old answer is used while it is queried again.
+        After a query without an answer `get` may still return the former one.
         """
         entry = self._used(name)
         if self._is_due(entry):
             self._enqueue(entry, holds=self._is_doubtful(entry))
         if entry.value is not None and not entry.holds:
             return Deferred.resolved(entry.value)
-        wanted: Deferred[T | Absent] = Deferred()
-        entry.waiting.append(wanted)
-        return wanted
+        return self._wait(entry)
+
+    def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
+        """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, a query
+        younger than `again_ms` counts."""
+        entry = self._used(name)
+        if at_once or self._age_ms(entry) >= self.rules.again_ms:
+            self._enqueue(entry, holds=True)
+        if entry.value is not None and not entry.is_asking:
+            return Deferred.resolved(entry.value)
+        return self._wait(entry)
 
     def put(self, name: str, value: T | Absent) -> None:
         """Take over an answer that needs no query."""
@@ -175,6 +188,11 @@ class RouteCache(Generic[T]):
             self._resize(entry)
         return entry
 
+    def _wait(self, entry: _Entry[T]) -> Deferred[T | Absent]:
+        wanted: Deferred[T | Absent] = Deferred()
+        entry.waiting.append(wanted)
+        return wanted
+
     def _age_ms(self, entry: _Entry[T]) -> int:
         return self._steady_ms() - entry.asked_ms
 
@@ -210,10 +228,10 @@ class RouteCache(Generic[T]):
         now_ms = self._steady_ms()
         if not isinstance(value, Absent):
             entry.good_ms = now_ms
-        elif self._stays(entry, value, now_ms):
-            value = cast(T, entry.value)
+        if isinstance(value, Absent) and self._stays(entry, value, now_ms):
             entry.in_doubt = self.rules.doubts_failed
-        entry.value = value
+        else:
+            entry.value = value
         self._resize(entry)
         waiting, entry.waiting = entry.waiting, []
         for wanted in waiting:

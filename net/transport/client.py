@@ -120,14 +120,8 @@ class Client:
         self._closed = True
         for task in list(self._connecting.values()):
             task.cancel()
-        hub = self._hub
-        if hub is not None:
-            for connection in list(hub.connections):
-                connection.close()
-            if not await hub.wait(lambda: not hub.connections, self._options.close_timeout_ms):
-                for connection in list(hub.connections):
-                    connection.abort()
-            hub.stop_sweeping()
+        if self._hub is not None:
+            await self._hub.close(self._options.close_timeout_ms)
         self._connections.clear()
 
     async def _call(self, address: str, command: Command, deadline: float) -> Command:

@@ -1,7 +1,7 @@
-"""The shared state of a server's or client's connections, and the timer that sweeps them.
+"""The shared state of a server's or client's connections.
 
-Owns the set of connections, their common memory, the clocks and the complaints about peers. It must
-never read or write a socket. Each Server and each Client has a hub.
+Owns their common memory, and their timeouts. It must never read or write a socket. Each Server and
+each Client has a hub.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
+from turbopump.net.transport.connection_set import Closable, ConnectionSet
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.options import ConnectionOptions
@@ -30,10 +31,6 @@ SWEEP_MS_MAX: Final = 1_000
 
 SWEEPS_PER_TIMEOUT: Final = 4
 """Number of sweeps in the shortest timeout, so that a timeout is exact to a quarter of itself."""
-
-COMPLAINTS_MAX: Final = 10
-"""Maximum number of log lines about bad peers between two sweeps; further ones are counted, so that
-a flood of garbage cannot fill a disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class Upgrade(Protocol):
         TLS the bytes are in the session."""
 
 
-class Swept(Protocol):
+class Swept(Closable, Protocol):
     """A connection, as the sweep sees it; times are of the loop's clock, 0 for never.
 
     `touched`: the connection was active since the last sweep.
@@ -92,14 +89,8 @@ class Swept(Protocol):
     def unsent(self) -> int:
         """Bytes written that the peer has not taken."""
 
-    def close(self) -> None:
-        """Write out the unsent bytes, then close."""
 
-    def abort(self) -> None:
-        """Close without writing anything."""
-
-
-class Hub:
+class Hub(ConnectionSet[Swept]):
     """The connections of a server or client."""
 
     is_server = False
@@ -111,20 +102,19 @@ class Hub:
         now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        shortest_ms = min(
+            options.idle_timeout_ms, options.frame_timeout_ms, options.close_timeout_ms
+        )
+        sweep_ms = min(SWEEP_MS_MAX, max(1, shortest_ms // SWEEPS_PER_TIMEOUT))
+        super().__init__(loop, sweep_ms, logger)
         self.options = options
-        self.loop = loop
-        self.clock = loop.time
         self.area = Area(options.receive_max, options.receive_max_of_address, self._cut_incomplete)
         self.turns = FairScheduler(loop.call_soon, self.area)
-        self.connections: set[Swept] = set()
         self.in_flight = 0
         self._dispatcher = dispatcher
         self._now_ms = now_ms
-        self._complaints = 0
         self._unsent: dict[Swept, int] = {}
         self._unsent_total = 0
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     def dispatch(
         self, request: Command, peer: Peer, dispatcher: Dispatcher | None
@@ -142,14 +132,13 @@ class Hub:
 
     def leave(self, connection: Swept) -> None:
         """Remove a connection that has ended."""
-        self.connections.discard(connection)
         self._unsent_total -= self._unsent.pop(connection, 0)
-        self._look_after_watchers()
+        super().leave(connection)
 
     def settled(self, count: int) -> None:
         """Count requests that were answered late, or lost their connection."""
         self.in_flight -= count
-        self._look_after_watchers()
+        self.changed()
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
         """The response that refuses a request; None to handle it."""
@@ -170,26 +159,6 @@ class Hub:
         `hello`: whether its first byte begins a TLS handshake. Raises WireError to close it.
         """
         return None
-
-    async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until a condition on in_flight or connections holds; False after `timeout_ms`."""
-        if until():
-            return True
-        held = self.loop.create_future()
-        self._watchers[held] = until
-        timer = self.loop.call_later(timeout_ms / 1000, _settle, held)
-        try:
-            await held
-        finally:
-            timer.cancel()
-            del self._watchers[held]
-        return until()
-
-    def complain(self, text: str) -> None:
-        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
-        self._complaints += 1
-        if self._complaints <= COMPLAINTS_MAX:
-            logger.warning("%s", text)
 
     def note_unsent(self, connection: Swept, size: int) -> None:
         """Note the unsent bytes of a connection above UNSENT_NOTED_OVER; slow connections may be
@@ -233,32 +202,8 @@ class Hub:
         """Time for which a connection has not read the bytes written to it, in seconds."""
         return now - connection.blocked_since if connection.blocked_since else 0.0
 
-    def start_sweeping(self) -> None:
-        """Begin the sweeps; `stop_sweeping` ends them."""
-        if self._sweeper is None:
-            self._sweep_later()
-
-    def stop_sweeping(self) -> None:
-        """Stop the periodic sweeps."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-
-    def _look_after_watchers(self) -> None:
-        for held, until in self._watchers.items():
-            if until():
-                _settle(held)
-
-    def _sweep_later(self) -> None:
-        options = self.options
-        shortest_ms = min(
-            options.idle_timeout_ms, options.frame_timeout_ms, options.close_timeout_ms
-        )
-        period_ms = min(SWEEP_MS_MAX, max(1, shortest_ms // SWEEPS_PER_TIMEOUT))
-        self._sweeper = self.loop.call_later(period_ms / 1000, self._sweep)
-
-    def _sweep(self) -> None:
-        now = self.clock()
+    def sweep(self, now: float) -> None:
+        """Close connections that are idle, or too slow with a frame or their end."""
         options = self.options
         idle_before = now - options.idle_timeout_ms / 1000
         slow_before = now - options.frame_timeout_ms / 1000
@@ -275,14 +220,3 @@ class Hub:
                 connection.abort()
             elif connection.active_at <= idle_before:
                 connection.close()
-        if self._complaints > COMPLAINTS_MAX:
-            logger.warning(
-                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
-            )
-        self._complaints = 0
-        self._sweep_later()
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

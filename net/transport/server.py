@@ -107,13 +107,7 @@ class Server:
         if hub is not None:
             hub.stopping = True
             await hub.wait(lambda: hub.in_flight == 0, self._options.stop_grace_ms)
-            for connection in list(hub.connections):
-                connection.close()
-            if not await hub.wait(lambda: not hub.connections, self._options.close_timeout_ms):
-                for connection in list(hub.connections):
-                    connection.abort()
-                await hub.wait(lambda: not hub.connections, self._options.close_timeout_ms)
-            hub.stop_sweeping()
+            await hub.close(self._options.close_timeout_ms)
         for listener in self._listeners:
             await listener.wait_closed()
         self._listeners.clear()
@@ -136,7 +130,6 @@ class _ServerHub(Hub):
         upgrade: Upgrade | None,
     ) -> None:
         super().__init__(dispatcher, options, now_ms, loop)
-        self.stopping = False
         self._most, self._of_process = options.max_connections, _connections_of_process()
         if self._of_process < self._most:
             logger.info("the limit of open files allows %d connections", self._of_process)

@@ -34,10 +34,10 @@ class BadHeader(ValueError):
         self.field = field
 
 
-_Member = tuple[str, str, Callable[[str, str], Any], bool]
+Member = tuple[str, str, Callable[[str, str], Any], bool]
 """(attribute, wire key, reader, whether it is required); a tuple, because every send unpacks it."""
 
-_plans: dict[type[Any], tuple[_Member, ...]] = {}
+_known: dict[type[Any], tuple[Member, ...]] = {}
 
 
 def read_header(cls: type[H], fields: dict[str, str]) -> H:
@@ -47,9 +47,9 @@ def read_header(cls: type[H], fields: dict[str, str]) -> H:
     the two (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
     """
     values: dict[str, Any] = {}
-    for name, key, read, required in _plan(cls):
+    for name, key, read, required in members_of(cls):
         text = fields.get(key)
-        if text or (text is not None and read is _read_text):
+        if text or (text is not None and read is read_text):
             values[name] = read(key, text)
         elif required:
             raise BadHeader(key, "is null")
@@ -63,7 +63,7 @@ def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
     (RemotingCommand.decodeCommandCustomHeader, observed with the name server of 5.5.0), and no
     table has an entry for a null name. Raises BadHeader for a malformed header.
     """
-    for _, key, _, required in _plan(cls):
+    for _, key, _, required in members_of(cls):
         if required and key not in fields:
             return None
     return read_header(cls, fields)
@@ -73,7 +73,7 @@ def write_header(header: Any) -> dict[str, str]:
     """Write a header dataclass as extFields, in the order of its members; None members are left
     out."""
     fields: dict[str, str] = {}
-    for name, key, _, _ in _plan(type(header)):
+    for name, key, _, _ in members_of(type(header)):
         value = getattr(header, name)
         if value is None:
             continue
@@ -84,16 +84,21 @@ def write_header(header: Any) -> dict[str, str]:
     return fields
 
 
-def _plan(cls: type[Any]) -> tuple[_Member, ...]:
-    plan = _plans.get(cls)
-    if plan is None:
-        plan = _plans[cls] = _make_plan(cls)
-    return plan
+def members_of(cls: type[Any]) -> tuple[Member, ...]:
+    """Return the members of a header dataclass, in their order.
+
+    csrc/wire_tables.py makes the C readers from them; one of `read_text`, `read_bool`,
+    `read_int32` and `read_int64` names the type.
+    """
+    members = _known.get(cls)
+    if members is None:
+        members = _known[cls] = _find_members(cls)
+    return members
 
 
-def _make_plan(cls: type[Any]) -> tuple[_Member, ...]:
+def _find_members(cls: type[Any]) -> tuple[Member, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    members: list[_Member] = []
+    members: list[Member] = []
     for field in dataclasses.fields(cls):
         key = field.metadata.get("key") or _camel_case(field.name)
         required = field.default is field.default_factory is dataclasses.MISSING
@@ -112,26 +117,29 @@ def _reader(hint: Any) -> Callable[[str, str], Any]:
     if typing.get_origin(hint) is Annotated:
         base, bits = typing.get_args(hint)[:2]
         assert base is int
-        return _read_int32 if bits == 31 else _read_int64
-    readers = {str: _read_text, bool: _read_bool, int: _read_int64, float: _read_float}
+        return read_int32 if bits == 31 else read_int64
+    readers = {str: read_text, bool: read_bool, int: read_int64, float: _read_float}
     assert hint in readers, f"a header member cannot be {hint}"
     return readers[hint]
 
 
-def _read_text(_key: str, text: str) -> str:
+def read_text(_key: str, text: str) -> str:
+    """Return the text of a member of type str."""
     return text
 
 
-def _read_bool(_key: str, text: str) -> bool:
-    # Java's Boolean.parseBoolean: every text but "true" is false.
+def read_bool(_key: str, text: str) -> bool:
+    """Read a bool like Java's Boolean.parseBoolean: every text but "true" is false."""
     return text.lower() == "true"
 
 
-def _read_int32(key: str, text: str) -> int:
+def read_int32(key: str, text: str) -> int:
+    """Read an Int32. Raises BadHeader."""
     return _read_int(key, text, 31)
 
 
-def _read_int64(key: str, text: str) -> int:
+def read_int64(key: str, text: str) -> int:
+    """Read an Int64. Raises BadHeader."""
     return _read_int(key, text, 63)
 
 

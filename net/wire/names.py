@@ -33,7 +33,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 SCHEDULE_TOPIC: Final = types.SCHEDULE_TOPIC
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The topic whose configuration a broker copies when it creates a topic by itself."""
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_TOPIC: Final = types.HALF_TOPIC
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 HALF_QUEUE_ID: Final = 0
 """Queue id of all transaction records, in these two topics and in GIVEN_UP_TOPIC: RocketMQ uses no

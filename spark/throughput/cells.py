@@ -1,7 +1,7 @@
-"""Cells, the counts from which the throughput job computes all its statistics.
+"""Cells, the counts from which the throughput job computes all its figures.
 
-Owns the definition of a cell, and the way from cells to statistics; throughput/batches.py counts
-them. It must never look at a record, nor bring more to the driver than the caller requests.
+Owns the definition of a cell, and of tables that are made from cells group by group;
+throughput/batches.py counts them. It must never look at a record, nor need Spark.
 
 A record is counted in one cell of each metric:
 
@@ -20,148 +20,77 @@ throughput/buckets.py. The `bucket` is queue offset / 64 for `offset`, the milli
 `messages`, `total`, `least` and `most` are count, sum, minimum and maximum of the values;
 `first_ms` and `last_ms` the limits of the store time. So there are never more cells than five per
 record, and under traffic far fewer.
-
-Tests: tests/integration/spark/test_throughput.py
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from turbopump.spark.throughput.batches import KEYS as CELL_KEYS
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from turbopump.spark.throughput.batches import CELL
+from turbopump.spark.throughput.result import Row
 
 KEYS = ("store", "topic", "queue_id", "born_host")
+QUEUE = ("store", "topic", "queue_id")
 MEASURED = ("size", "body", "latency", "skewed", "unborn")
+SUMS = CELL.set(CELL.get_field_index("total"), pa.field("total", pa.float64()))
+"""Columns of cells that were added up. Totals are doubles: exact up to 9 PB, never out of range."""
+_NOT_NUMBERS = {"level": pa.string(), **{name: CELL.field(name).type for name in KEYS}}
 
 
-def cells(counted: "DataFrame") -> "DataFrame":
-    """Merge cells that come in parts (throughput/source.py)."""
-    return counted.groupBy(*CELL_KEYS).agg(
-        *_exprs(
-            "sum(messages) as messages",
-            "sum(total) as total",
-            "min(least) as least",
-            "max(most) as most",
-            "min(first_ms) as first_ms",
-            "max(last_ms) as last_ms",
-            "bit_or(bits) as bits",
-        )
-    )
+class Cell(NamedTuple):
+    """A cell, or the sum of cells without the keys that were added up."""
+
+    store: str | None
+    topic: str | None
+    queue_id: int | None
+    born_host: str | None
+    second: Any
+    metric: str
+    bucket: Any
+    messages: int
+    total: float
+    least: int
+    most: int
+    first_ms: int
+    last_ms: int
+    bits: int
 
 
-def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """Add up cells of sizes and latencies to coarser keys: their histograms.
+@dataclass(frozen=True)
+class Derivation:
+    """A table that is made from cells, group by group, in Spark's workers or in this process."""
 
-    Totals become doubles here: exact up to 9 PB, and never out of range.
-    """
-    return cells.groupBy(*keys, "metric", "bucket").agg(
-        *_exprs(
-            "sum(messages) as messages",
-            "sum(cast(total as double)) as total",
-            "min(least) as least",
-            "max(most) as most",
-            "min(first_ms) as first_ms",
-            "max(last_ms) as last_ms",
-        )
-    )
+    keys: tuple[str, ...]
+    """Columns of cells that distinguish the groups."""
+    order: tuple[str, ...]
+    """Columns by which the cells of a group are sorted, ascending."""
+    schema: pa.Schema
+    rows: Callable[[Iterable[Cell]], Iterable[Row]]
+    """Makes the rows of one group, without the keys. Spark sends it to its workers by its name."""
 
-
-def traffic_statistics(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """Return one row for each value of `keys`, from histograms with these keys.
-
-    Percentiles follow numpy's default method, over the means of the buckets.
-    """
-    return (
-        histograms.groupBy(*keys)
-        .agg(
-            *_exprs(
-                f"{_sum('size', 'messages')} as messages",
-                f"cast({_sum('size', 'total')} as bigint) as bytes",
-                f"cast({_sum('body', 'total')} as bigint) as body_bytes",
-                "min(first_ms) as first_ms",
-                "max(last_ms) as last_ms",
-                *_spread("size", "size"),
-                _percentiles("size", "size"),
-                *_spread("body", "body"),
-                _percentiles("body", "body"),
-                f"{_sum('latency', 'messages')} as timed_messages",
-                *_spread("latency", "latency_ms"),
-                _percentiles("latency", "latency_ms"),
-                f"{_sum('skewed', 'messages')} as skewed_messages",
-                f"max({_only('skewed', 'most')}) as skew_ms_max",
-                f"{_sum('unborn', 'messages')} as unborn_messages",
-            )
-        )
-        .selectExpr(
-            *keys,
-            "messages",
-            "bytes",
-            "body_bytes",
-            "first_ms",
-            "last_ms",
-            *_named("size"),
-            *_named("body"),
-            "timed_messages",
-            *_named("latency_ms"),
-            "skewed_messages",
-            "coalesce(skew_ms_max, 0L) as skew_ms_max",
-            "unborn_messages",
-        )
-    )
+    def over(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
+        """Yield the rows from batches of the columns SUMS, sorted by keys and order."""
+        at = [Cell._fields.index(key) for key in self.keys]
+        for place, group in groupby(_cells(batches), lambda cell: tuple(cell[i] for i in at)):
+            keys = dict(zip(self.keys, place, strict=True))
+            for row in self.rows(group):
+                yield {**keys, **row}
 
 
-def peaks(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """Return the most messages and bytes in one second, for each value of `keys`."""
-    seconds = cells.where("metric = 'size'").groupBy(*keys, "second")
-    return (
-        seconds.agg(*_exprs("sum(messages) as messages", "sum(total) as bytes"))
-        .groupBy(*keys)
-        .agg(
-            *_exprs(
-                "max(messages) as peak_messages_per_s",
-                "max(bytes) as peak_bytes_per_s",
-                "count(1) as seconds_with_messages",
-            )
-        )
-    )
+def _cells(batches: Iterable[Sequence[pa.Array]]) -> Iterator[Cell]:
+    for batch in batches:
+        yield from map(Cell._make, zip(*(column.to_pylist() for column in batch), strict=True))
 
 
-def _only(metric: str, column: str) -> str:
-    return f"case when metric = '{metric}' then {column} end"
+def columns(*names: str) -> pa.Schema:
+    """Return the schema of a table: keys of cells, means and percentiles, whole numbers."""
+    return pa.schema([(name, _type(name)) for name in names])
 
 
-def _sum(metric: str, column: str) -> str:
-    return f"coalesce(sum({_only(metric, column)}), 0L)"
-
-
-def _spread(metric: str, name: str) -> list[str]:
-    return [
-        f"min({_only(metric, 'least')}) as {name}_min",
-        f"sum({_only(metric, 'total')}) / sum({_only(metric, 'messages')}) as {name}_avg",
-        f"max({_only(metric, 'most')}) as {name}_max",
-    ]
-
-
-def _percentiles(metric: str, name: str) -> str:
-    weight = f"case when metric = '{metric}' then messages else 0L end"
-    mean = _only(metric, "total / messages")
-    return f"percentile({mean}, array(0.5D, 0.99D, 0.999D), {weight}) as {name}_at"
-
-
-def _named(name: str) -> list[str]:
-    return [
-        f"{name}_min",
-        f"{name}_avg",
-        f"{name}_max",
-        f"{name}_at[0] as {name}_p50",
-        f"{name}_at[1] as {name}_p99",
-        f"{name}_at[2] as {name}_p999",
-    ]
-
-
-def _exprs(*texts: str) -> "list[Column]":
-    from pyspark.sql import functions
-
-    return [functions.expr(text) for text in texts]
+def _type(name: str) -> pa.DataType:
+    if name.endswith(("_avg", "_p50", "_p99", "_p999")):
+        return pa.float64()
+    return _NOT_NUMBERS.get(name, pa.int64())

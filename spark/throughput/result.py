@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-Row = Mapping[str, object]
+Row = Mapping[str, Any]
 
 TIMES: Mapping[str, str] = {
     "first_ms": "first_time",

@@ -23,6 +23,7 @@ FLAGS: Final = (
     "-fno-sanitize-recover=all",
     "-fno-omit-frame-pointer",
     f"-I{ROOT / 'csrc'}",
+    f"-I{ROOT / 'build' / 'generated'}",
     f"-I{SOURCES}",
 )
 

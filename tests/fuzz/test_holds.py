@@ -33,20 +33,14 @@ LEFT_OUT = {"a member of objects, 16 MiB", "brackets, 16 MiB", "escapes, 16 MiB"
 """Common requests that are left out here; the command sends them, too."""
 SAME = frozenset(
     {
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
-        RequestCode.GET_ALL_PRODUCER_INFO,
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER, RequestCode.GET_UNIT_TOPIC_LIST,
     }
-)
+)  # fmt: skip
 """Codes that answer every request with the same table, in steps: a second of work for each."""
 FEW = {"objects, 16 MiB"}
 """Common requests that the codes in SAME are sent here; the command sends all.

@@ -22,25 +22,8 @@ from turbopump.engine.types import NewMessage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stores"
 DELAY_SECONDS = (
-    1,
-    5,
-    10,
-    30,
-    60,
-    120,
-    180,
-    240,
-    300,
-    360,
-    420,
-    480,
-    540,
-    600,
-    1200,
-    1800,
-    3600,
-    7200,
-)
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
 # After everything in the stores, so that new records follow the old ones in time.
 NOW_MS = 1_800_000_000_000
 

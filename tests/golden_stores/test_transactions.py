@@ -28,16 +28,9 @@ GIVEN_UP_AT = LogOffset(1_129_135)
 
 
 _KEYS = (
-    "brokerName",
-    "mappedFileSizeC",
-    "mappedFileSizeT",
-    "mapperFileSizeB",
-    "maxHashSlotNum",
-    "maxIndexNum",
-    "fileReservedTime",
-    "transactionC",
-    "transactionT",
-)
+    "brokerName", "mappedFileSizeC", "mappedFileSizeT", "mapperFileSizeB", "maxHashSlotNum",
+    "maxIndexNum", "fileReservedTime", "transactionC", "transactionT",
+)  # fmt: skip
 """Keys of a store's configuration that such a broker needs."""
 
 

@@ -9,22 +9,10 @@ from turbopump.net.wire.message import encode_batch
 
 names = st.sampled_from(
     [
-        "UNIQ_KEY",
-        "KEYS",
-        "TAGS",
-        "WAIT",
-        "DELAY",
-        "TRAN_MSG",
-        "POP_CK",
-        "MSG_REGION",
-        "INNER_NUM",
-        "TIMER_DELAY_SEC",
-        "INNER_MULTI_DISPATCH",
-        "own",
-        "ünï",
-        "",
+        "UNIQ_KEY", "KEYS", "TAGS", "WAIT", "DELAY", "TRAN_MSG", "POP_CK", "MSG_REGION",
+        "INNER_NUM", "TIMER_DELAY_SEC", "INNER_MULTI_DISPATCH", "own", "ünï", "",
     ]
-)
+)  # fmt: skip
 values = st.sampled_from(["true", "false", "1", "0", "a b", "täg", "x" * 200, "", "7F00\x01"])
 properties = st.one_of(
     st.just("UNIQ_KEY\x017F0000010000558C00000000000000EE\x02WAIT\x01false"),
@@ -155,21 +143,10 @@ of_transactions = st.integers(0, 19).flatmap(
 )
 changes = st.sampled_from(
     [
-        "time",
-        "back",
-        "tick",
-        "other code",
-        "delete",
-        "narrow",
-        "readonly",
-        "region",
-        "heartbeat",
-        "reset",
-        "ban",
-        "damage",
-        "slave read",
+        "time", "back", "tick", "other code", "delete", "narrow", "readonly", "region",
+        "heartbeat", "reset", "ban", "damage", "slave read",
     ]
-)
+)  # fmt: skip
 of_replicas = st.sampled_from(["ack", "ack", "ack", "leave", "too few", "wait", "end"])
 pulls = st.fixed_dictionaries(
     {

@@ -183,16 +183,8 @@ def note(request: Command, answers: dict[int, list[bytes]], answer: Command | No
 
 
 TOPICS = [
-    "Plain",
-    "Other",
-    "Inner",
-    "Multi",
-    "Compact",
-    "%RETRY%group",
-    "TBW102",
-    "New-1",
-    "bad name",
-]
+    "Plain", "Other", "Inner", "Multi", "Compact", "%RETRY%group", "TBW102", "New-1", "bad name",
+]  # fmt: skip
 
 
 SQL = "KEYS CONTAINS 'k2' OR (TAGS = 'TagA' AND WAIT IN ('false'))"

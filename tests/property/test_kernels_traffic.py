@@ -6,10 +6,11 @@ import json
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.traffic_model import PAIRS_MAX, check, check_properties, reference
+from tests.traffic_model import CLASSES, PAIRS_MAX, SENDS, check, check_properties, reference
 
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.command import FRAME_MAX, LANGUAGES, VERSION, Command, encode, response
+from turbopump.net.wire.command import FRAME_MAX, LANGUAGES, Command, encode, response
+from turbopump.net.wire.header import members_of, read_bool, read_int32, read_int64, read_text
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.message_id import encode_message_id
@@ -21,24 +22,8 @@ INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 NUMBER = st.sampled_from(["0", "4", "-1", "1700000000000", "+7", "007", "-0", "2147483647"])
 FLAG = st.sampled_from(["true", "false", "TRUE", "tRuE", "yes", "tru", "0", ""])
-V2_TEXTS, V1_TEXTS = "abci", ("producerGroup", "topic", "defaultTopic", "properties")
-V2_INT32, V2_INT64 = "defh", "g"
-V1_INT32 = ("defaultTopicQueueNums", "queueId", "sysFlag", "flag")
-PULL_TEXTS = ("consumerGroup", "topic", "subscription", "expressionType")
-PULL_INT32 = ("queueId", "maxMsgNums", "sysFlag")
-PULL_INT64 = ("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion")
-END_TEXTS = ("producerGroup", "msgId")
-ACK_TEXTS = ("consumerGroup", "topic", "extraInfo")
-END_INT64 = ("tranStateTableOffset", "commitLogOffset")
-POP_INT32, POP_INT64 = (
-    ("queueId", "maxMsgNums", "initMode"),
-    ("invisibleTime", "pollTime", "bornTime"),
-)
-POP_OPTIONAL = {"expType": TEXT, "exp": TEXT, "attemptId": TEXT, "order": FLAG}
-BODILESS = (11, 37, 200050, 200051)
 BINARY_CODES = [code for code in traffic.CODES if code < 1 << 15]
 """A code has two bytes in the binary header."""
-OPTIONAL = {"i", "properties", "subscription", "expressionType"}
 UNKNOWN = st.sampled_from(["n", "bname", "ReqT", "lo", "AccessKey", "o", "A", "é", "", "topics"])
 SPACE = st.text(" \t\r\n", max_size=2)
 
@@ -47,45 +32,23 @@ def texts_of(kind: st.SearchStrategy[int]) -> st.SearchStrategy[str]:
     return kind.map(str)
 
 
-def members_of(code: int) -> dict[str, st.SearchStrategy[str]]:
-    """Members of a request of that code, each with its possible values."""
-    if code == 37:
-        optional = {"fromTransactionCheck": FLAG, "transactionId": TEXT, "topic": TEXT}
-        texts, int32, int64 = END_TEXTS, ("commitOrRollback",), END_INT64
-    elif code == 200051:
-        optional = {}
-        texts, int32, int64 = ACK_TEXTS, ("queueId",), ("offset",)
-    elif code == 200050:
-        optional = POP_OPTIONAL
-        texts, int32, int64 = ACK_TEXTS[:2], POP_INT32, POP_INT64
-    elif code == 11:
-        optional = {key: texts_of(INT32) for key in ("maxMsgBytes", "requestSource")}
-        texts, int32, int64 = PULL_TEXTS, PULL_INT32, PULL_INT64
-    elif code == 10:
-        optional = {"reconsumeTimes": texts_of(INT32), "maxReconsumeTimes": texts_of(INT32)}
-        optional |= {"unitMode": FLAG, "batch": FLAG}
-        texts, int32, int64 = V1_TEXTS, V1_INT32, ("bornTimestamp",)
-    else:
-        optional = {"j": texts_of(INT32), "l": texts_of(INT32), "k": FLAG, "m": FLAG}
-        texts, int32, int64 = tuple(V2_TEXTS), tuple(V2_INT32), tuple(V2_INT64)
-    return {
-        **dict.fromkeys(texts, TEXT),
-        **{key: texts_of(INT32) for key in int32},
-        **{key: texts_of(INT64) for key in int64},
-        **{key: value | st.just("") for key, value in optional.items()},
-    }
+VALUES_OF = {
+    read_text: TEXT,
+    read_bool: FLAG,
+    read_int32: texts_of(INT32),
+    read_int64: texts_of(INT64),
+}
 
 
 @st.composite
 def fields_of(draw: st.DrawFn, code: int) -> dict[str, str]:
     """Good extFields: all that is required, some that is not, in any order."""
     fields = {}
-    optional = OPTIONAL | {*"jklm", "reconsumeTimes", "maxReconsumeTimes", "unitMode", "batch"}
-    optional |= {"maxMsgBytes", "requestSource", "fromTransactionCheck", "transactionId"}
-    optional |= POP_OPTIONAL.keys()
-    for key, values in members_of(code).items():
-        if key not in optional or draw(st.booleans()):
-            fields[key] = draw(values)
+    for _, key, read, is_required in members_of(CLASSES[code]):
+        if is_required:
+            fields[key] = draw(VALUES_OF[read])
+        elif draw(st.booleans()):
+            fields[key] = draw(VALUES_OF[read] | st.just(""))
     for key in draw(st.lists(UNKNOWN, max_size=3)):
         fields.setdefault(key, draw(TEXT))
     pairs = list(fields.items())
@@ -151,7 +114,7 @@ def json_members(draw: st.DrawFn) -> tuple[list[tuple[str, str]], bytes]:
         if draw(st.booleans()):
             members.append((key, draw(values)))
     draw(st.randoms(use_true_random=False)).shuffle(members)
-    return members, draw(st.binary(min_size=code not in BODILESS, max_size=50))
+    return members, draw(st.binary(min_size=code in SENDS, max_size=50))
 
 
 @st.composite
@@ -173,7 +136,7 @@ def binary_frames(draw: st.DrawFn) -> bytes:
         draw(int16),
         draw(st.none() | TEXT),
         draw(fields_of(code)),
-        draw(st.binary(min_size=code not in BODILESS, max_size=50)),
+        draw(st.binary(min_size=code in SENDS, max_size=50)),
         codec=1,  # type: ignore[arg-type]
     )
     return b"".join(map(bytes, encode(command)))
@@ -214,38 +177,11 @@ def test_a_damaged_request_is_read_as_python_reads_it(frame, data) -> None:
 
 
 BITS = [
-    b'"',
-    b"\\",
-    b"\\u00",
-    b"\\u0022",
-    b"\\ud83d",
-    b"{",
-    b"}",
-    b",",
-    b":",
-    b" ",
-    b"\0",
-    b"\x1f",
-    b"\x80",
-    b"\xc3",
-    b"\xed\xa0\x80",
-    b"\xf0\x9f\x98\x80",
-    b"\xc0\xaf",
-    b"1e3",
-    b".5",
-    b"-",
-    b"null",
-    b"[]",
-    b'"a":"x",',
-    b'"code":310,',
-    b'"extFields":{},',
-    b"99999999999999999999",
-    b"NaN",
-    b"\xef\xbb\xbf",
-    b"\xef\xbc\x91",
-    b"+",
-    b'"batch":"true",',
-]
+    b'"', b"\\", b"\\u00", b"\\u0022", b"\\ud83d", b"{", b"}", b",", b":", b" ", b"\0", b"\x1f",
+    b"\x80", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xc0\xaf", b"1e3", b".5", b"-",
+    b"null", b"[]", b'"a":"x",', b'"code":310,', b'"extFields":{},', b"99999999999999999999",
+    b"NaN", b"\xef\xbb\xbf", b"\xef\xbc\x91", b"+", b'"batch":"true",',
+]  # fmt: skip
 
 
 @st.composite
@@ -274,51 +210,13 @@ def strange_fields(draw: st.DrawFn) -> bytes:
 
 
 STRANGE = [
-    '""',
-    '"0"',
-    '"true"',
-    '"\\u0074rue"',
-    '"\\u0034"',
-    '"2147483648"',
-    '"-2147483649"',
-    '"9223372036854775808"',
-    '"-9223372036854775808"',
-    '"00000000000000000004"',
-    '"4 "',
-    '" 4"',
-    '"1_0"',
-    '"٤"',
-    '"+"',
-    '"-"',
-    '"+-1"',
-    '"4.0"',
-    '"TRUE"',
-    '"\u212a"',
-    '"\\ud83d"',
-    "null",
-    "true",
-    "4",
-    "310",
-    "11",
-    "-1",
-    "1.0",
-    "1e1",
-    "4294967306",
-    "2147483648",
-    "{}",
-    "[]",
-    "[[{}]]",
-    '{"a":"b"}',
-    "NaN",
-    "01",
-    "-0",
-    '"JAVA"',
-    '"KLINGON"',
-    '"\\n\\/\\"\\b"',
-    '"\\x"',
-    '"\t"',
+    '""', '"0"', '"true"', '"\\u0074rue"', '"\\u0034"', '"2147483648"', '"-2147483649"',
+    '"9223372036854775808"', '"-9223372036854775808"', '"00000000000000000004"', '"4 "', '" 4"',
+    '"1_0"', '"٤"', '"+"', '"-"', '"+-1"', '"4.0"', '"TRUE"', '"\u212a"', '"\\ud83d"', "null",
+    "true", "4", "310", "11", "-1", "1.0", "1e1", "4294967306", "2147483648", "{}", "[]", "[[{}]]",
+    '{"a":"b"}', "NaN", "01", "-0", '"JAVA"', '"KLINGON"', '"\\n\\/\\"\\b"', '"\\x"', '"\t"',
     '"\x7f"',
-]
+]  # fmt: skip
 
 
 @settings(max_examples=400)
@@ -354,29 +252,11 @@ def test_any_bytes_are_judged_as_python_judges_them(data, codec) -> None:
 
 NAMES = st.sampled_from(
     [
-        "KEYS",
-        "TAGS",
-        "WAIT",
-        "DELAY",
-        "UNIQ_KEY",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-        "TIMER_OUT_MS",
-        "TRAN_MSG",
-        "INNER_NUM",
-        "POP_CK",
-        "MSG_REGION",
-        "TRACE_ON",
-        "CLUSTER",
-        "BUYER_ID",
-        "k",
-        "KEYT",
-        "UNIQ_KEZ",
-        "INNER_MULTI_DISPATCH",
-        "ключ",
+        "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TRAN_MSG", "INNER_NUM", "POP_CK", "MSG_REGION",
+        "TRACE_ON", "CLUSTER", "BUYER_ID", "k", "KEYT", "UNIQ_KEZ", "INNER_MULTI_DISPATCH", "ключ",
     ]
-)
+)  # fmt: skip
 VALUES = st.sampled_from(["true", "false", "TRUE", "0", "3", "a b", "x" * 30, "\x01", "é"]) | TEXT
 
 
@@ -418,18 +298,9 @@ def test_ordinary_properties_are_plain(wanted) -> None:
 
 
 SPECIAL_NAMES = {
-    "DELAY",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS",
-    "TRAN_MSG",
-    "INNER_NUM",
-    "POP_CK",
-    "MSG_REGION",
-    "TRACE_ON",
-    "CLUSTER",
-    "INNER_MULTI_DISPATCH",
-}
+    "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "INNER_NUM",
+    "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "INNER_MULTI_DISPATCH",
+}  # fmt: skip
 
 
 def test_missing_properties_are_plain() -> None:
@@ -528,12 +399,6 @@ def test_an_answer_that_no_frame_holds_is_refused() -> None:
     assert traffic.pull_reply(0, 1, b"FOUND", 0, 1, 0, 1, 0, 0, largest + 1) == b""
     ids = [0] * (FRAME_MAX // 33 + 1)
     assert traffic.send_reply(0, 1, 0, 0, ids, bytes(8), None, None, b"R", True) == b""
-
-
-def test_constants_are_pythons() -> None:
-    assert traffic.VERSION == VERSION
-    assert traffic.FRAME_MAX == FRAME_MAX
-    assert len(LANGUAGES) == traffic.LANGUAGES
 
 
 def _bytes(text: str | None) -> bytes | None:

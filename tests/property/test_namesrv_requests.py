@@ -23,49 +23,14 @@ from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 CODES = [
-    100,
-    101,
-    102,
-    103,
-    104,
-    105,
-    106,
-    205,
-    206,
-    216,
-    217,
-    219,
-    224,
-    304,
-    311,
-    312,
-    313,
-    318,
-    319,
-    322,
-    327,
-    901,
-    904,
-]
+    100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319,
+    322, 327, 901, 904,
+]  # fmt: skip
 KEYS = [
-    "topic",
-    "brokerName",
-    "brokerAddr",
-    "clusterName",
-    "brokerId",
-    "haServerAddr",
-    "namespace",
-    "key",
-    "value",
-    "heartbeatTimeoutMillis",
-    "enableActingMaster",
-    "compressed",
-    "bodyCrc32",
-    "cluster",
-    "acceptStandardJsonOnly",
-    "__ZONE_NAME",
-    "__ZONE_MODE",
-]
+    "topic", "brokerName", "brokerAddr", "clusterName", "brokerId", "haServerAddr", "namespace",
+    "key", "value", "heartbeatTimeoutMillis", "enableActingMaster", "compressed", "bodyCrc32",
+    "cluster", "acceptStandardJsonOnly", "__ZONE_NAME", "__ZONE_MODE",
+]  # fmt: skip
 VALUES = st.sampled_from(["", "0", "1", "-1", "true", "T", "a", "9" * 30]) | st.text(max_size=20)
 GOOD = RegisterBrokerBody(
     TopicConfigs(DataVersion(1, 2, 3), {name: TopicConfig(name) for name in ("T", "U")})

@@ -16,21 +16,9 @@ from turbopump.engine.types import FlushMode
 ROOT = "/store"
 START_MS = 1_800_000_000_000
 TROUBLES = (
-    "full",
-    "bad sync",
-    "read-only",
-    "slow",
-    "retention",
-    "deletion",
-    "writeback",
-    "torn pages",
-    "ordered",
-    "kill",
-    "clock",
-    "damage",
-    "truncation",
-    "stumbling",
-)
+    "full", "bad sync", "read-only", "slow", "retention", "deletion", "writeback", "torn pages",
+    "ordered", "kill", "clock", "damage", "truncation", "stumbling",
+)  # fmt: skip
 ANY_SIZE = (4096, 4096, 8192, 16384)
 ANY_QUEUE = (100, 100, 400, 4000)
 QUEUE_FILE_SIZES = {"retention": (100,)}

@@ -59,7 +59,9 @@ def test_bytecode_is_there_whatever_the_environment_says(checkout: Path) -> None
     assert "compileall" in run(checkout, "make", "-n", "test")
 
 
-def test_extensions_have_symbols_only_where_they_are_built_in_place(tmp_path: Path) -> None:
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """Sources of one extension over one kernel, which returns 1."""
     package = tmp_path / "src/turbopump/pyx"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
@@ -69,11 +71,53 @@ def test_extensions_have_symbols_only_where_they_are_built_in_place(tmp_path: Pa
     (tmp_path / "csrc/one.h").write_text("int one(void);\n")
     (tmp_path / "csrc/one.c").write_text('#include "one.h"\nint one(void) { return 1; }\n')
     shutil.copy(ROOT / "setup.py", tmp_path)
-    build = (sys.executable, "setup.py", "-q", "build_clib", "build_ext")
-    run(tmp_path, *build, "--inplace")
-    (debugged,) = package.glob("one.*.so")
+    return tmp_path
+
+
+BUILD = (sys.executable, "setup.py", "-q", "build_clib", "build_ext")
+CALL = (sys.executable, "-c", "import one; print(one.get())")
+
+
+def test_extensions_have_symbols_only_where_they_are_built_in_place(kernels: Path) -> None:
+    run(kernels, *BUILD, "--inplace")
+    (debugged,) = (kernels / "src/turbopump/pyx").glob("one.*.so")
     assert b".symtab" in debugged.read_bytes()
-    run(tmp_path, *build)
-    (packed,) = (tmp_path / "build").rglob("lib*/**/one.*.so")
+    run(kernels, *BUILD)
+    (packed,) = (kernels / "build").rglob("lib*/**/one.*.so")
     assert b".symtab" not in packed.read_bytes()
-    assert run(packed.parent, sys.executable, "-c", "import one; print(one.get())") == "1\n"
+    assert run(packed.parent, *CALL) == "1\n"
+
+
+TABLES = """
+import sys
+from pathlib import Path
+
+from turbopump.numbers import ONE
+
+folder = Path(sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "table.h").write_text(f"enum {{ ONE = {ONE} }};")
+"""
+
+
+def test_c_that_is_made_from_python_follows_it(kernels: Path) -> None:
+    numbers = kernels / "src/turbopump/numbers.py"
+    (kernels / "csrc/tables.py").write_text(TABLES)
+    (kernels / "csrc/one.c").write_text(
+        '#include "one.h"\n#include "table.h"\nint one(void) { return ONE; }\n'
+    )
+    for number in (1, 2):
+        numbers.write_text(f"ONE = {number}\n")
+        run(kernels, *BUILD, "--inplace")
+        assert run(kernels / "src/turbopump/pyx", *CALL) == f"{number}\n"
+
+
+def test_c_is_made_before_any_extension_is_built(tmp_path: Path) -> None:
+    script = (
+        "import runpy, sys\n"
+        "sys.modules['turbopump.pyx'] = None\n"
+        "runpy.run_path('csrc/wire_tables.py', run_name='__main__')\n"
+    )
+    run(ROOT, sys.executable, "-c", script, str(tmp_path))
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_text() for path in (ROOT / "build/generated").iterdir()}

@@ -17,18 +17,9 @@ from turbopump.net.wire.sql.words import SqlError
 FILE = Path(__file__).parent.parent / "golden" / "filters" / "answers.jsonl.zst"
 # RocketMQ reads a whole expression and ignores the text after it.
 ENDS_EARLY = {
-    "a = 5)",
-    "a LIKE 'x'",
-    "a = 5 b",
-    "a + 5 > 7",
-    "a = 0x10",
-    "a = 007",
-    "a = 5 - - 5",
-    "a = 05",
-    "a-b = 5",
-    "a = 1.5e",
-    "a = 1..2",
-}
+    "a = 5)", "a LIKE 'x'", "a = 5 b", "a + 5 > 7", "a = 0x10", "a = 007", "a = 5 - - 5", "a = 05",
+    "a-b = 5", "a = 1.5e", "a = 1..2",
+}  # fmt: skip
 
 
 def lines() -> list[dict[str, Any]]:

@@ -24,14 +24,8 @@ from turbopump.net.wire.command import Command, decode
 from turbopump.net.wire.route import TopicRouteData
 
 CAPTURES = [
-    "json",
-    "json-2",
-    "rocketmq",
-    "mixed",
-    "plain-ha",
-    "controller-json",
-    "controller-mixed",
-]
+    "json", "json-2", "rocketmq", "mixed", "plain-ha", "controller-json", "controller-mixed",
+]  # fmt: skip
 NOW_MS = 1_795_270_000_000
 COUNTS = {"wipeTopicCount", "addTopicCount"}  # the number of topics differs here
 

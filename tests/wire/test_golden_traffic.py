@@ -38,8 +38,8 @@ def test_properties_of_real_clients_are_plain(all_frames) -> None:
     plain = 0
     for each in requests(all_frames):
         verdict, members = traffic.decode(each.frame)
-        if verdict == traffic.PLAIN and "properties" in members:
-            text = members["properties"]
+        if verdict == traffic.PLAIN and "properties" in members["header"]:
+            text = members["header"]["properties"]
             assert traffic.scan_properties(text)[0] == (len(text) <= LONGEST), str(each)
             plain += len(text) <= LONGEST
     assert plain > 50

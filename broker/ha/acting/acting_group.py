@@ -65,14 +65,19 @@ class ActingGroup:
         pause: Callable[[], Deferred[None]],
         wall_ms: Callable[[], int],
         has_master: Callable[[], bool],
+        *,
+        on_acts: Callable[[], None],
+        on_master_reported: Callable[[str, str], None],
+        named_ms: Callable[[], int],
+        ask_controllers: Callable[[], None],
     ) -> None:
+        """`on_acts` is called when this replica begins to act for its master, `on_master_reported`
+        with the two addresses of a master that returns; for the last two see ActingState."""
         config, replication = broker.config, broker.config.replication
         self.on_online: Callable[[], None] = lambda: None
         """Called once, when a starting master has taken over its replicas' progress."""
-        self.on_acts: Callable[[], None] = lambda: None
-        """Called when this replica begins to act for its master."""
-        self.on_master_reported: Callable[[str, str], None] = lambda address, ha_address: None
-        """Called with the two addresses of a master that returns."""
+        self._on_acts = on_acts
+        self._on_master_reported = on_master_reported
         self._broker = broker
         self._service = service
         self._call = call
@@ -89,9 +94,15 @@ class ActingGroup:
             broker.steady_ms,
         )
         """Quorum of locks, with lockInStrictMode."""
-        self.acting_state = ActingState(broker, self.members, has_master)
-        self.acting_state.on_change = self._seat_changed
-        self.acting_state.is_ready = self._knows_others
+        self.acting_state = ActingState(
+            broker,
+            self.members,
+            has_master,
+            self._knows_others,
+            self._seat_changed,
+            named_ms=named_ms,
+            ask_controllers=ask_controllers,
+        )
         self._others: OthersOffsets | None = None
         self._knows = False
         self._asked_of: set[tuple[int, str]] = set()
@@ -200,7 +211,7 @@ class ActingGroup:
             return str(error)
         self.acting_state.master_comes(number)
         if not is_elected and not self._has_master():
-            self.on_master_reported(address, ha_address)
+            self._on_master_reported(address, ha_address)
             static = self._broker.config.replication.ha_master_address
             self._service.follow_anew(static or ha_address)
         return None
@@ -313,7 +324,7 @@ class ActingGroup:
         controllers do."""
         is_acting = self._broker.role.is_acting
         if is_acting:
-            self.on_acts()
+            self._on_acts()
         if self._broker.config.replication.is_elected:
             return
         if is_acting:

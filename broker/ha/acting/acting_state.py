@@ -49,22 +49,30 @@ class ActingState:
     """The acting state of a replica; loop thread only."""
 
     def __init__(
-        self, broker: BrokerContext, members: GroupMembers, has_master: Callable[[], bool]
+        self,
+        broker: BrokerContext,
+        members: GroupMembers,
+        has_master: Callable[[], bool],
+        is_ready: Callable[[], bool],
+        on_change: Callable[[], None],
+        *,
+        named_ms: Callable[[], int],
+        ask_controllers: Callable[[], None],
     ) -> None:
-        self.named_ms: Callable[[], int] = lambda: LONG_AGO_MS
-        """Returns when controllers last named another broker as the master."""
-        self.ask_controllers: Callable[[], None] = lambda: None
-        """Called when the master was lost."""
-        self.is_ready: Callable[[], bool] = lambda: True
-        """Whether the progress of earlier acting replicas is known; called before it acts."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after it has begun or ended to act."""
+        """`is_ready` returns whether the progress of earlier acting replicas is known, and is
+        called before this replica acts; `on_change` is called after it has begun or ended to act.
+        `named_ms` returns when controllers last named another broker as the master;
+        `ask_controllers` is called when the master was lost."""
         self.changed_ms = LONG_AGO_MS
         """When it last began or ended to act."""
         self._broker, self._role = broker, broker.role
         self._is_elected = broker.config.replication.is_elected
         self._members = members
         self._has_master = has_master
+        self._is_ready = is_ready
+        self._on_change = on_change
+        self._named_ms = named_ms
+        self._ask_controllers = ask_controllers
         self._steady_ms = broker.steady_ms
         self._coming_until_ms = LONG_AGO_MS
         self._is_served = False
@@ -116,19 +124,19 @@ class ActingState:
         if has_master:
             self._led_ms = now_ms
         elif self._is_served:
-            self.ask_controllers()
+            self._ask_controllers()
         self._is_served = has_master
         is_alone = not has_master and now_ms >= self._coming_until_ms
         acts = role.is_known and is_alone and self.serves_clients and not self._is_led(now_ms)
         if acts and not role.is_acting:
-            acts = self._members.is_stable and self.is_ready()
+            acts = self._members.is_stable and self._is_ready()
         self._set(acts)
 
     def _is_led(self, now_ms: int) -> bool:
         """Whether controllers have a master for this group, or may be electing one."""
         if not self._is_elected:
             return False
-        named_ms = self.named_ms()
+        named_ms = self._named_ms()
         is_named = named_ms > self._led_ms and now_ms - named_ms < REPORT_AGE_MAX_MS
         return is_named or now_ms - self._led_ms < NO_MASTER_MS
 
@@ -139,4 +147,4 @@ class ActingState:
         role.is_acting = self._broker.offsets.acting = acts
         self.changed_ms = self._steady_ms()
         logger.info("this replica %s for its master", "acts" if acts else "no longer acts")
-        self.on_change()
+        self._on_change()

@@ -56,16 +56,17 @@ class ControllerRegistration:
         name: Name,
         wall_ms: Callable[[], int],
         disk: _Elsewhere,
+        on_doubt_reported: Callable[[], None],
     ) -> None:
+        """`on_doubt_reported` is called in a disk thread when the controllers know that this broker
+        may lack messages, and again if it raises OSError."""
         self.registered = self.reported_damage = False
         """Whether the controllers know this process's registration, and that its log is damaged."""
-        self.on_doubt_reported: Callable[[], None] = lambda: None
-        """Called in a disk thread when the controllers know that this broker may lack messages;
-        called again if it raises OSError."""
         self._unclean = ""
         self._doubt_reported = False
         self._controllers = controllers
         self._disk = disk
+        self._on_doubt_reported = on_doubt_reported
         self._files = files
         self._name = name
         self._wall_ms = wall_ms
@@ -119,7 +120,7 @@ class ControllerRegistration:
         group_state = controller_protocol.read_registered(answer)
         self.registered, self.reported_damage = True, damaged
         if self._unclean and not self._doubt_reported:
-            yield from self.write(self.on_doubt_reported)
+            yield from self.write(self._on_doubt_reported)
             self._doubt_reported = True
         return group_state
 

@@ -43,14 +43,15 @@ class Controllers:
         call: Call,
         steady_ms: Callable[[], int],
         period_ms: int,
+        on_leader: Callable[[], None],
     ) -> None:
         """`period_ms`: interval of checks while the leader answers (RocketMQ:
-        syncControllerMetadataPeriod)."""
+        syncControllerMetadataPeriod). `on_leader` is called when another controller is taken for
+        the leader."""
         self.addresses = list(addresses)[:CONTROLLERS_MAX]
         self.leader = ""
         """Address of the supposed leader, "" if unknown."""
-        self.on_leader: Callable[[], None] = lambda: None
-        """Called when another controller is taken for the leader."""
+        self._on_leader = on_leader
         self._call = call
         self._steady_ms = steady_ms
         self._period_ms = period_ms
@@ -86,7 +87,7 @@ class Controllers:
         self._doubted = ""
         if address != self.leader:
             self.leader = address
-            self.on_leader()
+            self._on_leader()
 
     def doubt(self, address: str) -> None:
         """Drop the controller at `address` as leader: it does not answer, or refused."""

@@ -56,23 +56,23 @@ class ControllerHeartbeats:
         controllers: Controllers,
         call: Call,
         make: Callable[[], Command],
+        on_answer: Callable[[BrokerHeartbeatResponse], None],
         steady_ms: Callable[[], int],
         *,
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`make` returns the present heartbeat; intervals are brokerHeartbeatInterval and
+        """`make` returns the present heartbeat; `on_answer` is called with the group's state that a
+        controller of this project sends beside the lease. Intervals are brokerHeartbeatInterval and
         controllerHeartBeatTimeoutMills."""
         self.lease_until_ms = LONG_AGO_MS
-        self.on_answer: Callable[[BrokerHeartbeatResponse], None] = lambda answer: None
-        """Called with the group's state that a controller of this project sends beside the
-        lease."""
         self.leader_is_java = False
         """Whether RocketMQ's own controller leads, by its last answer: it ignores additional fields
         of a heartbeat."""
         self._controllers = controllers
         self._call = call
         self._make = make
+        self._on_answer = on_answer
         self._steady_ms = steady_ms
         self._interval_ms = interval_ms
         self._lease_ms = int(timeout_ms * LEASE_PART)
@@ -150,4 +150,4 @@ class ControllerHeartbeats:
         if lease_ms > 0 and term == self._term:
             until_ms = sent_ms + min(lease_ms, self._lease_ms)
             self.lease_until_ms = max(self.lease_until_ms, until_ms)
-        self.on_answer(header)
+        self._on_answer(header)

@@ -28,6 +28,7 @@ Differences to RocketMQ, which all keep the wire format:
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from turbopump.broker.ha.control import controller_protocol
 from turbopump.broker.ha.control.candidacy_veto import CandidacyVeto
@@ -38,17 +39,21 @@ from turbopump.broker.ha.control.controller_registration import (
     Steps,
 )
 from turbopump.broker.ha.control.controllers import Controllers
-from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityFiles
 from turbopump.broker.ha.control.last_role import LastRole
 from turbopump.broker.ha.control.master_locator import MasterLocator
+from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.retry_loop import AGAIN_MS, RetryLoop
 from turbopump.broker.ha.control.sync_set_proposals import SyncSetProposals
 from turbopump.broker.ha.leader import Leader
+from turbopump.broker.ha.service import HaService
 from turbopump.broker.replication import Stage
-from turbopump.engine.types import LONG_AGO_MS, StoreError, StoreHealth
+from turbopump.engine.disk.files import Files
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError, StoreHealth
 from turbopump.net.ha.replica import State
+from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.controller import BrokerHeartbeatResponse
@@ -62,12 +67,42 @@ CHANGE_MAX_MS = 30_000
 disk. It allows five syncs of a slow disk, 5 s each."""
 
 
+class _Log(Protocol):
+    """The part of the log reported in heartbeats and registrations."""
+
+    @property
+    def end(self) -> LogOffset: ...
+    @property
+    def confirm(self) -> LogOffset: ...
+    @property
+    def epochs(self) -> Epochs: ...
+    @property
+    def may_lead(self) -> bool: ...
+    @property
+    def health(self) -> StoreHealth: ...
+    @property
+    def slow(self) -> bool | None: ...
+    @property
+    def why_unfit(self) -> str: ...
+
+
 class Membership:
     """See the module. Loop thread only."""
 
-    def __init__(self, options: MembershipOptions, deps: MembershipDeps) -> None:
-        service, call = deps.service, deps.call
-        wall_ms, steady_ms = deps.wall_ms, deps.steady_ms
+    def __init__(
+        self,
+        options: MembershipOptions,
+        service: HaService,
+        log: _Log,
+        *,
+        files: Files,
+        call: Call,
+        wall_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+        on_doubt_reported: Callable[[], None],
+    ) -> None:
+        """`service` must use the membership's alterations, `files` has the broker's identity; for
+        `on_doubt_reported` see ControllerRegistration."""
         self.options = options
         self.stage = Stage.JOINING
         self.own_id: int | None = None
@@ -76,10 +111,10 @@ class Membership:
         """Called after a lease began or lapsed."""
         self.epoch = NO_ROLE
         """Epoch of the present role, or of the last one."""
-        self._service, self._log = service, deps.log
+        self._service, self._log = service, log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
-        self._stopped = True
+        self._stopped = self._lapsed = True
         self._retires = False
         self._retry_loop = RetryLoop(
             lambda: self.stage.value.lower(), steady_ms, options.sync_broker_metadata_period_ms
@@ -87,8 +122,7 @@ class Membership:
         self._candidacy_veto = CandidacyVeto(steady_ms, options.controller_heart_beat_timeout_ms)
         self._standing = LastRole()
         self._reported_fitness = StoreHealth.FIT
-        self._beat_again_ms = LONG_AGO_MS
-        self._lapsed = True
+        self._beat_again_ms = self._coming_since_ms = LONG_AGO_MS
         self._role_reason = ""
         self._unknown = False
         """Whether a controller reported that it does not know this broker."""
@@ -96,29 +130,34 @@ class Membership:
         """When controllers last named another broker as the master."""
         self._coming: GroupState | None = None
         """The newest report on the term that is being recorded."""
-        self._coming_since_ms = LONG_AGO_MS
         self.controllers = Controllers(
-            options.controller_addr, call, steady_ms, options.sync_controller_metadata_period_ms
+            options.controller_addr,
+            call,
+            steady_ms,
+            options.sync_controller_metadata_period_ms,
+            self._other_leader,
         )
-        self.controllers.on_leader = self._other_leader
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
             self._heartbeat,
+            self._answered,
             steady_ms,
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
-        self.heartbeats.on_answer = self._answered
         self.alterations = SyncSetProposals(
-            self.controllers, options.name, lambda: (self.own_id or 0, self.epoch), wall_ms
+            self.controllers,
+            options.name,
+            lambda: (self.own_id or 0, self.epoch),
+            wall_ms,
+            self.look_soon,
         )
-        self.alterations.on_stale = self.look_soon
         self.finder = MasterLocator(call, self._found, steady_ms)
         name, path = options.name, options.identity_path
-        self._identity = identity = IdentityFiles(deps.files, path, name.cluster, name.broker)
+        self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
-            self.controllers, identity, name, wall_ms, service
+            self.controllers, identity, name, wall_ms, service, on_doubt_reported
         )
 
     # Life

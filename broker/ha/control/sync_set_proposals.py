@@ -46,14 +46,15 @@ class SyncSetProposals:
         name: Name,
         term: Callable[[], tuple[int, int]],
         wall_ms: Callable[[], int],
+        on_stale: Callable[[], None],
     ) -> None:
-        """`term` returns this broker's id and the epoch in which it is the master."""
-        self.on_stale: Callable[[], None] = lambda: None
-        """Called when the controller's set, or its master, differs from the known one."""
+        """`term` returns this broker's id and the epoch in which it is the master; `on_stale` is
+        called when the controller's set, or its master, differs from the known one."""
         self._controllers = controllers
         self._name = name
         self._term = term
         self._wall_ms = wall_ms
+        self._on_stale = on_stale
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
         """Propose a set to the controller; resolves to its decision, or Lost."""
@@ -70,6 +71,6 @@ class SyncSetProposals:
             refused = error.code in _REFUSALS
             result.resolve(ProposalRefused(str(error)) if refused else Lost(str(error)))
             if not refused or error.code in _OF_ANOTHER_SET:
-                self.on_stale()
+                self._on_stale()
             return
         result.resolve(Agreed(agreed.members, agreed.set_epoch))

@@ -60,7 +60,7 @@ TIMEOUT_MS: Final = 5_000
 
 
 class Versioned(Protocol):
-    """A table of this broker."""
+    """A table of this broker, or a progress."""
 
     versions: Versions
 
@@ -163,15 +163,15 @@ class MetadataFollower:
             return
         if not self._versions.following:
             self._versions.following = True
-            self._broker.delay.follow()
+            self._broker.delay.durable.follow()
             self._broker.timers.follow()
         now = self._following
         if now is not None and (now.address, now.epoch) == (address, epoch):
             return
         self._following = None
         self._deletions.clear()
-        self._broker.delay.forget_coming()
-        self._broker.timers.forget_coming()
+        self._broker.delay.durable.forget_coming()
+        self._broker.timers.durable.forget_coming()
         if address and address != self._broker.address:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
@@ -184,8 +184,8 @@ class MetadataFollower:
         master count as far as replicas have them."""
         self.stop()
         self._left = True
-        self._broker.delay.leave()
-        self._broker.timers.leave()
+        self._broker.delay.durable.leave()
+        self._broker.timers.durable.leave()
 
     def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
         """Become the master of that epoch (0 and less: no epochs). To be called when the log
@@ -202,8 +202,8 @@ class MetadataFollower:
         versions.following = False
         broker.store.notify_new_lives(now_ms)
         versions.epoch = max(versions.epoch, epoch)
-        broker.delay.lead()
-        broker.timers.lead()
+        broker.delay.durable.lead()
+        broker.timers.durable.lead()
         self.create_from_store(now_ms)
         set_back = self._clamp(now_ms)
         for table in self._tables():
@@ -247,7 +247,8 @@ class MetadataFollower:
 
     def _tables(self) -> list[Versioned]:
         broker = self._broker
-        return [broker.topics, broker.groups, broker.offsets, broker.delay, broker.timers]
+        deliveries = broker.delay.durable, broker.timers.durable
+        return [broker.topics, broker.groups, broker.offsets, *deliveries]
 
     # Interval of copying
 
@@ -505,7 +506,7 @@ class MetadataFollower:
         end, progress = LogOffset(0), delay.merged(progress, version)
         if progress != delay.progress():
             end = yield from answers.log_end()
-        delay.adopt(progress, version, end)
+        delay.durable.adopt(progress, version, end)
 
     def _timers(self, now: Following) -> answers.Steps[None]:
         """Copy the timers' progress and metrics (60 and 61); a RocketMQ broker without timers

@@ -428,7 +428,7 @@ def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
     have.
     """
     body = {
-        "dataVersion": broker.delay.data_version.to_json(),
+        "dataVersion": broker.delay.durable.data_version.to_json(),
         "offsetTable": broker.delay.safe_progress(),
     }
     return answer_json(request, body)

@@ -15,16 +15,23 @@ from typing import Final
 from turbopump.net.client import backoff
 from turbopump.net.client.consuming.delivery import check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import Handler, RunningHandler
+from turbopump.net.client.consuming.popper import Popper, PopPlace, check_invisible
 from turbopump.net.client.consuming.queue_runner import FAILURES
-from turbopump.net.client.consuming.simple_consumer import PopPlace, SimpleConsumer, check_invisible
-from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, MissingTopics
+from turbopump.net.client.consuming.subscribing import (
+    NO_SUBSCRIPTION,
+    MissingTopics,
+    subscription_of,
+)
 from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
-from turbopump.net.client.shared_client import SharedClient
+from turbopump.net.client.sending import check_topic
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import ALL
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +78,7 @@ class PopOptions:
     close_timeout_ms: int = 10_000
 
 
-class PopConsumer(SimpleConsumer):
+class PopConsumer(ClientLifetime):
     """Hands popped messages to a handler; use as `async with PopConsumer("group", [...]) as
     consumer`.
 
@@ -102,14 +109,9 @@ class PopConsumer(SimpleConsumer):
         check_invisible(given.invisible_ms, 1)
         if given.concurrency < 1 or not 0 < given.batch <= MESSAGES_MAX or not given.retry_ms:
             raise InvalidArgument(f"nothing can be popped with {given}")
-        super().__init__(
-            group,
-            namesrv,
-            from_first=from_first,
-            ordered=given.ordered,
-            client=client,
-            client_options=client_options,
-        )
+        self.group = group
+        self._instance = instance_of(client, namesrv, client_options)
+        self._popper = Popper(self._instance, group, from_first=from_first, ordered=given.ordered)
         self._options = given
         self._threads = ThreadPoolExecutor(given.concurrency, group)
         self._handler: RunningHandler | None = None
@@ -120,6 +122,13 @@ class PopConsumer(SimpleConsumer):
         self._has_room = asyncio.Event()
         self._closed = False
         self._missing = MissingTopics(group)
+
+    def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
+        """Receive messages of a topic: all, only with tags joined by "||", or only if the condition
+        `sql` on properties holds. Raises InvalidArgument for an invalid name or expression."""
+        check_topic(topic)
+        data = subscription_of(topic, expression, sql, self._instance.now_ms())
+        self._popper.subscriptions[topic] = data
 
     def on_message(self, handler: Handler) -> Handler:
         """Have every message handled by `handler`; usable as a decorator, before `start`.
@@ -137,9 +146,9 @@ class PopConsumer(SimpleConsumer):
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
             raise ClientError("a consumer over pop needs a handler: on_message")
-        if not self._subscriptions:
+        if not self._popper.subscriptions:
             raise ClientError(NO_SUBSCRIPTION)
-        await super().start()
+        await self._popper.start()
         self._pops.spawn(self._follow_places(), "brokers to pop from")
 
     async def close(self) -> None:
@@ -156,20 +165,14 @@ class PopConsumer(SimpleConsumer):
             logger.info("%d messages have no outcome and are delivered again", len(self._handling))
         await self._handling.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        await super().close()
-
-    async def receive(
-        self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000
-    ) -> list[ReceivedMessage]:
-        """Raises ClientError: messages go to the handler."""
-        raise ClientError("this consumer's messages go to its handler")
+        await self._popper.close()
 
     async def _follow_places(self) -> None:
         """Keep a pop loop running for each broker of each topic, as routes change."""
         loops = self._loops
         while True:
             try:
-                places = set(await self._places())
+                places = set(await self._popper.places())
             except RouteNotFound:
                 places = set(loops)
             except FAILURES as error:
@@ -183,7 +186,7 @@ class PopConsumer(SimpleConsumer):
             await asyncio.sleep(PLACES_MS / 1000)
 
     def _warn_of_missing(self, found: Collection[str]) -> None:
-        for topic in self._subscriptions:
+        for topic in self._popper.subscriptions:
             if topic in found:
                 self._missing.found(topic)
             else:
@@ -198,12 +201,12 @@ class PopConsumer(SimpleConsumer):
             self._held[place] += asked
             found: list[ReceivedMessage] = []
             try:
-                found = await self._pop(place, asked, options.invisible_ms, POLL_MS)
+                found = await self._popper.pop(place, asked, options.invisible_ms, POLL_MS)
                 failures = 0
             except FAILURES as error:
                 failures += 1
                 logger.info("popping %s failed: %s", place, error)
-                await self._refresh()
+                await self._popper.refresh()
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
             finally:
                 self._gave_back(place, asked - len(found))
@@ -291,9 +294,10 @@ class PopConsumer(SimpleConsumer):
         for _ in range(SETTLE_TRIES):
             try:
                 if again_ms is None:
-                    await self.ack(message)
+                    await self._popper.ack(message)
                 else:
-                    await self.change_invisible(message, again_ms)
+                    check_invisible(again_ms, 0)
+                    await self._popper.change_invisible(message, again_ms)
                 return True
             except FAILURES as error:
                 failure = error

@@ -6,7 +6,6 @@ Tests: tests/integration/grpc/test_messaging.py
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
@@ -14,6 +13,7 @@ from turbopump.net.client.grpc.conversion import received, time_of
 from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.sending import check_group
 from turbopump.net.grpc.codes import (
     AddressScheme,
     ClientType,
@@ -40,22 +40,26 @@ _READABLE: Final = frozenset({Permission.READ, Permission.READ_WRITE})
 
 
 class GrpcConsumer:
-    """Receives from the server `host:port`; `subscriptions` are the consumer's own, by topic."""
+    """Receives from the server `host:port`. `subscriptions`, by topic, may change at any time."""
 
-    def __init__(
-        self,
-        address: str,
-        group: str,
-        subscriptions: Mapping[str, SubscriptionData],
-        client_options: ClientOptions | None,
-    ) -> None:
+    def __init__(self, address: str, group: str, client_options: ClientOptions | None) -> None:
+        check_group(group)
+        self.subscriptions: dict[str, SubscriptionData] = {}
         self._session = EndpointSession(address, client_options, self._settings)
         self._session.client_type = ClientType.SIMPLE_CONSUMER
         self._group = group
-        self._subscriptions = subscriptions
         self._said: set[str] = set()
         self._routes: dict[str, tuple[int, list[Any]]] = {}
         self._turn = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether the consumer was started and not closed."""
+        return self._session.runs
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds of the client's clock."""
+        return self._session.options.now_ms()
 
     async def start(self) -> None:
         """Connect, and join the group. Raises ClientError, RemotingError."""
@@ -72,22 +76,22 @@ class GrpcConsumer:
         if invisible_ms < INVISIBLE_MIN_MS:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
-        if set(self._subscriptions) != self._said:
+        if set(self.subscriptions) != self._said:
             await self._session.sync()
         places = [
             (topic, queue)
-            for topic in list(self._subscriptions)
+            for topic in list(self.subscriptions)
             for queue in await self._brokers(topic)
         ]
         if not places:
-            raise RouteNotFound(f"no broker of {', '.join(self._subscriptions) or 'no topic'}")
+            raise RouteNotFound(f"no broker of {', '.join(self.subscriptions) or 'no topic'}")
         self._turn += 1
         topic, queue = places[self._turn % len(places)]
         wait_ms = max(wait_ms, POLL_MIN_MS)
         request = {
             "group": {"name": self._group},
             "message_queue": queue,
-            "filter_expression": _filter(self._subscriptions[topic]),
+            "filter_expression": _filter(self.subscriptions[topic]),
             "batch_size": max_count,
             "invisible_duration": time_of(invisible_ms),
             "long_polling_timeout": time_of(wait_ms),
@@ -159,10 +163,10 @@ class GrpcConsumer:
         return self._routes[topic][1]
 
     def _settings(self) -> Any:
-        self._said = set(self._subscriptions)
+        self._said = set(self.subscriptions)
         subscriptions = [
             {"topic": {"name": topic}, "expression": _filter(data)}
-            for topic, data in self._subscriptions.items()
+            for topic, data in self.subscriptions.items()
         ]
         return message_class("Settings")(
             client_type=ClientType.SIMPLE_CONSUMER,

@@ -25,7 +25,7 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     expect,
 )
-from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.options import ClientOptions, remoting_options
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.grpc.channel import GrpcChannel, OutgoingCall
 from turbopump.net.grpc.codes import Code
@@ -201,7 +201,7 @@ class EndpointSession:
         return self._channel
 
     def _tls(self) -> ssl.SSLContext | None:
-        settings = self.options.remoting.tls
+        settings = remoting_options(self.options).tls
         if settings is None:
             return None
         context = client_context(settings)

@@ -114,7 +114,7 @@ static void open_world(struct world *world, struct input *input)
         world->cursors[number] = (struct lane_cursor){
             .units = world->units[number], .count = UNITS, .pulled = -1, .slot = number};
     }
-    add_slot(world, QUEUES, LANE_TIMER_TOPIC, 0);
+    add_slot(world, QUEUES, TIMER_TOPIC, 0);
     add_slot(world, QUEUES + 1, RETRY, 0);
     world->table.slots[QUEUES + 1].max_offset = (world->mode & MODE_WAITS) != 0;
     for (int32_t number = 0; number < messages; number++) {
@@ -220,9 +220,9 @@ static int pop_once(struct world *world, struct input *input)
     int done = 0;
     pop.queue_id = (int8_t)take(input, 1);
     pop.max_msg_nums = (int8_t)take(input, 1);
-    pop.invisible_ms = (int64_t)take(input, 8);
-    pop.poll_ms = (int64_t)take(input, 8);
-    pop.born_ms = (int64_t)take(input, 8);
+    pop.invisible_time = (int64_t)take(input, 8);
+    pop.poll_time = (int64_t)take(input, 8);
+    pop.born_time = (int64_t)take(input, 8);
     if (world->mode & MODE_NAMES) {
         pop.topic = (struct trf_text){input->at, (uint32_t)(input->left % 16)};
     }

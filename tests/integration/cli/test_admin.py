@@ -348,21 +348,8 @@ def test_a_condition_and_a_trace(
     admin: Admin, cli: Cli, cluster: RunningCluster, refused: Callable[..., str]
 ) -> None:
     fields = (
-        "Pub",
-        "1700000000000",
-        "R",
-        "PG",
-        "T",
-        "ID9",
-        "",
-        "k9",
-        "h",
-        "5",
-        "3",
-        "0",
-        "O",
-        "true",
-    )
+        "Pub", "1700000000000", "R", "PG", "T", "ID9", "", "k9", "h", "5", "3", "0", "O", "true",
+    )  # fmt: skip
     trace = Message("Traces", ("\x01".join(fields) + "\x02").encode(), keys=["ID9", "k9"])
     send(
         cluster, trace, *(Message("Priced", b"%d" % n, properties={"n": str(n)}) for n in range(9))

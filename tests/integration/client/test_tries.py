@@ -110,7 +110,7 @@ def test_a_fixed_queue_of_a_dead_broker_is_not_tried_in_a_hot_loop(
                     await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 0))
             assert living.requests_of(SEND) == []
 
-    with caplog.at_level(logging.INFO, "turbopump.net.client.producer"):
+    with caplog.at_level(logging.INFO, "turbopump.net.client.remoting_producer"):
         asyncio.run(scenario())
     tries = [line for line in caplog.messages if line.startswith("try ")]
     assert 0 < len(tries) <= 5

@@ -44,19 +44,10 @@ class Story:
     def __init__(self, group: Group) -> None:
         self.group, self.rng, self.totals = group, group.rng, Totals()
         self._troubles: list[Callable[[], Awaitable[None]]] = [
-            self._kill_master,
-            self._kill_replica,
-            self._kill_two,
-            self._kill_all,
-            self._switch,
-            self._cut,
-            self._stall,
-            self._slow,
-            self._pause,
-            self._elections,
-            self._unheard,
+            self._kill_master, self._kill_replica, self._kill_two, self._kill_all, self._switch,
+            self._cut, self._stall, self._slow, self._pause, self._elections, self._unheard,
             self._kill_in_a_row,
-        ]
+        ]  # fmt: skip
 
     async def play(self, rounds: int) -> Totals:
         """Play `rounds` rounds, each trouble once before one is repeated; raises Finding."""

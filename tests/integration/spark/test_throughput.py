@@ -14,40 +14,27 @@ from tests.integration.spark import throughput_model as model
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.throughput import batches as throughput_batches
-from turbopump.spark.throughput import cells as throughput_cells
+from turbopump.spark.throughput import events as throughput_events
+from turbopump.spark.throughput.analysis import Levels
+from turbopump.spark.throughput.analysis import analyse as analyse_tables
+from turbopump.spark.throughput.cells import QUEUE
 from turbopump.spark.throughput.job import ThroughputOptions, analyse
-from turbopump.spark.throughput.local.cells import merged
-from turbopump.spark.throughput.local.job import throughput_of
+from turbopump.spark.throughput.local_tables import LocalTables
+from turbopump.spark.throughput.local_tables import merged as merged_table
 from turbopump.spark.throughput.result import Throughput
+from turbopump.spark.throughput.spark_tables import SparkTables, merged
 
 EXACT = (
-    "messages",
-    "bytes",
-    "body_bytes",
-    "skewed_messages",
-    "skew_ms_max",
-    "unborn_messages",
-    "size_min",
-    "size_max",
-    "body_min",
-    "body_max",
-    "latency_ms_min",
-    "latency_ms_max",
-)
+    "messages", "bytes", "body_bytes", "skewed_messages", "skew_ms_max", "unborn_messages",
+    "size_min", "size_max", "body_min", "body_max", "latency_ms_min", "latency_ms_max",
+)  # fmt: skip
 PERCENTILES = ("p50", "p99", "p999")
 BUCKETED = [f"{name}_{at}" for name in ("size", "body", "latency_ms") for at in PERCENTILES]
 NO_TIMES = (0, -5, 9_000_000_000_000_000)
 LATE_MS = (0, 3, 15, 900, 4000, -250)
 PLAIN = (
-    "store",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "log_offset",
-    "size",
-    "sys_flag",
-    "body_size",
-)
+    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "sys_flag", "body_size",
+)  # fmt: skip
 Analysed = tuple[list[model.Record], Throughput, Path]
 
 
@@ -166,8 +153,8 @@ def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:
     records, result, _ = analysed
     cells = throughput_batches.CELL.empty_table()
     for part in record_parts(records):
-        cells = merged(cells, throughput_batches.counted(part))
-    local = throughput_of(cells, result.stores, 3)
+        cells = merged_table(cells, throughput_batches.counted(part))
+    local = analyse_tables(LocalTables(), cells, result.stores, 3)
     for name, ours in asdict(local).items():
         theirs = getattr(result, name)
         if name != "written":
@@ -201,8 +188,9 @@ def test_figures_over_time_add_up(analysed: Analysed) -> None:
 
 def test_percentiles_below_256_are_exact(spark: Any) -> None:
     records = [{**r, "born_ms": r["store_ms"] - n % 256} for n, r in enumerate(planted(8))]
-    histograms = throughput_cells.added(throughput_cells.cells(counted(spark, records)), ())
-    row = throughput_cells.traffic_statistics(histograms, ()).first()
+    tables = SparkTables(spark, None, overwrite=False)
+    (row,) = Levels(tables, merged(counted(spark, records))).table(()).collect()
+    tables.close()
     wanted = model.figures(records)
     for name in ("latency_ms_p50", "latency_ms_p99", "latency_ms_p999", "latency_ms_avg"):
         assert row[name] == pytest.approx(wanted[name], rel=1e-12)
@@ -238,8 +226,6 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
 
 
 def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
-    from turbopump.spark.throughput import events as throughput_events
-
     some = [
         {**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
         for n, r in enumerate(planted()[:200])
@@ -248,12 +234,14 @@ def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
     batch = [
         {**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0} for r in some
     ]
-    found = throughput_cells.cells(counted(spark, [*some[:100], *some[101:], *again, *batch]))
-    kept = found.persist()
-    queues = {row.topic: row for row in throughput_events.queues(kept).collect()}
+    found = merged(counted(spark, [*some[:100], *some[101:], *again, *batch]))
+    tables = SparkTables(spark, None, overwrite=False)
+    kept = tables.cached(found)
+    queues = {row.topic: row for row in Levels(tables, kept).table(QUEUE).collect()}
     told = queues["T"]
     assert (told.missing_offsets, told.duplicate_offsets, told.batch_records) == (1, 7, 0)
     assert (queues["B"].missing_offsets, queues["B"].batch_records) == (None, 200)
-    gaps = throughput_events.gaps(kept).collect()
+    judged = tables.where(kept, "metric", ("offset", "batch"))
+    gaps = tables.derived(judged, throughput_events.GAPS).collect()
     assert [(row.topic, row.first_missing, row.last_missing) for row in gaps] == [("T", 100, 100)]
-    kept.unpersist()
+    tables.close()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.failures.logged import FAILURES, check
 from tests.lane.world import Driven
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 from tests.unit.pyx.dispatching import HOST, Log, index_of, table_of
 
 from turbopump.engine.types import NewMessage, PutStatus

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.failures.logged import FAILURES, check
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import headers

@@ -14,7 +14,7 @@ from tests.failures.logged import FAILURES, check
 from tests.lane.world import Driven, finish, subscribe
 from tests.unit.broker.conftest import World
 from tests.unit.broker.grpc.fronts import GrpcWorld
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 from tests.unit.net.messaging.test_receiving import ended, start
 from tests.unit.net.messaging.test_receiving import receipt as receipt_of
 

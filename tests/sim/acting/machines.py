@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from tests.disk_parts import saved_at_once
 from tests.sim.acting.model import Where
 from tests.sim.acting.routing import address_of
+from tests.sim.broker.parts import ROOT, SimParts, open_store
 from tests.sim.broker.remakes import Life
 from tests.sim.disk import SimDisk
 from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
 from tests.sim.ha.net import Link, Wire
 from tests.sim.work import QueuedDisk
-from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
-from turbopump.broker.config.config import load_config
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.lifecycle.replication_setup import (
@@ -25,11 +25,7 @@ from turbopump.broker.lifecycle.replication_setup import (
     options_of,
 )
 from turbopump.broker.registration.registration import RETRY_MS, Registration, Work
-from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.table_saver import TableSaver
-from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
@@ -39,6 +35,7 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.offsets import (
@@ -50,13 +47,10 @@ from turbopump.net.wire.headers.routes import (
     NotifyMinBrokerIdChangeRequest,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack
-from turbopump.net.wire.message_id import UniqueIds
 
 if TYPE_CHECKING:
     from tests.sim.acting.suite import Run
 
-ROOT = "/store"
 GROUP, TOPIC, READERS = "broker", "T", "g"
 QUEUES = 2
 BEAT_MS = 500
@@ -101,7 +95,7 @@ class NameMachine(Process):
             for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
                 request.fields.pop(name, None)
         answer = self.table.dispatch(request, peer, self.clock.now_ms)
-        return finished(answer)
+        return finish(answer) if isinstance(answer, Generator) else answer
 
     def on_tick(self, now_ms: int) -> None:
         for expired in self.routes.scan(now_ms):
@@ -117,56 +111,85 @@ class NameMachine(Process):
             self.endpoint.notify(address, request)
 
 
-class Member(Process):
-    """A broker: its machine, and while it is up a process. `number` is its id: 0 of the master."""
+class BrokerMachine(Process):
+    """A machine with a disk, and while it is up the process of a broker with a whole store."""
 
     port = 10911
+
+    def __init__(self, group: "Run", name: str) -> None:
+        super().__init__(group, name)
+        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
+        self.context: BrokerContext | None = None
+        self.work = QueuedDisk(group.rng)
+        self.wire: Wire
+        self.parts: SimParts
+
+    def start(self) -> None:
+        self.disk.restart()
+        super().start()
+
+    def open_store(self, config: BrokerConfig) -> Store:
+        """Open the store of a new process."""
+        clock = self.clock
+        return open_store(config, self.disk, self.work, clock.wall_ms, clock.now_ms)
+
+    def make_parts(self, config: BrokerConfig) -> SimParts:
+        """The parts of a broker in a new process."""
+        return SimParts(
+            config,
+            partial(self.open_store, config),
+            self.disk,
+            self.work,
+            self.group.rng,
+            wall_ms=lambda: self.clock.wall_ms,
+            steady_ms=lambda: self.clock.now_ms,
+            call_soon=self.wire.call_soon,
+            call=self.endpoint.call,
+            address=self.endpoint.address,
+        )
+
+    def ended(self, *, power: bool) -> None:
+        self.disk.kill = not power
+        self.disk.end()
+        self.group.net.gone(self, power=power)
+        super().ended(power=power)
+        self.context = None
+
+    def turn(self) -> bool:
+        if self.up and self.wire.due:
+            self.run(self.wire.turn)
+        return super().turn()
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        return self.parts.dispatch(request, peer)
+
+
+class Member(BrokerMachine):
+    """A broker: its machine, and while it is up a process. `number` is its id: 0 of the master."""
 
     def __init__(self, group: "Run", number: int) -> None:
         self.number = number
         super().__init__(group, f"broker-{number}")
-        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
         self.ha_address = f"{self.name}:10912"
         group.net.hosts[self.ha_address] = self
         role = f"brokerRole=SLAVE\nbrokerId={number}\n" if number else "brokerRole=ASYNC_MASTER\n"
         self.text = TEXT % ";".join(one.endpoint.address for one in group.names) + role
         self.text += f"totalReplicas={group.total}\n"
         self.text += "lockInStrictMode=true\n" if group.is_strict else ""
-        self.context: BrokerContext | None = None
-        self.work = QueuedDisk(group.rng)
-        self.wire: Wire
         self.log_end = 0
         """End of its log at the last look."""
 
     # Its life
 
-    def start(self) -> None:
-        self.disk.restart()
-        super().start()
-
     def begin(self) -> None:
         config, _ = load_config(self.text)
         self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
-        self.files = files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = TableSaver(files, self.work)
-        topics = TopicTable(config, saver)
-        topics.load()
-        wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
-        store = Store.open(
-            self.disk,
-            config.store,
-            self.work,
-            wall_ms,
-            steady_ms=steady_ms,
-            delay_levels_ms=config.delay_levels_ms,
-        )
-        self.context = make_broker(config, store, topics, self._runtime(files, saver))
-        self.context.address = self.endpoint.address
-        self.context.store_host = pack("127.0.0.1:10911")
+        steady_ms = self.clock.now_ms
+        self.parts = self.make_parts(config)
+        self.context = self.parts.context
         self.group.knows(self, TOPIC, READERS, QUEUES)
-        self.table = request_table(self.context)
         self._paused: list[Deferred[None]] = []
-        self._saving, self._saved_ms = False, steady_ms
+        self._saved_ms = steady_ms
         self._registered_ms = self._beat_ms = -REGISTER_MS
         self.replicating = ReplicationSetup(
             self.context,
@@ -180,40 +203,17 @@ class Member(Process):
         )
         _run(self.replicating.start())
         self.registration = Registration(
-            config, topics, self.endpoint.address, lambda: self.context.role.broker_id
+            config, self.parts.topics, self.endpoint.address, lambda: self.context.role.broker_id
         )
         self.replicating.register(self.registration)
         self.registration.ha_address = self.context.ha_address = self.ha_address
         self.context.role.on_change.append(self._role_changed)
         self.endpoint.on_lost = self._lost
-        self.log_end = store.max_log_offset
+        self.log_end = self.context.store.max_log_offset
         self.group.model.begins(self)
 
-    def _runtime(self, files: ConfigFiles, saver: TableSaver) -> BrokerRuntime:
-        clock = self.clock
-        return BrokerRuntime(
-            files=files,
-            store_files=self.disk,
-            disk=self.work,
-            timer_slots=8_000,
-            saver=saver,
-            random=self.group.rng,
-            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
-            wall_ms=lambda: clock.wall_ms,
-            steady_ms=lambda: clock.now_ms,
-            native_clock=lambda: clock.wall_ms,
-            call_soon=self.wire.call_soon,
-            register_topics=lambda names: Deferred(),
-            save_config=lambda changed: Deferred(),
-            call=self.endpoint.call,
-        )
-
     def ended(self, *, power: bool) -> None:
-        self.disk.kill = not power
-        self.disk.end()
-        self.group.net.gone(self, power=power)
         super().ended(power=power)
-        self.context = None
         self.group.model.ended(self)
 
     # Requests to other nodes, for its replication
@@ -253,15 +253,10 @@ class Member(Process):
                 is_old = self.replicating.acting.members.is_old(address)
                 beat = self.registration.heartbeat_request(old=is_old)
                 self.endpoint.notify(address, beat)
-        if now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+        if now_ms - self._saved_ms >= SAVE_MS and not self.parts.is_saving_offsets:
             self._saved_ms = now_ms
-            self._save()
+            self.parts.save_offsets()
         self.look()
-
-    def turn(self) -> bool:
-        if self.up and self.wire.due:
-            self.run(self.wire.turn)
-        return super().turn()
 
     def look(self) -> None:
         """Compare its state with the earlier one."""
@@ -296,22 +291,6 @@ class Member(Process):
             self._registered_ms = self.clock.now_ms - REGISTER_MS + 200
             self.replicating.forgotten()
 
-    def _save(self) -> None:
-        assert self.context is not None, "it is up"
-        steps = self.context.offsets.take_changes()
-        if steps is None:
-            return
-        *_, content = steps
-        self._saving, context = True, self.context
-
-        def saved(result: object) -> None:
-            if self.context is context:
-                self._saving = False
-                if isinstance(result, OSError):
-                    context.offsets.save_failed()
-
-        self.work.submit(partial(self.files.replace, OFFSETS_FILE, content), saved)
-
     # Its connections of replication
 
     def on_accept(self, link: Link) -> None:
@@ -337,7 +316,7 @@ class Member(Process):
     # Its clients
 
     def answer(self, request: Command, peer: Peer) -> Answer:
-        answer = finished(self.table.dispatch(request, peer, self.clock.wall_ms))
+        answer = super().answer(request, peer)
         self.look()
         return answer
 
@@ -431,16 +410,6 @@ class Reader(Process):
             self.address = ""
         self.is_busy = False
         self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 300)
-
-
-def finished(answer: Any) -> Any:
-    """The final response of a handler that works in steps."""
-    while isinstance(answer, Generator):
-        try:
-            next(answer)
-        except StopIteration as ended:
-            answer = ended.value
-    return answer
 
 
 def _run(work: Any) -> None:

@@ -170,19 +170,11 @@ REMADE_BUGS: list[Plant] = [
 """Bugs that need seeds with an operator."""
 
 BUGS: list[Plant] = [
-    writes_by_an_acting_master,
-    offsets_taken_over_from_a_stale_master,
-    every_broker_keeps_progress,
-    a_master_serves_at_once,
-    a_replica_acts_beside_its_master,
-    name_servers_are_believed_at_once,
-    old_name_servers_are_asked_as_new_ones,
-    a_master_that_was_not_heard_asks_nothing,
-    offsets_are_not_asked_for,
-    another_replica_is_not_asked,
-    who_acts_lacks_topics,
-    who_comes_later_is_not_asked,
-    a_replica_waits_for_a_master_that_was_there,
-    a_lock_is_one_brokers_word,
+    writes_by_an_acting_master, offsets_taken_over_from_a_stale_master,
+    every_broker_keeps_progress, a_master_serves_at_once, a_replica_acts_beside_its_master,
+    name_servers_are_believed_at_once, old_name_servers_are_asked_as_new_ones,
+    a_master_that_was_not_heard_asks_nothing, offsets_are_not_asked_for,
+    another_replica_is_not_asked, who_acts_lacks_topics, who_comes_later_is_not_asked,
+    a_replica_waits_for_a_master_that_was_there, a_lock_is_one_brokers_word,
     a_broker_forgets_locks_and_votes,
-]
+]  # fmt: skip

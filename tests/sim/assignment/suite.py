@@ -118,7 +118,6 @@ class Node:
             assignments=self.assignments,
         )
         self.consumers.on_change = self.assignments.group_changed
-        self.assignments.on_notices = partial(clients.send_again, self.broker)
         self.table = Dispatcher(saver.hold_until_saved)
         assignment.register(self.table, self.broker)
         run.at(run.now_ms + 100, self._while(self.life, self._tick))

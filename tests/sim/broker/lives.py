@@ -8,28 +8,20 @@ times, and the invariants are the suite's; they must never be known here.
 import random
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
+from tests.sim.broker.parts import ROOT, SimParts, open_store
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk
-from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import load_config
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.table_saver import TableSaver
-from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.store import Store
-from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.hosts import pack
-from turbopump.net.wire.message_id import UniqueIds
 
-ROOT = "/store"
 START_MS = 1_800_000_000_000
 TICK_MS = 100
 LIVES = 4
@@ -78,7 +70,6 @@ class BrokerLives(ABC):
         self.ends = 0
         self._context: BrokerContext | None = None
         self._saved_ms = 0
-        self._saving = False
         self._soon: list[Callable[[], None]] = []
         self._cut: PowerCut | None = None
         """End of a life inside a step; None if it ended between two steps."""
@@ -128,9 +119,9 @@ class BrokerLives(ABC):
 
     # Lives
 
+    @abstractmethod
     def _opened(self) -> None:
-        """A life has begun."""
-        self._saving = False
+        """Note the beginning of a life."""
 
     def play(self) -> Self:
         """Play all lives; AssertionError is a finding."""
@@ -167,43 +158,21 @@ class BrokerLives(ABC):
 
     def _open(self) -> None:
         config, _ = load_config(self.text)
-        files = self._files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = TableSaver(files, self.work)
-        topics = TopicTable(config, saver)
-        topics.load()
-        store = Store.open(
-            self.disk,
-            config.store,
-            self.work,
-            self.now_ms,
-            steady_ms=self.steady_ms,
-            delay_levels_ms=config.delay_levels_ms,
-        )
         self._soon = []
-        context = self._context = make_broker(config, store, topics, self._runtime(saver))
-        context.address = "127.0.0.1:10911"
-        context.store_host = pack(context.address)
-        self._table: Dispatcher = request_table(context)
-        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), self._new_link())
-        self._opened()
-
-    def _runtime(self, saver: TableSaver) -> BrokerRuntime:
-        return BrokerRuntime(
-            files=self._files,
-            store_files=self.disk,
-            disk=self.work,
-            saver=saver,
-            random=self.rng,
-            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
+        self._parts = SimParts(
+            config,
+            partial(open_store, config, self.disk, self.work, self.now_ms, self.steady_ms),
+            self.disk,
+            self.work,
+            self.rng,
             wall_ms=lambda: self.now_ms,
             steady_ms=lambda: self.steady_ms,
-            native_clock=lambda: self.now_ms,
             call_soon=self._soon.append,
-            register_topics=lambda names: Deferred(),
-            save_config=lambda changed: Deferred(),
-            call=lambda address, request, timeout_ms: Deferred(),
             timer_slots=self.timer_slots,
         )
+        self._context = self._parts.context
+        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), self._new_link())
+        self._opened()
 
     # Time
 
@@ -224,28 +193,16 @@ class BrokerLives(ABC):
             self.work.step()
         self._serve()
         self._turn()
-        is_due = self.steady_ms - self._saved_ms >= SAVE_MS and not self._saving
+        is_due = self.steady_ms - self._saved_ms >= SAVE_MS and not self._parts.is_saving_offsets
         if self.saves_offsets and is_due:
             self._saved_ms = self.steady_ms
-            self._save()
+            self._parts.save_offsets()
 
     def _turn(self) -> None:
         """The loop's turn ends."""
         due, self._soon[:] = list(self._soon), []
         for work in due:
             work()
-
-    def _save(self) -> None:
-        steps = self.broker.offsets.take_changes()
-        if steps is None:
-            return
-        *_, content = steps
-        self._saving = True
-
-        def saved(_result: object) -> None:
-            self._saving = False
-
-        self.work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
 
     def _deliver_timers(self) -> None:
         for _ in range(20):
@@ -262,14 +219,7 @@ class BrokerLives(ABC):
         return self._by_handlers(new_request(code, header, body))
 
     def _by_handlers(self, request: Command) -> Deferred[Command | None]:
-        answer: Any = self._table.dispatch(request, self.peer, self.now_ms)
-        while isinstance(answer, Generator):
-            try:
-                next(answer)
-            except StopIteration as ended:
-                answer = ended.value
+        answer = self._parts.dispatch(request, self.peer)
         if isinstance(answer, Deferred):
             return answer
-        later: Deferred[Command | None] = Deferred()
-        later.resolve(answer)
-        return later
+        return Deferred.resolved(answer)

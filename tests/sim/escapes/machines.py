@@ -5,28 +5,20 @@ deliver and save their progress, other masters, and a producer of delayed messag
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.sim.acting.machines import CALL_TIMEOUT_MS, ROOT, TOPIC, Member, finished
+from tests.sim.acting.machines import CALL_TIMEOUT_MS, TOPIC, BrokerMachine, Member
 from tests.sim.acting.routing import address_of
-from tests.sim.disk import SimDisk
+from tests.sim.broker.parts import ROOT
 from tests.sim.group.machines import Process
 from tests.sim.ha.net import Wire
 from tests.sim.work import QueuedDisk
-from turbopump.broker.assembly import make_broker, request_table
-from turbopump.broker.config.config import load_config
-from turbopump.broker.context import BrokerContext
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.registration.registration import Registration, Work
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.tables.table_saver import TableSaver
-from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
-from turbopump.net.transport.dispatcher import Answer
-from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
-from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.properties import encode_properties
 
 if TYPE_CHECKING:
@@ -49,10 +41,9 @@ class EscapingMember(Member):
         super().__init__(group, number)
         self.text += "enableRemoteEscape=true\ndelayOffsetUpdateVersionStep=2\n"
         self._delay_ms = 0
-        self._is_saving = False
 
     def begin(self) -> None:
-        self._is_saving, self._delay_ms = False, self.clock.now_ms
+        self._delay_ms = self.clock.now_ms
         super().begin()
 
     def on_tick(self, now_ms: int) -> None:
@@ -63,67 +54,35 @@ class EscapingMember(Member):
         if now_ms - self._delay_ms >= SAVE_MS:
             self._delay_ms = now_ms
             context.delay.begin_save()
-        self._save_delay(context)
+        self.parts.save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
         context.pop.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 
-    def _save_delay(self, context: BrokerContext) -> None:
-        content = None if self._is_saving else context.delay.take_save()
-        if content is None:
-            return
-        self._is_saving = True
 
-        def saved(result: object) -> None:
-            if self.context is context:
-                self._is_saving = False
-                if isinstance(result, OSError):
-                    context.delay.save_failed()
-
-        self.work.submit(partial(self.files.save, DELAY_FILE, content), saved)
-
-
-class OtherMaster(Process):
+class OtherMaster(BrokerMachine):
     """The master of another group; its disk keeps everything over a kill."""
-
-    port = 10911
 
     def __init__(self, group: "Run", name: str) -> None:
         super().__init__(group, name)
-        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
         names = ";".join(one.endpoint.address for one in group.names)
         self.text = TEXT % (name, names)
-        self.context: BrokerContext | None = None
-        self.work = QueuedDisk(group.rng)
-
-    def start(self) -> None:
-        self.disk.restart()
-        super().start()
 
     def begin(self) -> None:
         config, _ = load_config(self.text)
         self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
-        files = ConfigFiles(self.disk, f"{ROOT}/config")
-        saver = TableSaver(files, self.work)
-        topics = TopicTable(config, saver)
-        topics.load()
+        self.parts = self.make_parts(config)
+        self.context = self.parts.context
+        self.group.knows(self, TOPIC, "", 1)
+        self.registration = Registration(
+            config, self.parts.topics, self.endpoint.address, lambda: 0
+        )
+        self._registered_ms = self.clock.now_ms - REGISTER_MS
+
+    def open_store(self, config: BrokerConfig) -> Store:
         wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
         store = Store.open(self.disk, config.store, self.work, wall_ms, steady_ms=steady_ms)
         store.stand_alone(wall_ms)
-        runtime = Member._runtime(self, files, saver)  # type: ignore[arg-type]
-        self.context = make_broker(config, store, topics, runtime)
-        self.context.address = self.endpoint.address
-        self.context.store_host = pack("127.0.0.1:10911")
-        self.group.knows(self, TOPIC, "", 1)
-        self.table = request_table(self.context)
-        self.registration = Registration(config, topics, self.endpoint.address, lambda: 0)
-        self._registered_ms = steady_ms - REGISTER_MS
-
-    def ended(self, *, power: bool) -> None:
-        self.disk.kill = not power
-        self.disk.end()
-        self.group.net.gone(self, power=power)
-        super().ended(power=power)
-        self.context = None
+        return store
 
     def on_tick(self, now_ms: int) -> None:
         assert self.context is not None, "it is up"
@@ -136,14 +95,6 @@ class OtherMaster(Process):
             for one in self.group.names:
                 later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
                 later.then(lambda _answer: None)
-
-    def turn(self) -> bool:
-        if self.up and self.wire.due:
-            self.run(self.wire.turn)
-        return super().turn()
-
-    def answer(self, request: Command, peer: Peer) -> Answer:
-        return finished(self.table.dispatch(request, peer, self.clock.wall_ms))
 
 
 class Sender(Process):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.sim.acting.machines import CALL_TIMEOUT_MS, GROUP, ROOT, Member
+from tests.sim.acting.machines import CALL_TIMEOUT_MS, GROUP, Member
 from tests.sim.acting.model import Model
 from tests.sim.acting.routing import address_of
 from tests.sim.broker.remakes import Letter as RemadeLetter
@@ -20,7 +20,6 @@ from tests.sim.escapes.machines import SAVE_MS, EscapingMember, OtherMaster
 from tests.sim.group.machines import Process
 from tests.sim.pops.handles import handles_of
 from turbopump.broker.pop.revive import REVIVE_GROUP
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
@@ -68,8 +67,7 @@ class PoppedOther(OtherMaster):
 
     def begin(self) -> None:
         super().begin()
-        self.files = ConfigFiles(self.disk, f"{ROOT}/config")
-        self._saving, self._saved_ms = False, self.clock.now_ms
+        self._saved_ms = self.clock.now_ms
         self.group.knows(self, TOPIC, POPPERS, 2)
 
     def on_tick(self, now_ms: int) -> None:
@@ -77,9 +75,9 @@ class PoppedOther(OtherMaster):
         assert context is not None, "it is up"
         context.timers.step(wall_ms, now_ms)
         context.pop.step(wall_ms)
-        if now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+        if now_ms - self._saved_ms >= SAVE_MS and not self.parts.is_saving_offsets:
             self._saved_ms = now_ms
-            Member._save(self)  # type: ignore[arg-type]
+            self.parts.save_offsets()
         super().on_tick(now_ms)
 
 

@@ -101,8 +101,8 @@ class EscapeModel(Model):
                     f"{master.name} serves with {progress}, {other.name} has delivered"
                     f" {at} of level {level} (I13)"
                 )
-            read_ms = (mine.timers._newer or mine.timers._kept.current).read_ms
-            assert read_ms >= theirs.timers._kept.current.read_ms, (
+            read_ms = (mine.timers._newer or mine.timers.durable.current).read_ms
+            assert read_ms >= theirs.timers.durable.current.read_ms, (
                 f"{master.name} serves without the timers that {other.name} delivered (I13)"
             )
 

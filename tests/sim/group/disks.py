@@ -340,21 +340,12 @@ def a_controller_stays_full(group: "Run") -> None:
 DISK_FAULTS: dict[str, Callable[["Run"], Undo | None]] = {
     one.__name__.replace("_", " "): one
     for one in (
-        slow_syncs_of_a_broker,
-        slow_syncs_of_brokers,
-        slow_syncs_of_controllers,
-        a_broker_stays_slow,
-        controllers_stay_slow,
-        failing_syncs_of_a_broker,
-        failing_syncs_of_a_controller,
-        hanging_syncs_of_a_broker,
-        hanging_syncs_of_a_controller,
-        full_disk_of_a_broker,
-        full_disk_of_a_controller,
-        emptied_controller,
-        restored_controller,
+        slow_syncs_of_a_broker, slow_syncs_of_brokers, slow_syncs_of_controllers,
+        a_broker_stays_slow, controllers_stay_slow, failing_syncs_of_a_broker,
+        failing_syncs_of_a_controller, hanging_syncs_of_a_broker, hanging_syncs_of_a_controller,
+        full_disk_of_a_broker, full_disk_of_a_controller, emptied_controller, restored_controller,
     )
-}
+}  # fmt: skip
 LATER_FAULTS: dict[str, Callable[["Run"], Undo | None]] = {
     one.__name__.replace("_", " "): one
     for one in (

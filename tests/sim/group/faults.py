@@ -33,53 +33,14 @@ LOSABLE = (
 """Codes whose responses are lost together."""
 OPERATIONS_MAX = 25
 JUNK_CODES = (
-    0,
-    15,
-    17,
-    21,
-    28,
-    38,
-    43,
-    105,
-    200,
-    310,
-    901,
-    904,
-    906,
-    1001,
-    1002,
-    1003,
-    1004,
-    1005,
-    1006,
-    1008,
-    1009,
-    1010,
-    1011,
-    1012,
-    1013,
-    1018,
-    51001,
-    51002,
-    51005,
-    51006,
-    51007,
-    60_000,
-)
+    0, 15, 17, 21, 28, 38, 43, 105, 200, 310, 901, 904, 906, 1001, 1002, 1003, 1004, 1005, 1006,
+    1008, 1009, 1010, 1011, 1012, 1013, 1018, 51001, 51002, 51005, 51006, 51007, 60_000,
+)  # fmt: skip
 JUNK_FIELDS = (
-    "brokerId",
-    "masterBrokerId",
-    "masterEpoch",
-    "syncStateSetEpoch",
-    "heartbeatTimeoutMillis",
-    "epoch",
-    "maxOffset",
-    "appliedBrokerId",
-    "topic",
-    "queueId",
-    "commitOffset",
+    "brokerId", "masterBrokerId", "masterEpoch", "syncStateSetEpoch", "heartbeatTimeoutMillis",
+    "epoch", "maxOffset", "appliedBrokerId", "topic", "queueId", "commitOffset",
     "cleanLivingBroker",
-)
+)  # fmt: skip
 """Header fields with random values, without fields that name a broker's group: a wrong group is not
 junk.
 """
@@ -471,37 +432,12 @@ def elections(group: "Run") -> None:
 FAULTS: dict[str, Fault] = {
     one.__name__.replace("_", " "): one
     for one in (
-        partition,
-        one_way,
-        bridge,
-        no_controllers,
-        old_master_and_replica,
-        leader_alone,
-        black_hole,
-        ring,
-        reset,
-        stall,
-        slow_network,
-        lost_answers,
-        repeats,
-        junk,
-        kill,
-        power,
-        storm,
-        stop,
-        pause,
-        upgrade,
-        empty_disk,
-        moved,
-        clock_jump,
-        drift,
-        slow_disk,
-        writeback,
-        retention,
-        epochs,
-        elections,
+        partition, one_way, bridge, no_controllers, old_master_and_replica, leader_alone,
+        black_hole, ring, reset, stall, slow_network, lost_answers, repeats, junk, kill, power,
+        storm, stop, pause, upgrade, empty_disk, moved, clock_jump, drift, slow_disk, writeback,
+        retention, epochs, elections,
     )
-}
+}  # fmt: skip
 FAULTS |= DISK_FAULTS
 PAIRS = tuple(combinations(sorted(FAULTS), 2))
 """Pairs of faults, to play each with each other."""

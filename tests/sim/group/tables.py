@@ -5,11 +5,11 @@ follower that copies a master's; and the clerk, an operator and consumer that ch
 decreases unless it was set back (I13), neither during a life nor, once durable, over its end.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tests.sim.broker.parts import SimParts
 from tests.sim.broker.remakes import deletion_request, queues_request
 from tests.sim.group.controller import addresses
 from tests.sim.group.machines import (
@@ -21,15 +21,9 @@ from tests.sim.group.machines import (
     Client,
 )
 from tests.sim.ha.checkers import DOOMED
-from tests.sim.ha.settings import ROOT
-from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.table_saver import TableSaver
-from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -37,8 +31,6 @@ from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.hosts import pack
-from turbopump.net.wire.message_id import UniqueIds
 from turbopump.net.wire.topics import TopicConfig
 
 if TYPE_CHECKING:
@@ -67,41 +59,25 @@ class Tables:
     """
 
     def __init__(self, broker: "GroupBroker", store: Store) -> None:
-        clock, work = broker.clock, broker.work
+        clock = broker.clock
         config = config_of(broker)
-        self._broker, self._work = broker, work
-        self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
-        saver = TableSaver(files, work)
-        topics = TopicTable(config, saver)
-        topics.load()
-        self.context = make_broker(
+        self._broker = broker
+        self._parts = SimParts(
             config,
-            store,
-            topics,
-            BrokerRuntime(
-                files=files,
-                store_files=broker.disk,
-                disk=work,
-                timer_slots=8_000,
-                saver=saver,
-                random=broker.run_of.rng,
-                unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
-                wall_ms=lambda: clock.wall_ms,
-                steady_ms=lambda: clock.now_ms,
-                native_clock=lambda: clock.wall_ms,
-                call_soon=broker.wire.call_soon,
-                register_topics=lambda names: _done(),
-                save_config=lambda _changed: Deferred(),
-                call=broker.endpoint.call,
-            ),
+            lambda: store,
+            broker.disk,
+            broker.work,
+            broker.run_of.rng,
+            wall_ms=lambda: clock.wall_ms,
+            steady_ms=lambda: clock.now_ms,
+            call_soon=broker.wire.call_soon,
+            call=broker.endpoint.call,
+            address=broker.endpoint.address,
+            is_registered=True,
         )
-        self.context.address = broker.endpoint.address
-        self.context.store_host = pack("127.0.0.1:10911")
+        self.context, self.save_table = self._parts.context, self._parts.save_table
         self.context.offsets.adopted_at_once = 10  # one queue
-        self.table = request_table(self.context)
         self._paused: list[Deferred[None]] = []
-        self._saving = False
-        self._saving_tables: set[str] = set()
         self._saved_ms = clock.now_ms
         self._seen = (-1, -1, -1)
         self._names: frozenset[str] = frozenset()
@@ -130,7 +106,7 @@ class Tables:
 
     def answer(self, request: Command, peer: Peer) -> Answer:
         """Requests of operators, consumers and replicas."""
-        return self.table.dispatch(request, peer, self._broker.clock.wall_ms)
+        return self._parts.table.dispatch(request, peer, self._broker.clock.wall_ms)
 
     def make_topic(self, name: str) -> None:
         """Create a topic as a send to an unknown topic does."""
@@ -144,7 +120,7 @@ class Tables:
         paused, self._paused = self._paused, []
         for later in paused:
             later.resolve(None)
-        if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+        if clock.now_ms - self._saved_ms >= SAVE_MS and not self._parts.is_saving_offsets:
             self._saved_ms = clock.now_ms
             self._save()
         self.context.waiting.step(clock.now_ms)
@@ -157,38 +133,13 @@ class Tables:
         self.look()
 
     def _save(self) -> None:
-        steps = self.context.offsets.take_changes()
-        if steps is None:
-            return
-        *_, content = steps
-        assert content is not None
         values = self.offsets()
-        self._saving = True
 
-        def saved(result: object) -> None:
-            self._saving = False
-            if isinstance(result, OSError):
-                self.context.offsets.save_failed()
-            elif self._broker.tables is self:
+        def saved() -> None:
+            if self._broker.tables is self:
                 self._broker.kept.offsets = values
 
-        self._work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
-
-    def save_table(
-        self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
-    ) -> None:
-        """Write a small table if it has changed, as broker/lifecycle/periodic.py does it."""
-        content = None if name in self._saving_tables else take()
-        if content is None:
-            return
-        self._saving_tables.add(name)
-
-        def saved(result: object) -> None:
-            self._saving_tables.discard(name)
-            if isinstance(result, OSError):
-                failed()
-
-        self._work.submit(partial(self._files.save, name, content), saved)
+        self._parts.save_offsets(saved)
 
     def cut(self) -> None:
         """Adapt the expected offsets after the log was truncated or restarted: an offset committed
@@ -399,9 +350,3 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
             broker_not_active_timeout_ms=DEAD_MS,
         ),
     )
-
-
-def _done() -> Deferred[None]:
-    later: Deferred[None] = Deferred()
-    later.resolve(None)
-    return later

@@ -12,24 +12,21 @@ A separate random generator decides which seeds carry them, so that all others k
 """
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.sim.broker.due_times import DueTimes, bodies
-from tests.sim.ha.settings import ROOT, Settings
+from tests.sim.broker.parts import SimParts
+from tests.sim.ha.settings import Settings
 from tests.sim.transactions.payment import Payment
-from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole, ReplicationConfig
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.tables.table_saver import TableSaver
-from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -41,7 +38,7 @@ from turbopump.net.wire.headers.transactions import (
     EndTransactionRequest,
 )
 from turbopump.net.wire.hosts import pack
-from turbopump.net.wire.message_id import UniqueIds, decode_message_id
+from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
 
@@ -55,7 +52,7 @@ CARRIED = "carried"
 TOPIC, PAYERS = "C", "payers"
 DELAYS_MS = (100, 1_000, 4_000, 15_000)
 LEVELS = 2
-TIMER_LOG, SLOTS = 700, 8_000
+TIMER_LOG = 700
 COMMIT, ROLL_BACK, PREPARED = 8, 12, 4
 JUMPS_MS = (-3_600_000, -5_000, 5_000, 3_600_000)
 OVER_MS = 60_000
@@ -85,39 +82,24 @@ class CarriedParts:
     def __init__(self, broker: "Broker", group: "Run", store: Store) -> None:
         config = _config(broker)
         self._broker, self._group = broker, group
-        self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
-        saver = TableSaver(files, broker.work)
-        topics = TopicTable(config, saver)
-        topics.load()
-        self.context = make_broker(config, store, topics, self._runtime(saver))
-        self.context.address = broker.name
-        self.context.store_host = pack("127.0.0.1:10911")
+        self._parts = SimParts(
+            config,
+            lambda: store,
+            broker.disk,
+            broker.work,
+            group.rng,
+            wall_ms=lambda: broker.wall_ms,
+            steady_ms=lambda: group.now_ms,
+            call_soon=broker.wire.call_soon,
+            address=broker.name,
+            is_registered=True,
+        )
+        self.context = self._parts.context
         self.metadata = MetadataFollower(self.context, self._call, log=broker.replicated)
         broker.replicated.on_cut.append(lambda: self.metadata.truncated(broker.wall_ms))
         self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), _Link(broker, group.carried))
-        self._table = request_table(self.context)
         self._calls: list[tuple[str, Command, Deferred[Command | str]]] = []
         self._answers: list[Callable[[], None]] = []
-        self._saving = False
-
-    def _runtime(self, saver: TableSaver) -> BrokerRuntime:
-        broker, group = self._broker, self._group
-        return BrokerRuntime(
-            files=self._files,
-            store_files=broker.disk,
-            disk=broker.work,
-            timer_slots=SLOTS,
-            saver=saver,
-            random=group.rng,
-            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: broker.wall_ms),
-            wall_ms=lambda: broker.wall_ms,
-            steady_ms=lambda: group.now_ms,
-            native_clock=lambda: broker.wall_ms,
-            call_soon=broker.wire.call_soon,
-            register_topics=lambda names: _done(),
-            save_config=lambda changed: Deferred(),
-            call=lambda address, request, timeout_ms: Deferred(),
-        )
 
     def role_changed(self, service: HaService) -> None:
         """Change the role as broker/lifecycle/replication_setup.py does."""
@@ -174,22 +156,9 @@ class CarriedParts:
         self._group.carried.due.check(broker.name, broker.log, end, stop, wall_ms)
         self._write(partial(context.transaction_checks.step, wall_ms))
         context.waiting.step(now_ms)
-        context.delay.begin_save()
-        self._save()
-
-    def _save(self) -> None:
-        delay = self.context.delay
-        content = None if self._saving else delay.take_save()
-        if content is None:
-            return
-        self._saving = True
-
-        def saved(result: object) -> None:
-            self._saving = False
-            if isinstance(result, OSError):
-                delay.save_failed()
-
-        self._broker.work.submit(partial(self._files.save, DELAY_FILE, content), saved)
+        delay = context.delay
+        delay.begin_save()
+        self._parts.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
 
     def close(self) -> None:
         """Save progress after the store was closed."""
@@ -204,12 +173,7 @@ class CarriedParts:
         self._write(partial(self._dispatch, request, on_response))
 
     def _dispatch(self, request: Command, on_response: Callable[[Command], None]) -> None:
-        answer: Any = self._table.dispatch(request, self.peer, self._broker.wall_ms)
-        while isinstance(answer, Generator):
-            try:
-                next(answer)
-            except StopIteration as ended:
-                answer = ended.value
+        answer = self._parts.dispatch(request, self.peer)
         if isinstance(answer, Deferred):
             answer.then(lambda one: on_response(one) if one is not None else None)
         elif answer is not None:
@@ -430,9 +394,3 @@ def _config(broker: "Broker") -> BrokerConfig:
             in_sync_replicas=options.in_sync_replicas,
         ),
     )
-
-
-def _done() -> Deferred[None]:
-    later: Deferred[None] = Deferred()
-    later.resolve(None)
-    return later

@@ -125,16 +125,8 @@ class Link:
     """A connection; side 0 opened it, side 1 accepted it."""
 
     __slots__ = (
-        "asked_ms",
-        "deaf",
-        "hosts",
-        "is_known",
-        "is_silent",
-        "number",
-        "open",
-        "pending",
-        "pipes",
-    )
+        "asked_ms", "deaf", "hosts", "is_known", "is_silent", "number", "open", "pending", "pipes",
+    )  # fmt: skip
 
     def __init__(self, number: int, hosts: tuple[Host, Host], window: int, now_ms: int) -> None:
         self.number = number

@@ -223,26 +223,14 @@ def elected_before_it_knows_idle_queues(patch: Patch) -> None:
 
 
 BUGS: list[Plant] = [
-    proposed_set_ignored,
-    missing_member_does_not_count,
-    silent_member_does_not_count,
-    queues_counted_up_to_confirm,
-    cut_at_the_confirmed,
-    truncation_by_position,
-    handshake_read_too_early,
-    no_epochs_is_a_new_replica,
-    epoch_without_writes_refused,
-    no_consistent_point_without_an_equal_start,
-    released_when_demoted,
-    acknowledged_before_replicas_have_it,
-    acknowledged_before_durable,
-    joins_before_it_has_all,
-    lost_answer_is_a_refusal,
-    records_written_in_part,
-    text_that_ends_in_zeros_is_cut,
-    failed_sync_counts_as_done,
-    elected_before_it_knows_idle_queues,
-]
+    proposed_set_ignored, missing_member_does_not_count, silent_member_does_not_count,
+    queues_counted_up_to_confirm, cut_at_the_confirmed, truncation_by_position,
+    handshake_read_too_early, no_epochs_is_a_new_replica, epoch_without_writes_refused,
+    no_consistent_point_without_an_equal_start, released_when_demoted,
+    acknowledged_before_replicas_have_it, acknowledged_before_durable, joins_before_it_has_all,
+    lost_answer_is_a_refusal, records_written_in_part, text_that_ends_in_zeros_is_cut,
+    failed_sync_counts_as_done, elected_before_it_knows_idle_queues,
+]  # fmt: skip
 # Kinds of trouble to play, the first as the theme of the seed, for bugs that show in few seeds.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "election"),

@@ -24,24 +24,10 @@ IN_FLIGHT_LEAST = 1700
 # A second's, where the flow is controlled: a burst takes several.
 FLOW_BYTES = 5000
 TROUBLES = (
-    "crash",
-    "kill",
-    "election",
-    "partition",
-    "one way",
-    "reset",
-    "stall",
-    "lost answers",
-    "retention",
-    "writeback",
-    "epochs",
-    "slow disk",
-    "small pieces",
-    "cut off",
-    "idle elections",
-    "pause",
-    "failing disk",
-)
+    "crash", "kill", "election", "partition", "one way", "reset", "stall", "lost answers",
+    "retention", "writeback", "epochs", "slow disk", "small pieces", "cut off", "idle elections",
+    "pause", "failing disk",
+)  # fmt: skip
 # Trouble that default HA cannot handle: it has no change of the leader, and no repair of a diverged
 # log.
 SWITCHING = {"election", "idle elections", "epochs", "cut off", "lost answers", "retention"}

@@ -97,7 +97,6 @@ class Run(BrokerLives):
         return Link()
 
     def _opened(self) -> None:
-        super()._opened()
         self._asker = NativeAsker(self.broker, self._by_handlers) if self._is_native else None
 
     def _ask(self, code: int, header: object, body: bytes = b"") -> Deferred[Command | None]:
@@ -185,8 +184,8 @@ class Run(BrokerLives):
         log.
         """
         before = len(self.work.jobs)
-        if not self._saving:
-            self._save()
+        if not self._parts.is_saving_offsets:
+            self._parts.save_offsets()
         for job in self.work.jobs[before:]:
             job.finish()
         if self.rng.random() < 0.3:

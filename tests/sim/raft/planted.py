@@ -282,28 +282,14 @@ def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:
 
 
 BUGS: list[Plant] = [
-    half_is_a_majority,
-    raised_term_is_not_kept,
-    votes_are_not_kept,
-    vote_is_said_before_it_is_kept,
-    new_leader_cuts_what_is_not_committed,
-    entries_follow_anything,
-    any_log_is_good_enough,
-    commits_up_to_its_end,
-    older_entries_are_counted,
-    truncate_cuts_what_it_says,
-    pushes_of_anybody,
-    entries_are_not_synced,
-    restarts_forget_promises,
-    promises_are_not_kept,
-    snapshot_of_a_later_state,
-    log_goes_before_its_snapshot,
-    commit_is_told_once,
-    heartbeats_wait_for_the_disk,
-    votes_do_not_wait_for_the_disk,
-    nobody_is_asked_before,
-    a_leader_whose_disk_hangs_leads_on,
-]
+    half_is_a_majority, raised_term_is_not_kept, votes_are_not_kept,
+    vote_is_said_before_it_is_kept, new_leader_cuts_what_is_not_committed, entries_follow_anything,
+    any_log_is_good_enough, commits_up_to_its_end, older_entries_are_counted,
+    truncate_cuts_what_it_says, pushes_of_anybody, entries_are_not_synced,
+    restarts_forget_promises, promises_are_not_kept, snapshot_of_a_later_state,
+    log_goes_before_its_snapshot, commit_is_told_once, heartbeats_wait_for_the_disk,
+    votes_do_not_wait_for_the_disk, nobody_is_asked_before, a_leader_whose_disk_hangs_leads_on,
+]  # fmt: skip
 # Kinds of trouble to play, the first as the theme of the seed, for bugs that show in few seeds.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     restarts_forget_promises: ("one way", "bounce"),

@@ -39,24 +39,10 @@ SIZES = (0, 3, 10, 40, 200)
 FLYING_MAX = 400
 """Messages under way; beyond it the oldest are lost, as any network does."""
 TROUBLES = (
-    "loss",
-    "doubles",
-    "reorder",
-    "partition",
-    "one way",
-    "crash",
-    "kill",
-    "crash at work",
-    "bad sync",
-    "slow disk",
-    "transfer",
-    "gone",
-    "preferred",
-    "torn pages",
-    "writeback",
-    "stall",
+    "loss", "doubles", "reorder", "partition", "one way", "crash", "kill", "crash at work",
+    "bad sync", "slow disk", "transfer", "gone", "preferred", "torn pages", "writeback", "stall",
     "bounce",
-)
+)  # fmt: skip
 SLOW_SYNC = "slow sync"
 SLOW = 0.12
 """Fraction of the seeds that are slow; they play ten times the time of others."""

@@ -10,7 +10,6 @@ lost.
 
 import random
 from dataclasses import dataclass
-from functools import partial
 
 from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.broker.lives import TICK_MS, BrokerLives
@@ -82,7 +81,6 @@ class Run(BrokerLives):
         super().__init__(seed)
         rng = self.rng
         self.has_levels = random.Random(seed ^ SALT).random() < LEVELED
-        self._saving_levels = False
         self.clock_jumps = rng.random() < 0.4
         self.is_sync = rng.random() < 0.5
         self.configure(
@@ -115,9 +113,7 @@ class Run(BrokerLives):
             timer.seen_ms = max(timer.seen_ms, self.now_ms)
 
     def _opened(self) -> None:
-        super()._opened()
         self._seen, self._flushed = 0, 0
-        self._saving_levels = False
         for timer in self.timers:
             timer.delivered = 0
         self._look(is_new=False)
@@ -246,24 +242,10 @@ class Run(BrokerLives):
     def _serve(self) -> None:
         self._deliver_timers()
         if self.has_levels:
-            self.broker.delay.step(self.now_ms)
-            self.broker.delay.begin_save()
-            self._save_levels()
-
-    def _save_levels(self) -> None:
-        """Save the progress of delay levels as broker/lifecycle/periodic.py does."""
-        delay = self.broker.delay
-        content = None if self._saving_levels else delay.take_save()
-        if content is None:
-            return
-        self._saving_levels = True
-
-        def saved(result: object) -> None:
-            self._saving_levels = False
-            if isinstance(result, OSError):
-                delay.save_failed()
-
-        self.work.submit(partial(self._files.save, DELAY_FILE, content), saved)
+            delay = self.broker.delay
+            delay.step(self.now_ms)
+            delay.begin_save()
+            self._parts.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
 
     def _tick(self, tick_ms: int = TICK_MS) -> None:
         super()._tick(tick_ms)

@@ -135,14 +135,8 @@ def commits_go_to_queues_that_are_gone(patch: Patch) -> None:
 
 
 BUGS: list[Plant] = [
-    half_messages_are_dispatched_by_recovery,
-    commits_are_checked,
-    progress_is_ahead_of_the_disk,
-    op_message_before_the_commit,
-    ends_are_forgotten,
-    renewed_messages_are_other_transactions,
-    ids_are_not_compared,
-    repeated_answers_come_too_soon,
-    renewal_is_lost,
+    half_messages_are_dispatched_by_recovery, commits_are_checked, progress_is_ahead_of_the_disk,
+    op_message_before_the_commit, ends_are_forgotten, renewed_messages_are_other_transactions,
+    ids_are_not_compared, repeated_answers_come_too_soon, renewal_is_lost,
     commits_go_to_queues_that_are_gone,
-]
+]  # fmt: skip

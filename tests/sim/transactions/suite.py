@@ -80,7 +80,6 @@ class Run(BrokerLives):
         return self.link
 
     def _opened(self) -> None:
-        super()._opened()
         self.broker.producers.register(self.peer, "client", _GROUP, self.now_ms)
         self.model.look(self.broker.store, ANY_QUEUE)  # the table may be one of before
         if self.varies:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.admins import Admin, connect, consumer, notified
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
 from turbopump.broker.config.config import BrokerConfig, load_config
@@ -300,6 +301,12 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 def world(make_world: Callable[..., World]) -> World:
     """A World with RocketMQ's defaults and small files."""
     return make_world()
+
+
+@pytest.fixture
+def popper(world: World) -> Popper:
+    """A consumer of group g that pops topic T of the world."""
+    return Popper(world)
 
 
 @pytest.fixture

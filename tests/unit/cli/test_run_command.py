@@ -88,11 +88,11 @@ def test_tls_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "tls.properties"
     path.write_text("tls.enable=false\ntls.client.authServer=false\n")
     monkeypatch.delenv(TLS_FILE, raising=False)
-    assert client_options().remoting.tls is None
+    assert not client_options().tls
     monkeypatch.setenv(TLS_FILE, str(path))
-    assert client_options().remoting.tls is not None, "the variable requests it"
+    assert client_options().tls, "the variable requests it"
     monkeypatch.setenv(TLS_FILE, "")
-    assert client_options().remoting.tls is None
+    assert not client_options().tls
 
 
 def test_a_coroutine_runs_on_a_loop_of_its_own() -> None:

@@ -140,30 +140,9 @@ def bench() -> Bench:
 
 def test_every_code_of_a_name_server_has_a_handler(bench: Bench) -> None:
     wanted = {
-        100,
-        101,
-        102,
-        103,
-        104,
-        105,
-        106,
-        205,
-        206,
-        216,
-        217,
-        219,
-        224,
-        304,
-        311,
-        312,
-        313,
-        318,
-        319,
-        322,
-        327,
-        901,
-        904,
-    }
+        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
+        319, 322, 327, 901, 904,
+    }  # fmt: skip
     assert bench.dispatcher.codes == wanted
     assert said(bench.ask(10)) == (3, " request type 10 not supported")
 

@@ -180,16 +180,9 @@ def test_no_request_leaves_a_long_text_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [
-        "topic",
-        "brokerName",
-        "brokerAddr",
-        "clusterName",
-        "cluster",
-        "haServerAddr",
-        "namespace",
-        "key",
-        "__ZONE_NAME",
-    ]
+        "topic", "brokerName", "brokerAddr", "clusterName", "cluster", "haServerAddr", "namespace",
+        "key", "__ZONE_NAME",
+    ]  # fmt: skip
     monkeypatch.setattr(handlers.logger, "disabled", True)  # because pytest keeps every logged line
     bench.register()
     code = 0

@@ -1,9 +1,14 @@
 """The edge cases of the traffic codec, each alone: headers read natively and headers left to
 Python."""
 
-import pytest
-from tests.traffic_model import check
+from dataclasses import dataclass
 
+import pytest
+from csrc import wire_tables
+from tests.traffic_model import CLASSES, check, read_members
+
+from turbopump.net.wire.command import Command, encode
+from turbopump.net.wire.header import Int32, read_bool, read_text
 from turbopump.pyx import traffic
 
 FIELDS = (
@@ -177,3 +182,52 @@ def test_escapes_need_a_scratch_as_large_as_the_header() -> None:
     assert traffic.decode(framed(HEADER), len(HEADER))[0] == traffic.PLAIN
     assert traffic.decode(framed(HEADER), len(HEADER) - 1)[0] == traffic.OTHER
     assert traffic.decode(framed(PULL), 0)[0] == traffic.PLAIN
+
+
+def request(code: int, fields: dict[str, str]) -> bytes:
+    return b"".join(map(bytes, encode(Command(code, 1, fields=fields, body=b"b"))))
+
+
+@pytest.mark.parametrize("code", traffic.CODES)
+def test_each_field_of_a_class_is_read(code) -> None:
+    members = read_members(code)
+    fields = {key: str(number) for number, (_, key, _, _) in enumerate(members, 1)}
+    fields |= {key: "true" for _, key, read, _ in members if read is read_bool}
+    assert check(request(code, fields)) == traffic.PLAIN
+    header = traffic.decode(request(code, fields))[1]["header"]
+    assert list(header) == [name for name, _, _, _ in members]
+    for name, key, read, is_required in members:
+        assert header[name] == (
+            fields[key].encode()
+            if read is read_text
+            else True
+            if read is read_bool
+            else int(fields[key])
+        )
+        rest = {other: value for other, value in fields.items() if other != key}
+        assert check(request(code, rest)) == (traffic.OTHER if is_required else traffic.PLAIN)
+        if read is not read_text and read is not read_bool:
+            assert check(request(code, rest | {key: "x"})) == traffic.OTHER
+
+
+def test_codes_are_those_of_the_table() -> None:
+    assert {code: cls for code, (_, cls) in wire_tables.REQUESTS.items()} == CLASSES
+    assert set(traffic.CODES) == set(CLASSES)
+
+
+def test_a_member_without_a_reader_is_refused() -> None:
+    @dataclass
+    class Ratio:
+        rate: float
+
+    @dataclass
+    class MaybeLong:
+        offset: int | None = None
+
+    @dataclass
+    class Counted:
+        number: Int32 = 0
+
+    for cls in (Ratio, MaybeLong, Counted):
+        with pytest.raises(ValueError, match=r"^\w+\.\w+: traffic_fields.h cannot read it"):
+            wire_tables.members_of(cls)

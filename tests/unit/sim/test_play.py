@@ -9,17 +9,9 @@ import pytest
 from tests.sim import __main__ as sim
 
 GROUPS = {
-    "group",
-    "payments",
-    "reminders",
-    "poppers",
-    "ordered",
-    "acting",
-    "escapes",
-    "halves",
-    "popped",
-    "elected",
-}
+    "group", "payments", "reminders", "poppers", "ordered", "acting", "escapes", "halves",
+    "popped", "elected",
+}  # fmt: skip
 """A seed of a whole group takes as long as ten seeds of the other suites."""
 SEEDS = {suite: range(1 if suite in GROUPS else 4) for suite in sim.SUITES}
 

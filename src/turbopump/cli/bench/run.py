@@ -51,7 +51,7 @@ def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """
     plan.check()
     options = client_options()
-    if options.remoting.tls is not None:
+    if options.tls:
         raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
     found = run(failing_clearly(survey(plan, options)))
     links = Links(plan.namesrv, options)

@@ -163,7 +163,7 @@ def _options_of(cluster: Cluster) -> "ClientOptions":
     """Client options for queries of the own brokers: by TLS if they require it."""
     options = client_options()
     properties = cluster.broker_properties(0, "", [])
-    if options.remoting.tls is not None or properties["tls.enable"] != "true":
+    if options.tls or properties["tls.enable"] != "true":
         return options
     from turbopump.net.client.options import ClientOptions
     from turbopump.net.transport.options import ClientTlsSettings

@@ -99,7 +99,7 @@ class Replica:
         broker = self.world.broker
         broker.topics.put(TopicConfig("T", 4, 4), 1)
         broker.offsets.versions.following = True
-        broker.delay.versions = broker.timers.versions = broker.offsets.versions
+        broker.delay.durable.versions = broker.timers.durable.versions = broker.offsets.versions
         broker.role.is_acting = True
 
     def master(self, name: str, queues: int = 4, topic: str = "T", *, begins: bool = True) -> World:

@@ -7,8 +7,8 @@ from typing import Any
 from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.control.controller_protocol import GroupState, Name
-from turbopump.broker.ha.control.deps import MembershipDeps, MembershipOptions
 from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.ha.leader import Leader
 from turbopump.engine.deferred import Deferred
@@ -112,14 +112,13 @@ class Member:
         }
         self.membership = Membership(
             MembershipOptions(**settings),
-            MembershipDeps(
-                service=broker.service,
-                log=broker.log,
-                files=RealFiles(),
-                call=self.script,
-                wall_ms=lambda: group.network.now_ms,
-                steady_ms=lambda: group.network.now_ms,
-            ),
+            broker.service,
+            broker.log,
+            files=RealFiles(),
+            call=self.script,
+            wall_ms=lambda: group.network.now_ms,
+            steady_ms=lambda: group.network.now_ms,
+            on_doubt_reported=lambda: None,
         )
         broker.service.alterations = self.membership.alterations
         broker.service.lease = self.membership.holds

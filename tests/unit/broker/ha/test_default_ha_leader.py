@@ -1,6 +1,5 @@
 """Default HA between brokers with real stores."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +16,6 @@ MASTER = HaOptions(
     broker_role=BrokerRole.SYNC_MASTER, bind_address="ha", ha_listen_port=9001, in_sync_replicas=2
 )
 SLAVE = HaOptions(broker_role=BrokerRole.SLAVE, bind_address="ha", ha_listen_port=9002)
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    found = Group(tmp_path)
-    yield found
-    found.close()
 
 
 def pair(group: Group, **changes: object) -> tuple[Broker, Broker]:

@@ -1,7 +1,6 @@
 """A group described by a file: the allowed content, and brokers that follow it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,13 +46,6 @@ def test_a_group() -> None:
 def test_an_invalid_group(content: str) -> None:
     with pytest.raises(GroupFileError):
         parse_group(content.encode())
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    found = Group(tmp_path)
-    yield found
-    found.close()
 
 
 def options(number: int, path: Path) -> HaOptions:

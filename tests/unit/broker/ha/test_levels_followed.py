@@ -32,8 +32,8 @@ def delay(group: Group) -> DelayedMessages:
 
 def acted(group: Group, to: int = 3) -> None:
     levels = delay(group)
-    counter = levels.data_version.counter + ACTING_STEP
-    levels._kept.data_version = DataVersion(counter, 0, group.replica.now_ms)
+    counter = levels.durable.data_version.counter + ACTING_STEP
+    levels.durable.data_version = DataVersion(counter, 0, group.replica.now_ms)
     levels.delivered_elsewhere(LEVEL, QueueOffset(to), group.replica.now_ms)
 
 
@@ -67,6 +67,6 @@ def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
 def test_a_master_of_a_later_term_is_right(group: Group) -> None:
     copy_log(group.master, group.replica)
     acted(group)
-    group.master.broker.delay._kept.data_version = DataVersion(1, 1, 0)
+    group.master.broker.delay.durable.data_version = DataVersion(1, 1, 0)
     group.round()
     assert delay(group).safe_progress() == {}

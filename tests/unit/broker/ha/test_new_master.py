@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.ha.pairs import Group
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 from tests.unit.broker.scheduled.test_timers import bodies, send, stored
 from tests.unit.broker.scheduled.test_wheel_reader import recalled_behind_a_backlog
 

@@ -222,7 +222,7 @@ def test_heartbeats_go_on_while_a_doubt_is_written_down(make: Make) -> None:
     longer than a silent broker counts as alive."""
     member = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     written: list[int] = []
-    member.membership.registration.on_doubt_reported = lambda: written.append(1)
+    member.membership.registration._on_doubt_reported = lambda: written.append(1)
     member.start()
     member.give_id(1)
     member.broker.disk.hold()

@@ -1,6 +1,5 @@
 """AutoSwitch HA between brokers with real stores: the guarantees of a term and of a switch."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,13 +48,6 @@ class Decider:
 
 def options(number: int, **changes: object) -> HaOptions:
     return replace(SAFE, own_id=number, ha_listen_port=9000 + number, **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    found = Group(tmp_path)
-    yield found
-    found.close()
 
 
 def pair(

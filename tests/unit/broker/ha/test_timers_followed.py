@@ -41,7 +41,7 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     follow(group)
     replica = group.replica.broker.timers
     assert replica._files.queue_offset == 2
-    assert replica._kept.current[:2] == (told.read_ms, 2)
+    assert replica.durable.current[:2] == (told.read_ms, 2)
     assert bodies(group.replica) == [b"soon"], "the master's delivery, none of its own"
 
 
@@ -90,8 +90,8 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
     follow(group)
     timers = group.replica.broker.timers
     mine = group.master.broker.timers.checkpoint()
-    assert timers.data_version == group.master.broker.timers.data_version
-    assert mine.state_version == timers.data_version.state_version == 0
+    assert timers.durable.data_version == group.master.broker.timers.durable.data_version
+    assert mine.state_version == timers.durable.data_version.state_version == 0
     assert not timers.needs(mine._replace(read_ms=mine.read_ms - 1_000))
     assert not timers.needs(mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0))
     assert timers.needs(mine._replace(read_ms=mine.read_ms + 1_000))
@@ -125,4 +125,4 @@ def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     replica.broker.store.replicated(replica.now_ms).truncate(end, replica.now_ms)
     timers.truncated()
     assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
-    assert timers._kept.current.queue_offset == 1
+    assert timers.durable.current.queue_offset == 1

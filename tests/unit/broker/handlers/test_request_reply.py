@@ -11,21 +11,10 @@ from turbopump.net.wire.properties import decode_properties
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 V2 = "abcdefghijklmn"
 V1 = [
-    "producerGroup",
-    "topic",
-    "defaultTopic",
-    "defaultTopicQueueNums",
-    "queueId",
-    "sysFlag",
-    "bornTimestamp",
-    "flag",
-    "properties",
-    "reconsumeTimes",
-    "unitMode",
-    "maxReconsumeTimes",
-    "batch",
-    "bname",
-]
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes",
+    "batch", "bname",
+]  # fmt: skip
 
 
 def reply(admin: Any, code: int = 325, body: bytes = b"the reply", **changes: object) -> Any:

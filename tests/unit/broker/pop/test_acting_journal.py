@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import RETRY, Popper
+from tests.unit.broker.pop.poppers import RETRY, Popper
 
 from turbopump.broker.pop import acting_journal as notes_module
 from turbopump.broker.pop.acting_journal import (

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.engine.deferred import Deferred

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, Popper
+from tests.unit.broker.pop.poppers import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, MAX_SIZE
@@ -21,11 +20,6 @@ from turbopump.net.wire.properties import encode_properties
 
 HELD = 10_000
 LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def handle(*, start: str = "0", popped: str = "", hidden: str = "900", broker: str = "") -> str:

@@ -3,10 +3,8 @@
 from collections import Counter
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
@@ -20,11 +18,6 @@ from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
 from turbopump.net.wire.topics import TopicConfig
 
 LONG_MS = 50_000
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def figures(popper: Popper, *, is_retry: bool = False) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode

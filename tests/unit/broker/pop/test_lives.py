@@ -4,8 +4,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.offset_recovery import READ_MAX, PoppedOffsets, recover_offsets
@@ -18,11 +17,6 @@ from turbopump.net.wire.topics import TopicConfig
 
 LONG_MS = 50_000
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def delete_topic(popper: Popper) -> None:

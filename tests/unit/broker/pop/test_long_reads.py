@@ -1,8 +1,7 @@
 """A pop with a selective filter reads on at once, until it finds a message or reaches the end."""
 
 import pytest
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -12,11 +11,6 @@ from turbopump.net.wire.headers.pop import NotificationRequest
 READ_MAX = 800
 """Queue units that one read with tags examines (maxFilterMessageSize)."""
 TURNS = 40
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def with_turns(popper: Popper, waits: object, turns: int) -> None:

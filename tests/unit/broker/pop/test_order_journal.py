@@ -4,8 +4,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import Popper
+from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.pop.order_info import OrderedBatch
 from turbopump.broker.pop.order_journal import REFRESH_MS, body_of, read_record
@@ -21,11 +20,6 @@ from turbopump.net.wire.pop_handles import PopHandle
 LONG_MS = 50_000
 QUEUE = PoppedQueue("T", "g", 0)
 MEMBERS = {"bn": "broker-a", "c": "g", "t": "T", "q": 0, "o": [3, 1], "popTime": 7, "i": 900}
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def bodies(popper: Popper, **changes: Any) -> list[str]:

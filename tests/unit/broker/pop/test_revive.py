@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, RETRY, Popper
+from tests.unit.broker.pop.poppers import INVISIBLE_MS, RETRY, Popper
 
 from turbopump.broker.config.config import load_config
 from turbopump.broker.introspection.runtime_info import runtime_table
@@ -19,11 +19,6 @@ from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 from turbopump.net.wire.properties import encode_properties
 
 LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def check_point(popper: Popper, start: int, broker: str = "broker-a", it_ms: int = 0) -> CheckPoint:

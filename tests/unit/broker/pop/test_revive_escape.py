@@ -162,9 +162,8 @@ def test_check_points_that_were_due_before_meet_later_acknowledgements(replica: 
     replica.ack(late, 1, waits=False)
     replica.world.broker.role.is_acting = False
     replica.pass_time(10_000)
-    replica.world.broker.timers._kept.current = replica.world.broker.timers._kept.current._replace(
-        read_ms=replica.world.now_ms
-    )
+    durable = replica.world.broker.timers.durable
+    durable.current = durable.current._replace(read_ms=replica.world.now_ms)
     replica.world.broker.role.is_acting = True
     replica.pass_time(10_000)
     assert bodies(other, RETRY) == [b"b"]

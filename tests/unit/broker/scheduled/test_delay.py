@@ -227,7 +227,7 @@ def test_data_version_counts_deliveries(make_world: Callable[..., Any]) -> None:
     for _ in range(7):
         send(world, 1)
         world.pass_time(1_100)
-        counters.append(world.broker.delay.data_version.counter)
+        counters.append(world.broker.delay.durable.data_version.counter)
     assert counters == [0, 0, 1, 1, 1, 2, 2]
 
 

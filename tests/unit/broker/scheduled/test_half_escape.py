@@ -1,9 +1,6 @@
 """Half messages move to other masters while a replica acts, and are ended there (RIP-32, I15)."""
 
-from collections.abc import Callable
-
 import pytest
-from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import NOT_SAFE, Replica, bodies, records
 
 from turbopump.broker.scheduled import half_escape
@@ -19,11 +16,6 @@ from turbopump.net.wire.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 COMMIT, ROLL_BACK = 8, 12
-
-
-@pytest.fixture
-def replica(make_world: Callable[..., World]) -> Replica:
-    return Replica(make_world)
 
 
 class Term:

@@ -1,9 +1,6 @@
 """Timers that are due go to other masters while a replica acts (RIP-32, I11, I14)."""
 
-from collections.abc import Callable
-
 import pytest
-from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies, records
 
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
@@ -15,11 +12,6 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.properties import decode_properties
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def replica(make_world: Callable[..., World]) -> Replica:
-    return Replica(make_world)
 
 
 def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more: str) -> int:
@@ -187,7 +179,7 @@ def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -
     replica.others.masters.clear()
     timers = master.broker.timers
     before = TimerProgress(master.now_ms // 1_000 * 1_000, QueueOffset(0))
-    timers._kept.current = before
+    timers.durable.current = before
     for number, delay_ms in enumerate((1_500, 2_500, 9_000)):
         stored = replica.world
         replica.world = master
@@ -195,17 +187,17 @@ def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -
         replica.world = stored
     timers.take_newer(checkpoint(before.read_ms + 4_000, 3))
     timers.take_newer(checkpoint(before.read_ms + 2_000, 3))
-    assert timers.data_version.counter == 9
+    assert timers.durable.data_version.counter == 9
     master.pass_time(12_000)
     assert bodies(master) == [b"2"]
-    assert timers._kept.current.read_ms >= before.read_ms + 12_000
+    assert timers.durable.current.read_ms >= before.read_ms + 12_000
 
 
 def test_old_knowledge_of_another_broker_does_not_count(replica: Replica) -> None:
     timers, now_ms = replica.world.broker.timers, replica.world.now_ms // 1_000 * 1_000
     replica.world.broker.role.is_acting = False
     timers.take_newer(checkpoint(now_ms - 60_000, 1))
-    timers._kept.current = TimerProgress(now_ms, QueueOffset(0))
+    timers.durable.current = TimerProgress(now_ms, QueueOffset(0))
     replica.world.broker.role.is_acting = True
     replica.pass_time(200)
     assert timers._delivered.read_ms == now_ms
@@ -219,7 +211,7 @@ def test_less_of_the_queue_and_more_of_the_slots(replica: Replica) -> None:
     for number, delay_ms in enumerate((1_500, 2_500, 9_000)):
         timer(replica, b"%d" % number, delay_ms)
     replica.world = stored
-    timers._kept.current = TimerProgress(begin_ms, QueueOffset(3))
+    timers.durable.current = TimerProgress(begin_ms, QueueOffset(3))
     timers.take_newer(checkpoint(begin_ms + 4_000, 1))
     master.pass_time(12_000)
     assert bodies(master) == [b"1", b"2"], "the second may not have come to the replica"
@@ -239,4 +231,4 @@ def test_rolls_of_slots_that_another_broker_has_passed_are_not_lost(replica: Rep
     master.now_ms += timers._roll_ms + 6_000
     master.pass_time(1_000)
     assert bodies(master, TIMER_TOPIC) == [b"far", b"far"]
-    assert timers._kept.current.read_ms > begin_ms + timers._roll_ms
+    assert timers.durable.current.read_ms > begin_ms + timers._roll_ms

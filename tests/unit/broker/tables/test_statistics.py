@@ -31,14 +31,14 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_nothing_is_known_without_a_measurement() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     assert table.find(TOPIC_PUT_NUMS, "T") is None
     assert table.put_tps("T") == 0.0
     assert table.got_tps("g", "T") == 0.0
 
 
 def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 5})
     table.sample(NOON)
     found = table.find(TOPIC_PUT_NUMS, "T")
@@ -48,7 +48,7 @@ def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
 
 
 def test_a_minute_is_the_last_seven_samples() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     for number in range(10):
         table.puts({"T": 10 * number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
@@ -61,7 +61,7 @@ def test_a_minute_is_the_last_seven_samples() -> None:
 
 
 def test_hours_and_days_sample_at_their_own_pace() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     for number in range(361):
         table.puts({"T": number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
@@ -74,7 +74,7 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
 
 def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() -> None:
     """The first sample found 30 of 40 messages: ten seconds later hour and day have all of them."""
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 30})
     table.sample(NOON)
     table.puts({"T": 40})
@@ -85,7 +85,7 @@ def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() 
 
 
 def test_a_groups_received_messages_have_a_number_and_a_size() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.got("g", "T", 4, 1_000)
     table.sample(NOON)
     table.got("g", "T", 8, 2_000)
@@ -99,7 +99,7 @@ def test_a_groups_received_messages_have_a_number_and_a_size() -> None:
 
 
 def test_the_broker_s_own_meters_count_everything() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.sample(NOON)
     table.puts({"T": 3, "U": 4})
     table.puts({"T": 5, "U": 4})
@@ -112,7 +112,7 @@ def test_the_broker_s_own_meters_count_everything() -> None:
 
 
 def test_a_topic_made_again_counts_from_zero() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 5})
     table.puts({"T": 2})
     assert table.totals()["msgPutTotalTodayNow"] == 7
@@ -122,7 +122,7 @@ def test_a_topic_made_again_counts_from_zero() -> None:
 
 
 def test_deleted_topics_and_groups_lose_their_meters() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 1, "U": 1})
     table.got("g", "T", 1, 1)
     table.got("g", "U", 1, 1)
@@ -138,7 +138,7 @@ def test_deleted_topics_and_groups_lose_their_meters() -> None:
 
 
 def test_idle_groups_are_forgotten_topics_are_not() -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 1})
     table.got("g", "T", 1, 1)
     table.sample(NOON)
@@ -151,7 +151,7 @@ def test_idle_groups_are_forgotten_topics_are_not() -> None:
 
 def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MAX_METERS", 3)
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 1, "U": 1})
     table.got("g", "T", 1, 1)
     assert table.find(TOPIC_PUT_NUMS, "T") is not None
@@ -161,7 +161,7 @@ def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_mornings_move_at_midnight(utc: None) -> None:
-    table = BrokerStatistics()
+    table = BrokerStatistics(lambda table: None)
     table.puts({"T": 5})
     table.sample(NOON)
     assert set(table.totals().values()) == {0, 5}

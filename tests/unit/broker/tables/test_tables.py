@@ -67,7 +67,9 @@ def topic_table(files: ConfigFiles, properties: str = "") -> TopicTable:
 
 
 def group_table(files: ConfigFiles, config: BrokerConfig | None = None) -> GroupTable:
-    table = GroupTable(config or BrokerConfig(), TableSaver(files, InlineDisk()))
+    table = GroupTable(
+        config or BrokerConfig(), TableSaver(files, InlineDisk()), lambda names: None
+    )
     table.load(1)
     return table
 

@@ -165,9 +165,9 @@ def test_lines_shown_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_brokers_that_take_tls_alone_are_asked_by_it(tmp_path: Path) -> None:
     plain = up_processes._options_of(cluster(tmp_path))
-    assert plain == ClientOptions() or plain.remoting.tls is None
+    assert plain == ClientOptions() or not plain.tls
     ciphered = up_processes._options_of(cluster(tmp_path, **{"tls.enable": "true"}))
-    assert ciphered.remoting.tls is not None
+    assert ciphered.tls
 
 
 def test_the_default_folder_is_not_repeated(

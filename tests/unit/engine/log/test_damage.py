@@ -162,16 +162,9 @@ class TestUnits:
         return Path(path)
 
     KINDS = (
-        "inside",
-        "another",
-        "size",
-        "beyond",
-        "zeros",
-        "far back",
-        "next",
-        "negative size",
+        "inside", "another", "size", "beyond", "zeros", "far back", "next", "negative size",
         "negative offset",
-    )
+    )  # fmt: skip
 
     @pytest.mark.parametrize("number", [0, 3, 9, 10, 29])
     @pytest.mark.parametrize("what", KINDS)

@@ -144,6 +144,26 @@ def test_those_that_waited_for_a_route_share_its_failure(one: ScriptedCluster) -
     assert len(one.made(ROUTE)) == 1, "no request waits for a time-out of its own after it"
 
 
+def test_a_cancelled_caller_leaves_its_query_to_those_that_waited(one: ScriptedCluster) -> None:
+    one.fail(NAME_SERVER, ROUTE, None)
+
+    async def story() -> None:
+        async with Started() as client:
+            first, *others = (asyncio.create_task(client.route(TOPIC)) for _ in range(3))
+            await asyncio.sleep(0.05)
+            first.cancel()
+            assert all(route is not None for route in await asyncio.gather(*others))
+            one.fail(NAME_SERVER, ROUTE, None)
+            alone = asyncio.create_task(client.route("New", for_sending=True))
+            await asyncio.sleep(0.05)
+            alone.cancel()
+            await asyncio.sleep(0)
+            assert await client.route("New") is None
+
+    play(story())
+    assert one.times(ROUTE) == [0, 50, 50, 100]
+
+
 def test_no_route_leaves_the_one_that_is_known(one: ScriptedCluster) -> None:
     async def story() -> None:
         async with Started() as client:

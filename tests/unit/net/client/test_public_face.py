@@ -1,9 +1,11 @@
 """The public names of `import turbopump`: every error, and option errors that name the allowed
 values."""
 
+import ast
 import asyncio
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import turbopump
 from turbopump.net.client import errors as client_errors
+from turbopump.net.client.options import remoting_options
 from turbopump.net.transport import errors as transport_errors
 from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
 
@@ -52,10 +55,10 @@ def test_one_tls_option() -> None:
         (Path("ca.pem"), trusting),
         (own, own),
     ):
-        assert turbopump.ClientOptions(tls=given).remoting.tls == tls
-    assert turbopump.ClientOptions().remoting == RemotingOptions(), "the same defaults"
+        assert remoting_options(turbopump.ClientOptions(tls=given)).tls == tls
+    assert remoting_options(turbopump.ClientOptions()) == RemotingOptions(), "the same defaults"
     options = turbopump.ClientOptions(connect_timeout_ms=1, idle_timeout_ms=2, max_in_flight=3)
-    remoting = options.remoting
+    remoting = remoting_options(options)
     assert (remoting.connect_timeout_ms, remoting.idle_timeout_ms, remoting.max_in_flight) == (
         1,
         2,
@@ -86,6 +89,38 @@ def test_every_type_of_a_public_signature_is_exported() -> None:
     public = {name: getattr(turbopump, name) for name in turbopump.__all__}
     assert hidden_types({"Producer": turbopump.Producer}) > {"Producer.send: SendResult"}
     assert not hidden_types(public)
+
+
+def test_type_checkers_find_each_name_where_programs_do() -> None:
+    tree = ast.parse(Path(turbopump.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    seen = {name.asname: node.module for node in imports for name in node.names if name.asname}
+    assert seen == turbopump._HOMES
+
+
+def test_the_first_page_has_an_example_and_names_public_classes() -> None:
+    page = turbopump.__doc__ or ""
+    example, rest = page.split("receive:\n")[1].split("Senders\n")
+    compile(textwrap.dedent(example), "example", "exec")
+    assert set(re.findall(r"\b[A-Z]\w*[a-z][A-Z]\w+", rest)) <= set(turbopump.__all__)
+    clients = re.findall(r"^    ([A-Z]\w+)  ", rest, re.MULTILINE)
+    assert len(clients) == 8 and set(clients) <= set(turbopump.__all__)
+
+
+LIFE = {"start", "close"}
+
+
+@pytest.mark.parametrize(
+    ("made", "members"),
+    [
+        (turbopump.Producer, {"queues", "recall", "send", "send_batch", "send_oneway"}),
+        (turbopump.TransactionProducer, {"send_in_transaction", "transaction"}),
+        (turbopump.SimpleConsumer, {"ack", "change_invisible", "receive", "subscribe"}),
+        (turbopump.PopConsumer, {"on_message", "subscribe"}),
+    ],
+)
+def test_clients_show_no_member_of_the_machinery(made: type, members: set[str]) -> None:
+    assert {name for name in dir(made) if not name.startswith("_")} == LIFE | members
 
 
 def test_every_exported_error_has_one_base() -> None:

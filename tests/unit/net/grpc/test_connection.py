@@ -195,7 +195,7 @@ def test_a_stop_waits_for_no_peer_that_is_to_close(bench: Make) -> None:
     one, wire = bench().connect()
     hear(one, frame(h2.GOAWAY, 0, bytes(8)))
     assert wire.closed == "eof"
-    one.finish()
+    one.close()
     assert wire.closed == "close"
 
 
@@ -343,7 +343,7 @@ def test_a_stopping_server_takes_no_new_calls_and_ends_the_old(bench: Make) -> N
     one.go_away()
     hear(one, call(3, b"new"))
     assert list(ends(wire)) == [3]
-    one.finish()
+    one.close()
     assert (list(ends(wire)), made.over, wire.closed) == ([3, 1], [1], "close")
     assert away(wire)[-1] == 0
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.routing.name_servers import Absent
-from turbopump.net.routing.route_cache import CacheRules, RouteCache
+from turbopump.net.routing.route_cache import NEVER_MS, CacheRules, RouteCache
 
 GONE = Absent("no such name", is_certain=True)
 SILENT = Absent("no answer", is_certain=False)
@@ -160,10 +160,29 @@ def test_a_missing_name_is_believed_after_its_time() -> None:
     wanted = one.cache.want("T")
     assert not wanted.done, "the former answer is in doubt"
     one.answer(SILENT)
-    assert wanted.value == "old"
+    assert wanted.value == SILENT and one.cache.get("T") == "old"
     one.now_ms += 19_500
     one.known("T", GONE)
     assert one.cache.get("T") == GONE
+
+
+def test_a_fresh_answer_is_renewed_unless_it_is_too_young() -> None:
+    one = Cache(fresh_ms=NEVER_MS)
+    first = one.cache.renew("T", at_once=False)
+    assert not first.done and not one.cache.renew("T", at_once=True).done
+    one.answer("old")
+    one.now_ms += 499
+    assert one.cache.renew("T", at_once=False).value == "old"
+    one.now_ms += 1
+    renewed = [one.cache.renew("T", at_once=False), one.cache.renew("T", at_once=False)]
+    assert one.asked() == ["T"]
+    one.answer(SILENT)
+    assert [later.value for later in renewed] == [SILENT, SILENT]
+    assert one.cache.renew("T", at_once=False).value == "old"
+    renewed = [one.cache.renew("T", at_once=True)]
+    one.answer("new")
+    assert renewed[0].value == "new"
+    assert one.cache.items() == [("T", "new")]
 
 
 def test_queries_at_the_same_time_are_bounded() -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of the throughput job over small tables, in Python: the same as Spark's SQL."""
+"""The arithmetic of the throughput job over small tables, without Spark."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from turbopump.spark.schema import arrow_schema
+from turbopump.spark.throughput import events
+from turbopump.spark.throughput.analysis import Levels, analyse
 from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, counted
-from turbopump.spark.throughput.local import events
-from turbopump.spark.throughput.local.cells import merged
-from turbopump.spark.throughput.local.job import throughput_of
-from turbopump.spark.throughput.local.statistics import Row, in_order, peaks, traffic_statistics
+from turbopump.spark.throughput.cells import QUEUE, Derivation
+from turbopump.spark.throughput.local_tables import LocalTables, merged
+from turbopump.spark.throughput.result import Row, Throughput
 
 BEGIN_MS = 1_700_000_000_000
 YEAR = timedelta(days=365)
@@ -59,8 +60,29 @@ def at(*offsets: int) -> list[dict[str, int]]:
     return [{"queue_offset": offset} for offset in offsets]
 
 
+def derived(table: pa.Table, derivation: Derivation, *metrics: str) -> list[Row]:
+    tables = LocalTables()
+    return list(tables.derived(tables.where(table, "metric", metrics), derivation).to_pylist())
+
+
+def gaps(table: pa.Table) -> list[Row]:
+    return derived(table, events.GAPS, "offset", "batch")
+
+
+def clock_steps(table: pa.Table) -> list[Row]:
+    return derived(table, events.CLOCK_STEPS, "clock")
+
+
+def level(table: pa.Table, keys: tuple[str, ...]) -> list[Row]:
+    return list(Levels(LocalTables(), table).table(keys).to_pylist())
+
+
+def analysed(table: pa.Table) -> Throughput:
+    return analyse(LocalTables(), table, ("s",), 3)
+
+
 def ranges(table: pa.Table) -> list[tuple[int, int, int]]:
-    rows = sorted(events.gaps(table), key=lambda row: row["first_missing"])
+    rows = sorted(gaps(table), key=lambda row: row["first_missing"])
     return [(row["first_missing"], row["last_missing"], row["missing"]) for row in rows]
 
 
@@ -84,7 +106,7 @@ def test_gaps_of_queue_offsets(
 ) -> None:
     table = cells(*at(*offsets))
     assert ranges(table) == missing
-    (queue,) = events.queues(table).values()
+    (queue,) = level(table, QUEUE)
     assert queue["missing_offsets"] == sum(count for *_, count in missing)
     assert (queue["queue_offset_min"], queue["queue_offset_max"]) == (min(offsets), max(offsets))
     assert queue["duplicate_offsets"] == len(offsets) - len(set(offsets))
@@ -93,21 +115,21 @@ def test_gaps_of_queue_offsets(
 def test_each_queue_has_gaps_of_its_own() -> None:
     rows = [*at(0, 2), *({"queue_id": 1, "queue_offset": offset} for offset in (1, 2))]
     table = cells(*rows, {"topic": "u", "queue_offset": 7})
-    (gap,) = events.gaps(table)
+    (gap,) = gaps(table)
     assert (gap["topic"], gap["queue_id"], gap["first_missing"]) == ("t", 0, 1)
 
 
 def test_queues_with_batch_records_are_not_judged() -> None:
     table = cells(*at(0, 9), {"queue_offset": 20, "sys_flag": 0x80})
     assert ranges(table) == []
-    (queue,) = events.queues(table).values()
+    (queue,) = level(table, QUEUE)
     assert (queue["missing_offsets"], queue["batch_records"]) == (None, 1)
 
 
 @pytest.mark.parametrize("flag", [PREPARED, ROLLED_BACK])
 def test_half_messages_have_no_queue_offset(flag: int) -> None:
     table = cells(*at(0, 1), {"queue_offset": 0, "sys_flag": flag})
-    (queue,) = events.queues(table).values()
+    (queue,) = level(table, QUEUE)
     assert (queue["duplicate_offsets"], queue["records_without_queue_offset"]) == (0, 1)
 
 
@@ -119,13 +141,10 @@ def test_silences_of_each_level() -> None:
         {"ms": 5_000, "topic": "u"},
         {"ms": 7_999},
     )
-    found = {
-        level: [
-            (row["from_ms"] - BEGIN_MS, row["until_ms"] - BEGIN_MS, row["silent_seconds"])
-            for row in events.silences(table, level)
-        ]
-        for level in ("queue", "topic", "store")
-    }
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for row in Levels(LocalTables(), table).silences().to_pylist():
+        times = row["from_ms"] - BEGIN_MS, row["until_ms"] - BEGIN_MS, row["silent_seconds"]
+        found.setdefault(row["level"], []).append(times)
     assert found == {
         "queue": [(900, 7_999, 6)],
         "topic": [(900, 3_100, 2), (3_100, 7_999, 3)],
@@ -135,7 +154,7 @@ def test_silences_of_each_level() -> None:
 
 def test_clock_steps_are_told_once_for_each_greatest_time() -> None:
     table = cells(*({"ms": ms} for ms in (0, 10, 4, 5, 10, 20, 19, 20, 30)))
-    steps = sorted(events.clock_steps(table), key=lambda step: step["later_ms"])
+    steps = sorted(clock_steps(table), key=lambda step: step["later_ms"])
     found = [
         (
             step["later_ms"] - BEGIN_MS,
@@ -148,9 +167,9 @@ def test_clock_steps_are_told_once_for_each_greatest_time() -> None:
     assert found == [(10, 4, 6, 2), (20, 19, 1, 1)]
     assert [step["later_log_offset"] for step in steps] == [1_000, 5_000]
     assert [step["earlier_log_offset"] for step in steps] == [2_000, 6_000]
-    (again,) = events.clock_steps(cells({"ms": 10}, {"ms": 20}, {"ms": 10}))
+    (again,) = clock_steps(cells({"ms": 10}, {"ms": 20}, {"ms": 10}))
     assert (again["back_ms"], again["earlier_log_offset"]) == (10, 2_000)
-    assert list(events.clock_steps(cells({"ms": 1}, {"ms": 1}, {"ms": 2}))) == []
+    assert clock_steps(cells({"ms": 1}, {"ms": 1}, {"ms": 2})) == []
 
 
 def test_latencies_of_clocks_that_disagree_are_never_averaged_in() -> None:
@@ -162,7 +181,7 @@ def test_latencies_of_clocks_that_disagree_are_never_averaged_in() -> None:
         {"ms": 1_000, "born_ms": moment(0) + 120 * YEAR},
         {"ms": 1_000, "born_ms": 1_000},
     )
-    (row,) = traffic_statistics(table, ())
+    (row,) = level(table, ())
     assert (row["messages"], row["timed_messages"]) == (6, 3)
     assert (row["latency_ms_min"], row["latency_ms_max"]) == (0, 30)
     assert row["latency_ms_avg"] == pytest.approx(40 / 3)
@@ -175,22 +194,21 @@ def test_sums_and_peaks_by_any_key() -> None:
         {"size": 300, "body_size": 3, "host": "a:2", "ms": 999},
         {"size": 500, "body_size": 5, "host": "b:1", "ms": 1_000},
     )
-    hosts = {row["born_host"]: row for row in traffic_statistics(table, ("born_host",))}
+    hosts = {row["born_host"]: row for row in level(table, ("born_host",))}
     assert {host: row["messages"] for host, row in hosts.items()} == {"a": 2, "b": 1}, "no ports"
-    (total,) = traffic_statistics(table, ())
+    (total,) = level(table, ())
     assert (total["bytes"], total["body_bytes"], total["size_avg"]) == (900, 9, 300.0)
     assert (total["first_ms"] - BEGIN_MS, total["last_ms"] - BEGIN_MS) == (0, 1_000)
-    assert peaks(table, ()) == {
-        (): {"peak_messages_per_s": 2, "peak_bytes_per_s": 500, "seconds_with_messages": 2}
-    }
-    assert traffic_statistics(cells(), ())[0]["messages"] == 0, "without keys there is always a row"
-    assert traffic_statistics(cells(), ("topic",)) == []
+    assert (total["peak_messages_per_s"], total["peak_bytes_per_s"]) == (2, 500)
+    assert total["seconds_with_messages"] == 2
+    assert level(cells(), ("topic",)) == []
 
 
 def test_rows_in_order_with_missing_values_last() -> None:
     rows: list[Row] = [{"a": 1, "b": None}, {"a": 2, "b": 1}, {"a": 1, "b": 5}]
-    assert in_order(rows, "b desc", "a") == [rows[2], rows[1], rows[0]]
-    assert in_order(rows, "a", "b") == [rows[2], rows[0], rows[1]]
+    table, tables = pa.Table.from_pylist(rows), LocalTables()
+    assert tables.first(table, ("b desc", "a")) == (rows[2], rows[1], rows[0])
+    assert tables.first(table, ("a", "b"), 2) == (rows[2], rows[0])
 
 
 def test_everything_about_a_store_with_one_of_each() -> None:
@@ -198,7 +216,7 @@ def test_everything_about_a_store_with_one_of_each() -> None:
         *({"ms": ms, "queue_offset": offset} for ms, offset in ((0, 0), (10, 1), (5, 1), (20, 4))),
         {"ms": 9_000, "topic": "u"},
     )
-    found = throughput_of(table, ("s",), 3)
+    found = analysed(table)
     totals = found.totals
     assert (totals["messages"], totals["queues"], totals["topics"], totals["hosts"]) == (5, 2, 2, 1)
     assert (totals["gaps"], totals["missing_offsets"], totals["duplicate_offsets"]) == (1, 2, 1)
@@ -206,4 +224,5 @@ def test_everything_about_a_store_with_one_of_each() -> None:
     assert (totals["clock_steps"], totals["back_ms_max"]) == (1, 5)
     assert [row["topic"] for row in found.topics.rows] == ["t", "u"]
     assert [row["messages"] for row in found.over_time] == [4, 1]
-    assert throughput_of(cells(), ("s",), 3).totals["messages"] == 0
+    nothing = analysed(cells())
+    assert (nothing.totals["messages"], nothing.totals["peak_messages_per_s"]) == (0, None)

@@ -25,7 +25,7 @@ from turbopump.spark.throughput.result import (
     readable,
     step_seconds,
 )
-from turbopump.spark.throughput.tables import ResultTables, is_one_of
+from turbopump.spark.throughput.spark_tables import SparkTables
 
 START_S = 1_700_000_000
 
@@ -69,10 +69,6 @@ def test_steps_are_round_and_few(first_s: int) -> None:
         assert 1 <= steps <= STEPS_SHOWN
         assert width >= before and (86_400 % width == 0 or width % 86_400 == 0)
         before = width
-
-
-def test_choices_as_sql() -> None:
-    assert is_one_of("metric", ["size", "body"]) == "metric in ('size', 'body')"
 
 
 class Frame:
@@ -119,9 +115,9 @@ class Frame:
 
 def test_tables_stay_in_memory_without_a_place() -> None:
     journal: list[str] = []
-    tables = ResultTables(Frame(journal), None, overwrite=False)  # type: ignore[arg-type]
+    tables = SparkTables(Frame(journal), None, overwrite=False)  # type: ignore[arg-type]
     frame = Frame(journal)
-    assert tables.keep("cells", frame) is frame  # type: ignore[arg-type, comparison-overlap]
+    assert tables.write("cells", frame) is frame  # type: ignore[arg-type, comparison-overlap]
     tables.close()
     assert journal == ["persist", "unpersist"] and tables.written == []
 
@@ -142,8 +138,8 @@ def test_tables_are_written_below_their_place(overwrite: bool, is_large: bool, m
         def schema(self, _value: Any) -> None:
             pass
 
-    tables = ResultTables(Reader(journal), "s3://out//", overwrite=overwrite)  # type: ignore[arg-type]
-    tables.keep("cells", Frame(journal), "metric", is_large=is_large)  # type: ignore[arg-type]
+    tables = SparkTables(Reader(journal), "s3://out//", overwrite=overwrite)  # type: ignore[arg-type]
+    tables.write("cells", Frame(journal), "metric", is_large=is_large)  # type: ignore[arg-type]
     assert tables.written == ["s3://out/cells"]
     assert mode in journal and "by ('metric',)" in journal
     assert ("hint rebalance ('metric',)" in journal) is not is_large, "it is not shuffled for it"

@@ -11,7 +11,7 @@ from turbopump.broker.ha.acting.acting_state import MASTER_COMING_MS, STALE_ROUT
 from turbopump.broker.ha.acting.group_members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.types import NewMessage, QueueOffset
+from turbopump.engine.types import LONG_AGO_MS, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -102,6 +102,10 @@ class Bench:
             self._pause,
             lambda: world.now_ms,
             lambda: self.has_master,
+            on_acts=lambda: None,
+            on_master_reported=lambda address, ha_address: None,
+            named_ms=lambda: LONG_AGO_MS,
+            ask_controllers=lambda: None,
         )
         self.group.on_online = self._went_online
         world.broker.acting = self.group
@@ -157,7 +161,7 @@ def make(make_world: Callable[..., World]) -> Callable[..., Bench]:
         bench = Bench(world, address, names)
         if broker.config.replication.is_slave:
             broker.offsets.versions.following = True
-            broker.delay.versions = broker.offsets.versions
+            broker.delay.durable.versions = broker.offsets.versions
         return bench
 
     return made
@@ -541,8 +545,8 @@ def test_an_acting_replica_asks_a_replica_that_comes_later(make: Callable[..., B
 
 def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
-    slave.world.broker.delay._kept.current = {1: QueueOffset(7), 2: QueueOffset(1)}
-    master.world.broker.delay._kept.current = {1: QueueOffset(4), 2: QueueOffset(2)}
+    slave.world.broker.delay.durable.current = {1: QueueOffset(7), 2: QueueOffset(1)}
+    master.world.broker.delay.durable.current = {1: QueueOffset(4), 2: QueueOffset(2)}
     master.connections.hosts = ["10.0.0.2"]
     slave.say(_1=SLAVE)
     master.world.pass_time(1_500)
@@ -552,7 +556,7 @@ def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) 
 
 def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
-    slave.world.broker.delay._kept.current = {1: QueueOffset(7)}
+    slave.world.broker.delay.durable.current = {1: QueueOffset(7)}
     log = slave.world.broker.store.replicated(slave.world.now_ms, plain=True)
     log.to_master(-1, slave.world.now_ms)
     slave.world.broker.store.append(NewMessage("T", 0, b"x", b""), slave.world.now_ms)

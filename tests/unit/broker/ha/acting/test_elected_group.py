@@ -40,7 +40,7 @@ class Elector(Bench):
     def __init__(self, world: World, address: str, names: Names) -> None:
         super().__init__(world, address, names)
         self.named_ms, self.leased = LONG_AGO_MS, True
-        self.group.acting_state.named_ms = lambda: self.named_ms
+        self.group.acting_state._named_ms = lambda: self.named_ms
         world.broker.role.holds = lambda: self.leased
         self.leads = True
 
@@ -64,7 +64,7 @@ def make(make_world: Callable[..., World]) -> Callable[..., Elector]:
         broker = Elector(world, address, names)
         world.broker.role.end(own_id)
         world.broker.offsets.versions.following = True
-        world.broker.delay.versions = world.broker.offsets.versions
+        world.broker.delay.durable.versions = world.broker.offsets.versions
         return broker
 
     return made
@@ -187,7 +187,7 @@ def test_an_elected_master_takes_progress_only_of_forwarded_messages(
 ) -> None:
     """A deposed broker has deliveries that are in no other log."""
     replica, elected = make(SLAVE, 2), make(OTHER, 3, more)
-    replica.world.broker.delay._kept.current = {1: QueueOffset(7)}
+    replica.world.broker.delay.durable.current = {1: QueueOffset(7)}
     elected.leads = False
     elected.say(_2=SLAVE, _3=OTHER)
     assert elected.group.elected(Alone())

@@ -164,7 +164,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
         if len(told) == 1:
             raise OSError("bootId cannot be written")
 
-    member.membership.registration.on_doubt_reported = on_told
+    member.membership.registration._on_doubt_reported = on_told
     member.start()
     member.give_id(1)
     assert member.registered().fields["unclean"] == "true"

@@ -21,11 +21,6 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 
-@pytest.fixture
-def group(make_world: Callable[..., Any]) -> Group:
-    return Group(make_world)
-
-
 def test_everything_is_copied_at_once_and_durably(group: Group) -> None:
     master, replica = group.master.broker, group.replica.broker
     topic = TopicConfig("T", 3, 4, 6, attributes={"message.type": "FIFO"}, order=True)
@@ -477,7 +472,7 @@ def test_a_term_is_a_newer_version_of_all_tables(group: Group) -> None:
     saved = group.lead.lead(3, 6)
     assert saved.done
     assert saved.value is None
-    for table in (broker.topics, broker.groups, broker.offsets, broker.delay):
+    for table in (broker.topics, broker.groups, broker.offsets, broker.delay.durable):
         assert table.data_version.state_version == 3
     version = broker.topics.data_version
     group.lead.lead(3, 7)

@@ -1,19 +1,11 @@
 """A replica with a restarted log requests the counts of queues of which it has no message."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group, Link
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.command import Command
-
-
-@pytest.fixture
-def group(make_world: Callable[..., Any]) -> Group:
-    return Group(make_world)
 
 
 def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Group) -> None:

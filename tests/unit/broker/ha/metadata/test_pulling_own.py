@@ -1,9 +1,6 @@
 """Data of a replica that its master never had: the master neither deletes nor lowers it, however
 often the replica reads it."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group
 
@@ -11,11 +8,6 @@ from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.traffic.role import Role
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
-
-
-@pytest.fixture
-def group(make_world: Callable[..., Any]) -> Group:
-    return Group(make_world)
 
 
 @pytest.mark.parametrize("restart", [False, True])

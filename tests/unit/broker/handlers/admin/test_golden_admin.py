@@ -30,22 +30,11 @@ CAPTURES = ["json", "json-2", "rocketmq", "mixed", "plain-ha"]
 
 MAPS = frozenset(
     {
-        "offsetTable",
-        "pullOffsetTable",
-        "groupTopicMap",
-        "topicConfigTable",
-        "data",
-        "subscriptionGroupTable",
-        "subscriptionTable",
-        "forbiddenTable",
-        "attributes",
-        "consumerTable",
-        "element of consumeStatsList",
-        "mqTable",
-        "properties",
-        "statusTable",
+        "offsetTable", "pullOffsetTable", "groupTopicMap", "topicConfigTable", "data",
+        "subscriptionGroupTable", "subscriptionTable", "forbiddenTable", "attributes",
+        "consumerTable", "element of consumeStatsList", "mqTable", "properties", "statusTable",
     }
-)
+)  # fmt: skip
 """JSON members whose keys are data, not structure."""
 
 NOT_SHOWN_THERE = {
@@ -56,19 +45,10 @@ NOT_SHOWN_THERE = {
 }
 """Keys that RocketMQ derives from setters, reports as null or names differently."""
 OURS = {
-    "enableRemotingLocalProxyGrpc",
-    "grpcServerPort",
-    "haMaxTimeSendsWait",
-    "machineRooms",
-    "rebalanceHandoverTime",
-    "rebalanceHistorySize",
-    "rebalanceMode",
-    "rebalanceStrategy",
-    "syncTimeoutMs",
-    "keepWaitingMessages",
-    "keepWaitingHoursMax",
-    "keepWaitingMbytesMax",
-}
+    "enableRemotingLocalProxyGrpc", "grpcServerPort", "haMaxTimeSendsWait", "machineRooms",
+    "rebalanceHandoverTime", "rebalanceHistorySize", "rebalanceMode", "rebalanceStrategy",
+    "syncTimeoutMs", "keepWaitingMessages", "keepWaitingHoursMax", "keepWaitingMbytesMax",
+}  # fmt: skip
 """Keys that only Turbopump has."""
 OUR_FACTS = ("transactions", "popRevive")
 """Prefixes of the runtime table's keys that only Turbopump has."""
@@ -93,53 +73,11 @@ RAW_BEAN_KEY = b':{{"brokerName":'
 
 COMPARED = frozenset(
     {
-        12,
-        17,
-        18,
-        21,
-        25,
-        26,
-        28,
-        33,
-        34,
-        35,
-        38,
-        41,
-        42,
-        43,
-        45,
-        46,
-        200,
-        201,
-        202,
-        203,
-        204,
-        207,
-        208,
-        215,
-        222,
-        225,
-        300,
-        303,
-        305,
-        306,
-        307,
-        315,
-        316,
-        317,
-        321,
-        325,
-        328,
-        329,
-        343,
-        345,
-        351,
-        400,
-        401,
-        402,
-        907,
+        12, 17, 18, 21, 25, 26, 28, 33, 34, 35, 38, 41, 42, 43, 45, 46, 200, 201, 202, 203, 204,
+        207, 208, 215, 222, 225, 300, 303, 305, 306, 307, 315, 316, 317, 321, 325, 328, 329, 343,
+        345, 351, 400, 401, 402, 907,
     }
-)
+)  # fmt: skip
 
 DIFFERENT = {
     # the recorded group requested the mode POP

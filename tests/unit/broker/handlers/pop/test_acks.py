@@ -4,8 +4,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import World
-from tests.unit.broker.handlers.pop.test_pops import INVISIBLE_MS, Popper
+from tests.unit.broker.pop.poppers import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop import changes
 from turbopump.engine.types import QueueOffset
@@ -16,11 +15,6 @@ from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
 from turbopump.net.wire.pop_handles import PopHandle
 
 REFUSED = ResponseCode.MESSAGE_ILLEGAL
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def change(popper: Popper, text: str, invisible_ms: int = 5_000) -> Command:

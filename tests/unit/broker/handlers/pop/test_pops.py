@@ -1,115 +1,25 @@
 """Pop, acknowledge, revive: a broker called through its table of handlers."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
-from tests.unit.broker.pop.answers import read_offsets
+from tests.unit.broker.pop.poppers import INVISIBLE_MS, RETRY, Popper
 
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump, finish
+from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pop import (
-    AckMessageRequest,
     ChangeInvisibleTimeRequest,
     NotificationRequest,
     PeekMessageRequest,
-    PopMessageRequest,
 )
-from turbopump.net.wire.message import decode_messages
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
-from turbopump.net.wire.topics import TopicConfig
-
-INVISIBLE_MS = 900
-RETRY = "%RETRY%g_T"
-
-
-class Popper:
-    """A consumer of group g that pops topic T."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        config = TopicConfig("T", read_queue_nums=2, write_queue_nums=2)
-        world.broker.topics.put(config, world.now_ms)
-
-    def send(self, *bodies: str, queue_id: int = 0, tag: str = "A") -> None:
-        for body in bodies:
-            fields = {
-                "a": "p", "b": "T", "c": "TBW102", "d": "8", "e": str(queue_id), "f": "0",
-                "g": str(self.world.now_ms), "h": "0", "i": f"TAGS\x01{tag}\x02",
-                "j": "0", "k": "false", "m": "false",
-            }  # fmt: skip
-            request = new_request(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body.encode())
-            answer = self.world.dispatch(request)
-            assert not isinstance(answer, Deferred) and answer.code == ResponseCode.SUCCESS
-
-    def request(self, **changes: Any) -> Command | Deferred:
-        """The response to a pop, after all its steps."""
-        asked: dict[str, Any] = {
-            "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
-            "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,
-            "init_mode": 0, **changes,
-        }  # fmt: skip
-        request = new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked))
-        answer: Any = self.world.dispatch(request)
-        # The first pop after a restart runs the steps of recovery.
-        return finish(answer) if isinstance(answer, Generator) else answer
-
-    def pop(self, **changes: Any) -> list[tuple[str, str]]:
-        """Body and handle of each message."""
-        answer = self.request(**changes)
-        if isinstance(answer, Deferred):
-            assert answer.done, "the pop waits"
-            answer = answer.value
-        return self.messages(answer)
-
-    def messages(self, answer: Command) -> list[tuple[str, str]]:
-        if answer.code != ResponseCode.SUCCESS:
-            return []
-        starts = read_offsets(answer.fields["startOffsetInfo"])
-        found = []
-        for message in decode_messages(b"".join(answer.body)):
-            handle = message.properties.get("POP_CK")
-            if handle is None:
-                handle = PopHandle(
-                    starts["0", message.queue_id][0],
-                    int(answer.fields["popTime"]),
-                    int(answer.fields["invisibleTime"]),
-                    int(answer.fields["reviveQid"]),
-                    RetryKind.NORMAL,
-                    "broker-a",
-                    message.queue_id,
-                    message.queue_offset,
-                ).text()
-            assert message.topic == "T"
-            found.append((bytes(message.body).decode(), handle))
-        return found
-
-    def ack(self, handle: str, **changes: Any) -> Command:
-        return self.world.ask(RequestCode.ACK_MESSAGE, self.header(handle, **changes))
-
-    def acknowledgement(self, handle: str) -> Command:
-        return new_request(RequestCode.ACK_MESSAGE, self.header(handle))
-
-    def header(self, text: str, **changes: Any) -> AckMessageRequest:
-        handle = PopHandle.parse(text)
-        assert handle.queue_offset is not None
-        asked: dict[str, Any] = {
-            "consumer_group": "g", "topic": handle.kind.topic_of("T", "g"),
-            "queue_id": handle.queue_id, "extra_info": text, "offset": handle.queue_offset,
-            **changes,
-        }  # fmt: skip
-        return AckMessageRequest(**asked)
-
-
-@pytest.fixture
-def popper(world: World) -> Popper:
-    return Popper(world)
 
 
 def test_nothing_is_popped_before_the_earlier_log_can_be_read(world: World) -> None:

@@ -7,9 +7,11 @@ import pytest
 from tests.unit.net.client.cluster import NAME_SERVER, ScriptedCluster, options, play
 
 from turbopump.net.client import client_instance
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.pop_consumer import PopConsumer
-from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
+from turbopump.net.client.consuming.popper import Popper
+from turbopump.net.client.consuming.subscribing import subscription_of
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire.codes import RequestCode
@@ -63,12 +65,14 @@ def test_without_a_subscription_a_consumer_does_not_start(
 
 def test_a_simple_consumer_introduces_its_group_at_the_start(cluster: ScriptedCluster) -> None:
     async def story() -> list[HeartbeatData]:
-        client_options = options(instance_name="unit")
-        async with SimpleConsumer("G", NAME_SERVER, client_options=client_options) as consumer:
-            assert not cluster.made(RequestCode.HEART_BEAT)
-            consumer.subscribe("T")
-            await consumer._places()
-            await consumer._places()
+        instance = ClientInstance(NAME_SERVER, options(instance_name="unit"))
+        popper = Popper(instance, "G", from_first=False, ordered=False)
+        await popper.start()
+        assert not cluster.made(RequestCode.HEART_BEAT)
+        popper.subscriptions["T"] = subscription_of("T", "*", None, 0)
+        await popper.places()
+        await popper.places()
+        await popper.close()
         beats = [call.request.body for call in cluster.made(RequestCode.HEART_BEAT)]
         return [HeartbeatData.decode(body) for body in beats if isinstance(body, bytes)]
 

@@ -16,7 +16,8 @@ from tests.unit.net.client.cluster import (
 )
 from tests.unit.net.client.consuming.popping import PoppingBroker, add_popping
 
-from turbopump.net.client.consuming.simple_consumer import INVISIBLE_MAX_MS, SimpleConsumer
+from turbopump.net.client.consuming.popper import INVISIBLE_MAX_MS
+from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,

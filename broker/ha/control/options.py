@@ -1,0 +1,19 @@
+"""Options of a broker's membership in an elected group, as values.
+
+Tests: tests/unit/broker/ha/control/test_membership.py
+"""
+
+from dataclasses import dataclass, field
+
+from turbopump.broker.config.replication_config import ReplicationConfig
+from turbopump.broker.ha.control.controller_protocol import Name
+from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class MembershipOptions(ReplicationConfig):
+    """The options of replication, and other options that a member needs."""
+
+    name: Name
+    identity_path: str
+    last_life: PreviousShutdown = field(default_factory=PreviousShutdown)

@@ -1,0 +1,346 @@
+"""Pops of a group's messages by remoting, and their acknowledgements.
+
+Owns the handles of popped messages, the turns of brokers, and the group's part in heartbeats. It
+must never divide queues among members or read ahead: the broker hides popped messages from the rest
+of the group for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client import backoff
+from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.consuming.pulling import GRACE_MS, is_wanted
+from turbopump.net.client.consuming.queue_runner import FAILURES
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    RouteNotFound,
+    expect,
+)
+from turbopump.net.client.group_member import GroupMember, refusal
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.receiving import received_each
+from turbopump.net.client.sending import check_group
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+    PopMessageRequest,
+    PopMessageResponse,
+)
+from turbopump.net.wire.heartbeat import CONSUME_POP
+from turbopump.net.wire.pop_handles import (
+    BadHandle,
+    PopHandle,
+    RetryKind,
+    read_order_counts,
+    read_start_offsets,
+)
+from turbopump.net.wire.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+INVISIBLE_MAX_MS: Final = 12 * 3_600_000
+"""The longest time for which messages may be hidden (RocketMQ's clients)."""
+NOT_RUNNING: Final = "the consumer is not started, or is closed"
+TURN_MS: Final = 2_000
+"""Wait at a broker, if there are several, before the next broker is asked."""
+
+_ANY_QUEUE: Final = -1
+_FROM_FIRST, _FROM_LAST = 0, 1
+_NOTHING: Final = {
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.PULL_NOT_FOUND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PopPlace:
+    """A broker to pop a topic from."""
+
+    topic: str
+    broker_name: str
+
+
+class Popper:
+    """A member of a group that pops; `from_first` and `ordered` as in SimpleConsumer.
+
+    `subscriptions`, by topic, may change at any time.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, group: str, *, from_first: bool, ordered: bool
+    ) -> None:
+        check_group(group)
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.now_ms = instance.now_ms
+        self.runs = False
+        self._instance = instance
+        self._group = group
+        self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
+        self._ordered = ordered
+        self._member = GroupMember(group, self.subscriptions, CONSUME_POP, refusal("simple"))
+        self._turn = 0
+        self._introduced: set[str] = set()
+        """Topics whose brokers received a heartbeat with the subscription."""
+
+    async def start(self) -> None:
+        """Join the group."""
+        if self.runs:
+            raise ClientError("the consumer is started already")
+        await self._instance.add_member(self._member)
+        self.runs = True
+        await self._introduce()
+
+    async def close(self) -> None:
+        """Leave the group; closing twice does nothing."""
+        if self.runs:
+            self.runs = False
+            await self._instance.remove_member(self._member)
+
+    async def receive(
+        self, max_count: int, invisible_ms: int, wait_ms: int
+    ) -> list[ReceivedMessage]:
+        """Receive messages of a broker, asking the brokers in turn."""
+        end_ms = self._instance.steady_ms() + wait_ms
+        failures = 0
+        while True:
+            self._check_running()  # closed meanwhile, if others keep the instance open
+            places = await self.places()
+            left_ms = max(0, end_ms - self._instance.steady_ms())
+            slice_ms = left_ms if len(places) == 1 else min(left_ms, TURN_MS)
+            failed: Exception | None = None
+            for number in range(len(places)):
+                self._turn += 1
+                place = places[self._turn % len(places)]
+                # Only the last broker of a round is polled with a wait; the others are asked
+                # without it.
+                poll_ms = slice_ms if number == len(places) - 1 else 0
+                try:
+                    found = await self.pop(place, max_count, invisible_ms, poll_ms)
+                except FAILURES as error:
+                    logger.info("popping %s failed: %s", place, error)
+                    failed = error
+                    continue
+                if found:
+                    return found
+            left_ms = end_ms - self._instance.steady_ms()
+            if failed is not None:
+                failures += 1
+                await self.refresh()
+                if left_ms <= 0:
+                    raise failed
+                await asyncio.sleep(min(left_ms, backoff.wait_ms(failed, failures)) / 1000)
+            elif left_ms <= 0:
+                return []
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Acknowledge the message: the group does not receive it again."""
+        handle = _handle_of(message)
+        assert handle.queue_offset is not None
+        header = AckMessageRequest(
+            consumer_group=self._group,
+            topic=handle.kind.topic_of(message.topic, self._group),
+            queue_id=handle.queue_id,
+            extra_info=message.properties[names.POP_CK],
+            offset=handle.queue_offset,
+            broker_name=handle.broker_name,
+        )
+        await self._ask(handle, RequestCode.ACK_MESSAGE, header)
+
+    async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        """Hide the message for `invisible_ms` from now; it gets a new handle."""
+        handle = _handle_of(message)
+        assert handle.queue_offset is not None
+        header = ChangeInvisibleTimeRequest(
+            consumer_group=self._group,
+            topic=handle.kind.topic_of(message.topic, self._group),
+            queue_id=handle.queue_id,
+            extra_info=message.properties[names.POP_CK],
+            offset=handle.queue_offset,
+            invisible_time=invisible_ms,
+            broker_name=handle.broker_name,
+        )
+        answer = await self._ask(handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        changed = read_header(ChangeInvisibleTimeResponse, answer.fields)
+        message.properties[names.POP_CK] = PopHandle(
+            handle.queue_offset,
+            changed.pop_time,
+            changed.invisible_time,
+            changed.revive_qid,
+            handle.kind,
+            handle.broker_name,
+            handle.queue_id,
+            handle.queue_offset,
+        ).text()
+
+    async def _introduce(self) -> None:
+        """Send a heartbeat to the brokers of the subscribed topics, so that they list this member
+        and create the group's retry topic, by which tools find the group."""
+        for topic in list(self.subscriptions):
+            try:
+                if await self._instance.route(topic) is not None:
+                    self._introduced.add(topic)
+            except FAILURES as error:
+                logger.info("no route of %s: %s", topic, error)
+        if self._introduced:
+            await self._instance.heartbeat()
+
+    async def places(self) -> list[PopPlace]:
+        """The readable brokers of all topics; raises RouteNotFound if no topic has one."""
+        places: list[PopPlace] = []
+        for topic in list(self.subscriptions):
+            route = await self._instance.route(topic)
+            if route is not None and topic not in self._introduced:
+                await self._introduce()
+            if route is not None:
+                readable = sorted({queue.broker_name for queue in route.subscribe})
+                places += [PopPlace(topic, name) for name in readable]
+        if not places:
+            raise RouteNotFound(f"no broker of {', '.join(self.subscriptions) or 'no topic'}")
+        return places
+
+    async def refresh(self) -> None:
+        """Request the routes of all topics again; failures are logged."""
+        for topic in list(self.subscriptions):
+            try:
+                await self._instance.refresh(topic)
+            except FAILURES as error:
+                logger.info("the route of %s was not refreshed: %s", topic, error)
+
+    async def pop(
+        self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
+    ) -> list[ReceivedMessage]:
+        """Pop messages of a topic at one broker, which waits up to `poll_ms` for the first.
+
+        Raises BrokerError, RemotingError, RouteNotFound.
+        """
+        subscription = self.subscriptions[place.topic]
+        header = PopMessageRequest(
+            consumer_group=self._group,
+            topic=place.topic,
+            queue_id=_ANY_QUEUE,
+            max_msg_nums=max_count,
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._instance.now_ms(),
+            init_mode=self._init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=self._ordered,
+            broker_name=place.broker_name,
+        )
+        address = self._master(place.broker_name)
+        request = new_request(RequestCode.POP_MESSAGE, header)
+        answer = await self._instance.call(address, request, poll_ms + GRACE_MS)
+        if answer.code in _NOTHING:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        result = read_header(PopMessageResponse, answer.fields)
+        assert isinstance(answer.body, bytes)
+        received = received_each(answer.body, place.broker_name, self._group)
+        for message, error in received.unreadable:
+            logger.error("message %s cannot be read: %s", message.message_id, error)
+        starts = read_start_offsets(result.start_offset_info or "")
+        counts = read_order_counts(result.order_count_info or "")
+        for message in received.messages:
+            self._give_handle(message, result, starts)
+            of_queue = counts.get((message.queue_id, None), 0)
+            at = QueueOffset(message.queue_offset)
+            message.reconsume_times += counts.get((message.queue_id, at), of_queue)
+        return await self._wanted(subscription, received.messages)
+
+    async def _wanted(
+        self, subscription: SubscriptionData, messages: Sequence[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """The messages with a subscribed tag: a broker compares only the tags' hashes. The others
+        are acknowledged, because they would be delivered again
+        (DefaultMQPushConsumerImpl.processPopResult)."""
+        wanted = []
+        for message in messages:
+            if is_wanted(subscription, message):
+                wanted.append(message)
+                continue
+            try:
+                await self.ack(message)
+            except FAILURES as error:
+                logger.info(
+                    "message %s of another tag was not acknowledged: %s", message.message_id, error
+                )
+        return wanted
+
+    def _give_handle(
+        self,
+        message: ReceivedMessage,
+        result: PopMessageResponse,
+        starts: dict[tuple[RetryKind, int], QueueOffset],
+    ) -> None:
+        """Add a handle to a message that has none, as Java's client does
+        (MQClientAPIImpl.processPopResponse); the broker adds one only to messages of a retry
+        topic."""
+        if names.POP_CK in message.properties:
+            return
+        offset = QueueOffset(message.queue_offset)
+        message.properties[names.POP_CK] = PopHandle(
+            starts.get((RetryKind.NORMAL, message.queue_id), offset),
+            result.pop_time,
+            result.invisible_time,
+            result.revive_qid,
+            RetryKind.NORMAL,
+            message.broker_name,
+            message.queue_id,
+            offset,
+        ).text()
+
+    async def _ask(
+        self, handle: PopHandle, code: int, header: AckMessageRequest | ChangeInvisibleTimeRequest
+    ) -> Command:
+        self._check_running()
+        try:
+            return await self._instance.ask(self._master(handle.broker_name), code, header)
+        except FAILURES:
+            await self.refresh()  # the caller may try again, at another master
+            raise
+
+    def _master(self, broker_name: str) -> str:
+        address = self._instance.brokers.master(broker_name)
+        if address is None:
+            raise RouteNotFound(f"no master of broker {broker_name} is known")
+        return address
+
+    def _check_running(self) -> None:
+        if not self.runs:
+            raise ClientClosed(NOT_RUNNING)
+
+
+def _handle_of(message: ReceivedMessage) -> PopHandle:
+    expect(message, ReceivedMessage, "the message", "a received message")
+    try:
+        handle = PopHandle.parse(message.properties.get(names.POP_CK, ""))
+    except BadHandle:
+        handle = None
+    if handle is None or handle.queue_offset is None:
+        raise InvalidArgument("the message was not received by a simple consumer")
+    return handle
+
+
+def check_invisible(invisible_ms: int, least_ms: int) -> None:
+    """Raises InvalidArgument for a time that a broker would refuse."""
+    expect(invisible_ms, int, "invisible_ms", "a whole number")
+    if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
+        raise InvalidArgument(
+            f"invisible_ms is {invisible_ms}, not from {least_ms} to {INVISIBLE_MAX_MS}"
+        )

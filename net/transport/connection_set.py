@@ -1,0 +1,118 @@
+"""The open connections of a server or client, of any protocol.
+
+Owns the set of connections, the timer that sweeps them, the log lines about bad peers, and the
+orderly end. It must never read or write a socket.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+COMPLAINTS_MAX: Final = 10
+"""Maximum number of log lines about bad peers between two sweeps; further ones are counted, so that
+a flood of garbage cannot fill a disk."""
+
+
+class Closable(Protocol):
+    """A connection, as the end of its server or client sees it."""
+
+    def close(self) -> None:
+        """End the requests in progress, and close once the peer has read all answers."""
+
+    def abort(self) -> None:
+        """Close without writing anything."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class ConnectionSet(Generic[C]):
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sweep_ms: int, logger: logging.Logger
+    ) -> None:
+        """`sweep_ms` is the interval of sweeps, `logger` gets the lines about peers."""
+        self.loop = loop
+        self.clock = loop.time
+        self.connections: set[C] = set()
+        self.stopping = False
+        self._sweep_ms, self._logger = sweep_ms, logger
+        self._complaints = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    def leave(self, connection: C) -> None:
+        """Remove a connection that has ended."""
+        self.connections.discard(connection)
+        self.changed()
+
+    def complain(self, text: str) -> None:
+        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
+        self._complaints += 1
+        if self._complaints <= COMPLAINTS_MAX:
+            self._logger.warning("%s", text)
+
+    def sweep(self, now: float) -> None:
+        """Close connections that exceed a limit; `now` is of the loop's clock."""
+        raise NotImplementedError
+
+    def start_sweeping(self) -> None:
+        """Begin the sweeps; `stop_sweeping` ends them."""
+        if self._sweeper is None:
+            self._sweep_later()
+
+    def stop_sweeping(self) -> None:
+        """Stop the periodic sweeps."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    def _sweep_later(self) -> None:
+        self._sweeper = self.loop.call_later(self._sweep_ms / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        self.sweep(self.clock())
+        if self._complaints > COMPLAINTS_MAX:
+            self._logger.warning(
+                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
+            )
+        self._complaints = 0
+        self._sweep_later()
+
+    async def close(self, timeout_ms: int) -> None:
+        """Close all connections, abort those that are still open after `timeout_ms`, and stop the
+        sweeps."""
+        for connection in list(self.connections):
+            connection.close()
+        if not await self.wait(lambda: not self.connections, timeout_ms):
+            for connection in list(self.connections):
+                connection.abort()
+            await self.wait(lambda: not self.connections, timeout_ms)
+        self.stop_sweeping()
+
+    async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until a condition holds that `changed` checks; False after `timeout_ms`."""
+        if until():
+            return True
+        held = self.loop.create_future()
+        self._watchers[held] = until
+        timer = self.loop.call_later(timeout_ms / 1000, _settle, held)
+        try:
+            await held
+        finally:
+            timer.cancel()
+            del self._watchers[held]
+        return until()
+
+    def changed(self) -> None:
+        """Check the conditions of `wait`: a connection or request has ended."""
+        for held, until in self._watchers.items():
+            if until():
+                _settle(held)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

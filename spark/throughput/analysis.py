@@ -1,0 +1,207 @@
+"""All results of the throughput job from cells, the same with Spark and without.
+
+Owns how tables come from cells, and the part of them that is shown. It must never know how a table
+is stored (throughput/tables.py, throughput/local_tables.py), nor hold more than it shows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from turbopump.spark.throughput import events
+from turbopump.spark.throughput.cells import KEYS, MEASURED, QUEUE, Derivation
+from turbopump.spark.throughput.result import (
+    ROWS_SHOWN,
+    TOPICS_DRAWN,
+    Row,
+    Shown,
+    Throughput,
+    readable,
+    step_seconds,
+)
+from turbopump.spark.throughput.statistics import by_place, by_second, place_statistics
+
+Table = Any
+"""A DataFrame of Spark or a table of pyarrow."""
+OVER_TIME = (
+    "messages",
+    "bytes",
+    "body_bytes",
+    "timed_messages",
+    "latency_ms_p50",
+    "latency_ms_p99",
+    "latency_ms_p999",
+    "latency_ms_max",
+    "skewed_messages",
+)
+
+
+class Tables(Protocol):
+    """Steps over tables. An order is a list of `column` or `column desc`, nulls last."""
+
+    def keep(self, name: str, table: Table) -> Table:
+        """Store a result under its name and return it."""
+
+    def cached(self, table: Table) -> Table:
+        """Keep a table in memory that is used more than once."""
+
+    def where(self, table: Table, column: str, values: Sequence[str]) -> Table:
+        """Return the rows that have one of the values."""
+
+    def at_least(self, table: Table, column: str, least: int) -> Table:
+        """Return the rows with no smaller number."""
+
+    def added(self, cells: Table, keys: Sequence[str]) -> Table:
+        """Add up cells to coarser keys; the columns are SUMS, with nulls for other keys."""
+
+    def together(self, *tables: Table) -> Table:
+        """Return the rows of all tables."""
+
+    def in_steps(self, cells: Table, step_s: int) -> Table:
+        """Replace each second with the first one of its step."""
+
+    def derived(self, cells: Table, derivation: Derivation) -> Table:
+        """Return the table that a derivation makes."""
+
+    def first(
+        self, table: Table, order: Sequence[str], limit: int | None = None
+    ) -> tuple[Row, ...]:
+        """Return the first rows in an order; without a limit all, which the caller has bounded."""
+
+    def totals(self, table: Table, wanted: Mapping[str, str]) -> Row:
+        """Return totals by name: `count`, or `sum`, `max` or `distinct` and a column."""
+
+
+def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
+    """Compute all results from merged cells."""
+    levels = Levels(tables, cells)
+    judged = tables.where(cells, "metric", ("offset", "batch"))
+    gaps = tables.keep("gaps", tables.derived(judged, events.GAPS))
+    silences = tables.cached(levels.silences())
+    stalls = tables.keep("stalls", tables.at_least(silences, "silent_seconds", stall_s))
+    clock = tables.where(cells, "metric", ("clock",))
+    steps = tables.keep("clock_steps", tables.derived(clock, events.CLOCK_STEPS))
+    queues = tables.keep("queues", levels.table(QUEUE))
+    topics = tables.keep("topics", levels.table(("store", "topic")))
+    hosts = tables.keep("hosts", levels.table(("store", "born_host")))
+    by_store = tables.keep("stores", levels.table(("store",)))
+    everything = tables.first(levels.table(()), ("messages",)) or (place_statistics(()),)
+    totals = {**everything[0], **_totals(tables, queues, hosts, gaps, stalls, steps)}
+    step_s = step_seconds(totals["first_ms"] or 0, totals["last_ms"] or 0)
+    stepped = tables.in_steps(levels.measured, step_s)
+    histograms = tables.added(levels.base, ("metric", "bucket"))
+    return Throughput(
+        stores=stores,
+        totals=readable(totals),
+        by_store=shown(tables, by_store, "bytes desc", "store"),
+        topics=shown(tables, topics, "bytes desc", "store", "topic"),
+        queues=shown(tables, queues, "latency_ms_p99 desc", "bytes desc", *QUEUE),
+        hosts=shown(tables, hosts, "messages desc", "store", "born_host"),
+        gaps=shown(tables, gaps, "missing desc", *QUEUE, "first_missing"),
+        stalls=shown(tables, stalls, "silent_ms desc", "level", *QUEUE),
+        silences=_longest(tables, silences),
+        clock_steps=shown(tables, steps, "back_ms desc", "store"),
+        stall_seconds=stall_s,
+        step_seconds=step_s,
+        over_time=_over_time(tables, stepped),
+        topics_over_time=_topics_over_time(tables, stepped),
+        histograms=tuple(
+            {name: row[name] for name in ("metric", "bucket", "messages")}
+            for row in tables.first(histograms, ("metric", "bucket"))
+        ),
+    )
+
+
+class Levels:
+    """Figures of all records of a queue, a topic, a host, a store, and of all stores."""
+
+    def __init__(self, tables: Tables, cells: Table) -> None:
+        self._tables = tables
+        self.measured = tables.where(cells, "metric", MEASURED)
+        self._offsets = tables.where(cells, "metric", ("offset", "unqueued", "batch"))
+        self._sizes = tables.where(cells, "metric", ("size",))
+        self.base = tables.cached(tables.added(self.measured, (*KEYS, "metric", "bucket")))
+
+    def table(self, keys: tuple[str, ...]) -> Table:
+        """Return figures and peaks for each value of the keys; for queues with queue offsets."""
+        parts = [self._tables.added(self.base, (*keys, "metric", "bucket")), self._seconds(keys)]
+        if keys == QUEUE:
+            parts.append(self._offsets)
+        return self._tables.derived(self._tables.together(*parts), by_place(keys))
+
+    def silences(self) -> Table:
+        """Return all silences of queues, topics and stores."""
+        return self._tables.together(
+            *(
+                self._tables.derived(self._seconds(keys), events.silences(level))
+                for level, keys in events.LEVELS.items()
+            )
+        )
+
+    def _seconds(self, keys: Sequence[str]) -> Table:
+        """Return the sizes of each second."""
+        return self._tables.added(self._sizes, (*keys, "metric", "second"))
+
+
+def _totals(
+    tables: Tables, queues: Table, hosts: Table, gaps: Table, stalls: Table, steps: Table
+) -> Row:
+    summed = ("duplicate_offsets", "records_without_queue_offset", "batch_records")
+    by_level = {level: tables.where(stalls, "level", (level,)) for level in events.LEVELS}
+    return {
+        **tables.totals(
+            queues,
+            {"queues": "count", "topics": "distinct topic"}
+            | {name: f"sum {name}" for name in summed},
+        ),
+        **tables.totals(hosts, {"hosts": "distinct born_host"}),
+        **tables.totals(gaps, {"gaps": "count", "missing_offsets": "sum missing"}),
+        **{
+            name: count
+            for level, there in by_level.items()
+            for name, count in tables.totals(there, {f"{level}_stalls": "count"}).items()
+        },
+        **tables.totals(steps, {"clock_steps": "count", "back_ms_max": "max back_ms"}),
+    }
+
+
+def shown(tables: Tables, table: Table, *order: str) -> Shown:
+    """Return the first rows of a table in an order, and the number of all."""
+    first = tuple(map(readable, tables.first(table, order, ROWS_SHOWN)))
+    if len(first) < ROWS_SHOWN:
+        return Shown(first, len(first))
+    return Shown(first, tables.totals(table, {"rows": "count"})["rows"])
+
+
+def _longest(tables: Tables, silences: Table) -> tuple[Row, ...]:
+    order = ("silent_ms desc", *QUEUE, "from_ms")
+    return tuple(
+        readable(row)
+        for level in sorted(events.LEVELS)
+        for row in tables.first(
+            tables.where(silences, "level", (level,)), order, events.SILENCES_SHOWN
+        )
+    )
+
+
+def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+    added = tables.added(stepped, ("second", "metric", "bucket"))
+    rows = tables.first(tables.derived(added, by_second(("second",))), ("second",))
+    return tuple(
+        {"start_s": row["second"], **{name: row[name] for name in OVER_TIME}} for row in rows
+    )
+
+
+def _topics_over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+    sizes = tables.where(stepped, "metric", ("size",))
+    largest = tables.first(tables.added(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN)
+    drawn = tables.where(sizes, "topic", [str(row["topic"]) for row in largest])
+    rows = tables.first(tables.added(drawn, ("topic", "second")), ("topic", "second"))
+    return tuple(
+        {
+            "topic": row["topic"],
+            "start_s": row["second"],
+            "messages": row["messages"],
+            "bytes": int(row["total"]),
+        }
+        for row in rows
+    )

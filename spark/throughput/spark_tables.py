@@ -1,0 +1,232 @@
+"""The tables of the throughput job in Spark: made from cells, written, and shown on the driver.
+
+Owns Spark's way of each step of throughput/analysis.py, and the bound on rows that leave Spark. It
+must never know the meaning of a table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from turbopump.spark.throughput.batches import KEYS
+from turbopump.spark.throughput.cells import SUMS, Derivation
+from turbopump.spark.throughput.result import TIMES, Row, iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ADDED = {
+    "messages": "sum(messages)",
+    "total": "sum(cast(total as double))",
+    "least": "min(least)",
+    "most": "max(most)",
+    "first_ms": "min(first_ms)",
+    "last_ms": "max(last_ms)",
+    "bits": "0L",
+}
+
+
+class SparkTables:
+    """Computes each table once: into Parquet below `output`, or without `output` into memory."""
+
+    def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:
+        self._spark = spark
+        self._output = output.rstrip("/") if output else None
+        self._mode = "overwrite" if overwrite else "errorifexists"
+        self.written: list[str] = []
+        self._kept: list[DataFrame] = []
+
+    def keep(self, name: str, frame: "DataFrame") -> "DataFrame":
+        """Compute a table with points in time as timestamps."""
+        return self.write(name, stamped(frame))
+
+    def write(
+        self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
+    ) -> "DataFrame":
+        """Compute a table now and return it, so that readers do not compute it again.
+
+        Its files get a reasonable size; a large table has it already and is not shuffled for it.
+        """
+        if self._output is None:
+            return self.cached(frame)
+        path = f"{self._output}/{name}"
+        parts = frame if is_large else frame.hint("rebalance", *partitioned_by)
+        parts.write.mode(self._mode).partitionBy(*partitioned_by).parquet(path)
+        self.written.append(path)
+        return self._spark.read.schema(parts.schema).parquet(path)
+
+    def cached(self, frame: "DataFrame") -> "DataFrame":
+        """Keep a table in memory from its first use until `close`."""
+        self._kept.append(frame.persist())
+        return self._kept[-1]
+
+    def close(self) -> None:
+        """Release the tables in memory."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def where(self, frame: "DataFrame", column: str, values: Sequence[str]) -> "DataFrame":
+        return frame.where(exprs(column)[0].isin(*values))
+
+    def at_least(self, frame: "DataFrame", column: str, least: int) -> "DataFrame":
+        return frame.where(exprs(column)[0] >= least)
+
+    def added(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+        sums = cells.groupBy(*keys).agg(*exprs(*(f"{made} as {n}" for n, made in ADDED.items())))
+        types = {field.name: field.dataType.simpleString() for field in cells.schema.fields}
+        return sums.selectExpr(
+            *(
+                name if name in keys or name in ADDED else f"cast(null as {types[name]}) as {name}"
+                for name in SUMS.names
+            )
+        )
+
+    def together(self, *frames: "DataFrame") -> "DataFrame":
+        whole, *others = frames
+        for frame in others:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def in_steps(self, cells: "DataFrame", step_s: int) -> "DataFrame":
+        return cells.withColumn("second", step_of("second", step_s))
+
+    def derived(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
+        """Run the derivation in workers, on partitions of whole groups in its order.
+
+        An Arrow function over columns returns a list for each row of its input, because mapInArrow
+        needs pandas: the lists of a batch are empty but the first.
+        """
+        from pyspark.sql.pandas.functions import arrow_udf
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import ArrayType
+
+        def listed(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return in_lists(derivation, batches)
+
+        keys = derivation.keys
+        grouped = cells.repartition(*keys) if keys else cells.repartition(1)
+        if keys or derivation.order:
+            grouped = grouped.sortWithinPartitions(*keys, *derivation.order)
+        lists = ArrayType(from_arrow_schema(derivation.schema))
+        by_hints: Any = arrow_udf  # its types demand the argument that its code warns of
+        # Of a deterministic function Spark would filter empty lists first, before it sorts.
+        made = by_hints(listed, lists).asNondeterministic()
+        return grouped.select(made(*SUMS.names).alias("rows")).selectExpr("inline(rows)")
+
+    def first(
+        self, frame: "DataFrame", order: Sequence[str], limit: int | None = None
+    ) -> tuple[Row, ...]:
+        ordered = frame.orderBy(*map(_sorting, order))
+        return rows(ordered if limit is None else ordered.limit(limit))
+
+    def totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
+        made = []
+        for name, text in wanted.items():
+            function, _, column = text.partition(" ")
+            made.append(f"{_TOTALS[function].format(column)} as {name}")
+        return one(frame.selectExpr(*made))
+
+
+_TOTALS = {
+    "count": "count(1)",
+    "distinct": "count(distinct {})",
+    "max": "coalesce(max({}), 0L)",
+    "sum": "coalesce(sum({}), 0L)",
+}
+
+
+def in_lists(derivation: Derivation, batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+    """Yield for each batch an array as long, whose first list has the rows that are ready."""
+    sizes: list[int] = []
+
+    def counted() -> Iterator[Sequence[pa.Array]]:
+        for batch in batches:
+            sizes.append(len(batch[0]))
+            yield batch
+
+    ready: list[Row] = []
+    for row in derivation.over(counted()):
+        if len(sizes) > 1:
+            yield _lists(ready, sizes.pop(0), derivation.schema)
+            ready = []
+        ready.append(row)
+    for size in sizes:
+        yield _lists(ready, size, derivation.schema)
+        ready = []
+
+
+def _lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
+    structs = pa.RecordBatch.from_pylist(rows, schema).to_struct_array()
+    offsets = pa.array([0] + [len(rows)] * size, pa.int32())
+    return pa.ListArray.from_arrays(offsets, structs)
+
+
+def merged(counted: "DataFrame") -> "DataFrame":
+    """Merge cells that come in parts (throughput/source.py)."""
+    return counted.groupBy(*KEYS).agg(
+        *exprs(
+            "sum(messages) as messages",
+            "sum(total) as total",
+            "min(least) as least",
+            "max(most) as most",
+            "min(first_ms) as first_ms",
+            "max(last_ms) as last_ms",
+            "bit_or(bits) as bits",
+        )
+    )
+
+
+def step_of(second: str, step_s: int) -> "Column":
+    """Return the second at which the step of a column's second begins."""
+    return exprs(f"{second} - pmod({second}, {step_s}L)")[0]
+
+
+def stamped(frame: "DataFrame") -> "DataFrame":
+    """Convert points in time from the cells' numbers to timestamps."""
+    return frame.selectExpr(
+        *(
+            f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
+            for name in frame.columns
+        )
+    )
+
+
+def rows(frame: "DataFrame") -> tuple[Row, ...]:
+    """Return all rows, which the caller has bounded, with timestamps as ISO 8601 text."""
+    from pyspark.sql.types import TimestampType
+
+    times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
+    plain = frame.selectExpr(
+        *(
+            f"unix_millis(`{name}`) as `{name}`" if name in times else f"`{name}`"
+            for name in frame.columns
+        )
+    )
+    return tuple(
+        {
+            name: iso(value) if name in times and value is not None else value
+            for name, value in row.asDict().items()
+        }
+        for row in plain.collect()
+    )
+
+
+def one(frame: "DataFrame") -> dict[str, Any]:
+    """Return the row of an aggregate without keys."""
+    row = frame.first()
+    assert row is not None, "an aggregate without keys has one row"
+    return row.asDict()
+
+
+def exprs(*texts: str) -> "list[Column]":
+    """Return columns of Spark SQL."""
+    from pyspark.sql import functions
+
+    return [functions.expr(text) for text in texts]
+
+
+def _sorting(text: str) -> "Column":
+    name, _, direction = text.partition(" ")
+    (column,) = exprs(f"`{name}`")
+    return column.desc_nulls_last() if direction else column.asc_nulls_last()

@@ -1,0 +1,176 @@
+"""Figures of cells: sums, means, percentiles, peaks, and the counts of queue offsets.
+
+Owns the columns of the tables that have one row for each queue, topic, host, store or second. It
+must never need Spark, nor hold more cells of a group than its histograms have.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from math import ceil
+
+from turbopump.spark.throughput.batches import OFFSETS_A_CELL
+from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, columns
+from turbopump.spark.throughput.result import Row
+
+PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+SPREADS: Mapping[str, str] = {"size": "size", "body": "body", "latency": "latency_ms"}
+"""Names of the figures of each metric."""
+ALL_BITS = (1 << OFFSETS_A_CELL) - 1
+"""Mask of a cell's 64 bits, which come as a signed number."""
+
+
+def by_second(keys: tuple[str, ...]) -> Derivation:
+    """Return the derivation of figures, with `second` among the keys."""
+    return _derivation(keys, traffic_statistics)
+
+
+def by_place(keys: tuple[str, ...]) -> Derivation:
+    """Return the derivation of figures and peaks, and of queue offsets if the keys are a queue's.
+
+    A cell without a bucket has the sizes of one second, for the peaks.
+    """
+    return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
+
+
+def _derivation(keys: tuple[str, ...], row_of: Callable[[Iterable[Cell]], Row]) -> Derivation:
+    schema = columns(*keys, *row_of(()))
+    return Derivation(keys, ("metric", "bucket"), schema, partial(_single, row_of))
+
+
+def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> Iterator[Row]:
+    yield row_of(cells)
+
+
+def place_statistics(cells: Iterable[Cell]) -> Row:
+    """Return figures and peaks of one group."""
+    peaks = _Peaks()
+    found = traffic_statistics(peaks.counted(cells))
+    return {**found, **peaks.row()}
+
+
+def queue_statistics(cells: Iterable[Cell]) -> Row:
+    """Return figures, peaks and queue offsets of one queue."""
+    offsets = _QueueOffsets()
+    found = place_statistics(offsets.counted(cells))
+    return {**found, **offsets.row()}
+
+
+def traffic_statistics(cells: Iterable[Cell]) -> Row:
+    """Return the figures of one group, whose cells come by metric and bucket.
+
+    Percentiles follow numpy's default method, over the means of the buckets.
+    """
+    histograms: dict[str, list[Cell]] = {}
+    first_ms: int | None = None
+    last_ms: int | None = None
+    for cell in cells:
+        first_ms = cell.first_ms if first_ms is None else min(first_ms, cell.first_ms)
+        last_ms = cell.last_ms if last_ms is None else max(last_ms, cell.last_ms)
+        histograms.setdefault(cell.metric, []).append(cell)
+    return {
+        "messages": _messages(histograms, "size"),
+        "bytes": int(sum(cell.total for cell in histograms.get("size", ()))),
+        "body_bytes": int(sum(cell.total for cell in histograms.get("body", ()))),
+        "first_ms": first_ms,
+        "last_ms": last_ms,
+        **_spread("size", histograms),
+        **_spread("body", histograms),
+        "timed_messages": _messages(histograms, "latency"),
+        **_spread("latency", histograms),
+        "skewed_messages": _messages(histograms, "skewed"),
+        "skew_ms_max": max((cell.most for cell in histograms.get("skewed", ())), default=0),
+        "unborn_messages": _messages(histograms, "unborn"),
+    }
+
+
+def _messages(histograms: Mapping[str, list[Cell]], metric: str) -> int:
+    return sum(cell.messages for cell in histograms.get(metric, ()))
+
+
+def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
+    """Return least, mean, greatest value and percentiles of a histogram."""
+    name, cells = SPREADS[metric], histograms.get(metric)
+    if not cells:
+        return dict.fromkeys(f"{name}_{at}" for at in ("min", "avg", "max", *PERCENTILES))
+    means = [cell.total / cell.messages for cell in cells]
+    ends = list(accumulate(cell.messages for cell in cells))
+    return {
+        f"{name}_min": min(cell.least for cell in cells),
+        f"{name}_avg": sum(cell.total for cell in cells) / ends[-1],
+        f"{name}_max": max(cell.most for cell in cells),
+        **{f"{name}_{at}": percentile(means, ends, part) for at, part in PERCENTILES.items()},
+    }
+
+
+def percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
+    """Return a percentile by numpy's default method over ascending values.
+
+    `ends` has the number of values up to and including those of each index.
+    """
+    at = part * (ends[-1] - 1)
+    first = values[bisect_right(ends, int(at))]
+    second = values[bisect_right(ends, ceil(at))]
+    return first + (second - first) * (at - int(at))
+
+
+class _Peaks:
+    """The most messages and bytes in one second; both None without a second."""
+
+    def __init__(self) -> None:
+        self._messages: int | None = None
+        self._bytes: int | None = None
+        self._seconds = 0
+
+    def counted(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """Count the cells of seconds and yield the others."""
+        for cell in cells:
+            if cell.bucket is not None:
+                yield cell
+                continue
+            self._messages = max(self._messages or 0, cell.messages)
+            self._bytes = max(self._bytes or 0, int(cell.total))
+            self._seconds += 1
+
+    def row(self) -> Row:
+        return {
+            "peak_messages_per_s": self._messages,
+            "peak_bytes_per_s": self._bytes,
+            "seconds_with_messages": self._seconds,
+        }
+
+
+class _QueueOffsets:
+    """A queue's least and greatest queue offset, and how many are missing or repeated."""
+
+    def __init__(self) -> None:
+        self._messages: Counter[str] = Counter()
+        self._there = 0
+        self._least: int | None = None
+        self._most: int | None = None
+
+    def counted(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """Count the cells of queue offsets and yield the others."""
+        for cell in cells:
+            if cell.metric not in ("offset", "unqueued", "batch"):
+                yield cell
+                continue
+            self._messages[cell.metric] += cell.messages
+            if cell.metric == "offset":
+                self._there += (cell.bits & ALL_BITS).bit_count()
+                self._least = cell.least if self._least is None else min(self._least, cell.least)
+                self._most = cell.most if self._most is None else max(self._most, cell.most)
+
+    def row(self) -> Row:
+        """Return the counts; `missing_offsets` is None for a queue with batch records."""
+        span = 0 if self._least is None or self._most is None else self._most - self._least + 1
+        return {
+            "queue_offset_min": self._least,
+            "queue_offset_max": self._most,
+            "missing_offsets": None if self._messages["batch"] else span - self._there,
+            "duplicate_offsets": self._messages["offset"] - self._there,
+            "records_without_queue_offset": self._messages["unqueued"],
+            "batch_records": self._messages["batch"],
+        }

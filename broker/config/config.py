@@ -553,8 +553,7 @@ class BrokerConfig(NodeConfig):
 
     @property
     def delay_levels_ms(self) -> list[int]:
-        """The delays of level 1, 2, ... in ms (RocketMQ:
-        ScheduleMessageService.parseDelayLevel)."""
+        """The delays of level 1, 2, ... in ms (ScheduleMessageService.parseDelayLevel)."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
@@ -591,7 +590,7 @@ class BrokerConfig(NodeConfig):
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
-    """Read a configuration from the text of a properties file; returns it with warnings to log.
+    """Return (configuration, warnings to log) from the text of a properties file.
 
     Raises PropertiesError (a ConfigError is a PropertiesError): a sentence with key, value,
     expected values and line.

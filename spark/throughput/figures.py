@@ -30,7 +30,7 @@ def by_second(keys: tuple[str, ...]) -> Derivation:
 def by_place(keys: tuple[str, ...]) -> Derivation:
     """Return the derivation of figures and peaks, and of queue offsets if the keys are a queue's.
 
-    A cell without a bucket has the sizes of one second, for the peaks.
+    A cell without a bucket has the sizes of a second, for the peaks.
     """
     return _derivation(keys, queue_figures if keys == QUEUE else place_figures)
 
@@ -45,21 +45,21 @@ def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> I
 
 
 def place_figures(cells: Iterable[Cell]) -> Row:
-    """Return figures and peaks of one group."""
+    """Return figures and peaks of a group."""
     peaks = _Peaks()
     found = figures(peaks.counted(cells))
     return {**found, **peaks.row()}
 
 
 def queue_figures(cells: Iterable[Cell]) -> Row:
-    """Return figures, peaks and queue offsets of one queue."""
+    """Return figures, peaks and queue offsets of a queue."""
     offsets = _QueueOffsets()
     found = place_figures(offsets.counted(cells))
     return {**found, **offsets.row()}
 
 
 def figures(cells: Iterable[Cell]) -> Row:
-    """Return the figures of one group, whose cells come by metric and bucket.
+    """Return the figures of a group, whose cells come by metric and bucket.
 
     Percentiles follow numpy's default method, over the means of the buckets.
     """
@@ -108,7 +108,7 @@ def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
 def percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
     """Return a percentile by numpy's default method over ascending values.
 
-    `ends` has the number of values up to and including those of each index.
+    `ends` has the number of values up to each index, inclusive.
     """
     at = part * (ends[-1] - 1)
     first = values[bisect_right(ends, int(at))]

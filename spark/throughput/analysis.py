@@ -1,7 +1,7 @@
 """All results of the throughput job from cells, the same with Spark and without.
 
 Owns how tables come from cells, and the part of them that is shown. It must never know how a table
-is stored (throughput/tables.py, throughput/local_tables.py), nor hold more than it shows.
+is stored (throughput/spark_tables.py, local_tables.py), nor hold more than it shows.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """All results of the throughput job from cells, the same with Spark and without.
 
 Owns how tables come from cells, and the part of them that is shown. It must never know how a table
-is stored (throughput/tables.py, throughput/local_tables.py), nor hold more than it shows.
+is stored (throughput/spark_tables.py, local_tables.py), nor hold more than it shows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class Tables(Protocol):
         """Return the rows of all tables."""
 
     def in_steps(self, cells: Table, step_s: int) -> Table:
-        """Replace each second with the first one of its step."""
+        """Replace each second with the first second of its step."""
 
     def derived(self, cells: Table, derivation: Derivation) -> Table:
         """Return the table that a derivation makes."""
@@ -73,7 +73,7 @@ class Tables(Protocol):
 
 def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
     """Compute all results from merged cells."""
-    levels = Levels(tables, cells)
+    levels = PlaceFigures(tables, cells)
     judged = tables.where(cells, "metric", ("offset", "batch"))
     gaps = tables.keep("gaps", tables.derived(judged, events.GAPS))
     silences = tables.cached(levels.silences())
@@ -111,7 +111,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
     )
 
 
-class Levels:
+class PlaceFigures:
     """Figures of all records of a queue, a topic, a host, a store, and of all stores."""
 
     def __init__(self, tables: Tables, cells: Table) -> None:

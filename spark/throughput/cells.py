@@ -69,7 +69,7 @@ class Derivation:
     """Columns by which the cells of a group are sorted, ascending."""
     schema: pa.Schema
     rows: Callable[[Iterable[Cell]], Iterable[Row]]
-    """Makes the rows of one group, without the keys. Spark sends it to its workers by its name."""
+    """Makes the rows of a group, without the keys. Spark sends it to its workers by its name."""
 
     def over(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
         """Yield the rows from batches of the columns SUMS, sorted by keys and order."""

@@ -50,7 +50,7 @@ def _gaps(cells: Iterable[Cell]) -> Iterator[Row]:
 
 GAPS = Derivation(
     QUEUE,
-    ("metric", "bucket"),  # of a queue's cells, those of batch records come first
+    ("metric", "bucket"),  # a queue's batch records come first
     columns(*QUEUE, "first_missing", "last_missing", "missing", "seen_ms"),
     _gaps,
 )
@@ -90,9 +90,9 @@ def _clock_steps(cells: Iterable[Cell]) -> Iterator[Row]:
 
 
 def _late(cells: Iterable[Cell]) -> Iterator[tuple[Moment, Moment]]:
-    """Yield the milliseconds out of order, by log offset, each after the greatest one before it.
+    """Yield each millisecond out of order, by log offset, after the greatest one before it.
 
-    A millisecond is out of order if its last record lies after the first record of a later one.
+    It is out of order if its last record lies after the first record of a later millisecond.
     """
     highest: Moment = (-(1 << 63), 0)
     ends: list[tuple[int, int]] = []  # the last records that lie ahead, by log offset

@@ -30,7 +30,7 @@ def by_second(keys: tuple[str, ...]) -> Derivation:
 def by_place(keys: tuple[str, ...]) -> Derivation:
     """Return the derivation of figures and peaks, and of queue offsets if the keys are a queue's.
 
-    A cell without a bucket has the sizes of one second, for the peaks.
+    A cell without a bucket has the sizes of a second, for the peaks.
     """
     return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
 
@@ -45,21 +45,21 @@ def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> I
 
 
 def place_statistics(cells: Iterable[Cell]) -> Row:
-    """Return figures and peaks of one group."""
+    """Return statistics and peaks of a group."""
     peaks = _Peaks()
     found = traffic_statistics(peaks.counted(cells))
     return {**found, **peaks.row()}
 
 
 def queue_statistics(cells: Iterable[Cell]) -> Row:
-    """Return figures, peaks and queue offsets of one queue."""
+    """Return statistics, peaks and queue offsets of a queue."""
     offsets = _QueueOffsets()
     found = place_statistics(offsets.counted(cells))
     return {**found, **offsets.row()}
 
 
 def traffic_statistics(cells: Iterable[Cell]) -> Row:
-    """Return the figures of one group, whose cells come by metric and bucket.
+    """Return the statistics of a group, whose cells come by metric and bucket.
 
     Percentiles follow numpy's default method, over the means of the buckets.
     """
@@ -108,7 +108,7 @@ def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
 def percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
     """Return a percentile by numpy's default method over ascending values.
 
-    `ends` has the number of values up to and including those of each index.
+    `ends` has the number of values up to each index, inclusive.
     """
     at = part * (ends[-1] - 1)
     first = values[bisect_right(ends, int(at))]

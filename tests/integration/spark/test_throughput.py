@@ -14,15 +14,10 @@ from tests.integration.spark import throughput_model as model
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.throughput import batches as throughput_batches
-from turbopump.spark.throughput import events as throughput_events
-from turbopump.spark.throughput.analysis import Levels
 from turbopump.spark.throughput.analysis import analyse as analyse_tables
-from turbopump.spark.throughput.cells import QUEUE
 from turbopump.spark.throughput.job import ThroughputOptions, analyse
-from turbopump.spark.throughput.local_tables import LocalTables
-from turbopump.spark.throughput.local_tables import merged as merged_table
+from turbopump.spark.throughput.local_tables import LocalTables, merged
 from turbopump.spark.throughput.result import Throughput
-from turbopump.spark.throughput.spark_tables import SparkTables, merged
 
 EXACT = (
     "messages", "bytes", "body_bytes", "skewed_messages", "skew_ms_max", "unborn_messages",
@@ -76,10 +71,14 @@ def planted(seed: int = 5) -> list[model.Record]:
     return records
 
 
-def counted(spark: Any, records: list[model.Record]) -> Any:
+def counted(records: list[model.Record]) -> list[pa.RecordBatch]:
     """Cells that workers count from the records in the data source's form."""
-    cells = [cell for part in record_parts(records) for cell in throughput_batches.counted(part)]
-    return spark.createDataFrame(pa.Table.from_batches(cells))
+    return [cell for part in record_parts(records) for cell in throughput_batches.counted(part)]
+
+
+def merged_cells(records: list[model.Record]) -> pa.Table:
+    """Cells of the records without Spark."""
+    return merged(throughput_batches.CELL.empty_table(), counted(records))
 
 
 def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
@@ -104,7 +103,8 @@ def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     records = planted()
     output = tmp_path_factory.mktemp("throughput") / "out"
     options = ThroughputOptions(RowSelection(("a", "b")), str(output), stall_seconds=3)
-    return records, analyse(spark, counted(spark, records), options), output
+    cells = spark.createDataFrame(pa.Table.from_batches(counted(records)))
+    return records, analyse(spark, cells, options), output
 
 
 def check(row: Any, records: Iterable[model.Record]) -> None:
@@ -151,10 +151,7 @@ def plain(told: Any) -> Any:
 
 def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:
     records, result, _ = analysed
-    cells = throughput_batches.CELL.empty_table()
-    for part in record_parts(records):
-        cells = merged_table(cells, throughput_batches.counted(part))
-    local = analyse_tables(LocalTables(), cells, result.stores, 3)
+    local = analyse_tables(LocalTables(), merged_cells(records), result.stores, 3)
     for name, ours in asdict(local).items():
         theirs = getattr(result, name)
         if name != "written":
@@ -186,11 +183,9 @@ def test_figures_over_time_add_up(analysed: Analysed) -> None:
     assert told == {place: len(there) for place, there in of_topics.items()}
 
 
-def test_percentiles_below_256_are_exact(spark: Any) -> None:
+def test_percentiles_below_256_are_exact() -> None:
     records = [{**r, "born_ms": r["store_ms"] - n % 256} for n, r in enumerate(planted(8))]
-    tables = SparkTables(spark, None, overwrite=False)
-    (row,) = Levels(tables, merged(counted(spark, records))).table(()).collect()
-    tables.close()
+    row = analyse_tables(LocalTables(), merged_cells(records), (), 3).totals
     wanted = model.figures(records)
     for name in ("latency_ms_p50", "latency_ms_p99", "latency_ms_p999", "latency_ms_avg"):
         assert row[name] == pytest.approx(wanted[name], rel=1e-12)
@@ -225,7 +220,7 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
     assert len(steps) == 2
 
 
-def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
+def test_duplicates_and_batches_are_told_apart_from_gaps() -> None:
     some = [
         {**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
         for n, r in enumerate(planted()[:200])
@@ -234,14 +229,12 @@ def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
     batch = [
         {**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0} for r in some
     ]
-    found = merged(counted(spark, [*some[:100], *some[101:], *again, *batch]))
-    tables = SparkTables(spark, None, overwrite=False)
-    kept = tables.cached(found)
-    queues = {row.topic: row for row in Levels(tables, kept).table(QUEUE).collect()}
+    cells = merged_cells([*some[:100], *some[101:], *again, *batch])
+    found = analyse_tables(LocalTables(), cells, (), 3)
+    queues = {row["topic"]: row for row in found.queues.rows}
     told = queues["T"]
-    assert (told.missing_offsets, told.duplicate_offsets, told.batch_records) == (1, 7, 0)
-    assert (queues["B"].missing_offsets, queues["B"].batch_records) == (None, 200)
-    judged = tables.where(kept, "metric", ("offset", "batch"))
-    gaps = tables.derived(judged, throughput_events.GAPS).collect()
-    assert [(row.topic, row.first_missing, row.last_missing) for row in gaps] == [("T", 100, 100)]
-    tables.close()
+    assert (told["missing_offsets"], told["duplicate_offsets"]) == (1, 7)
+    assert (told["batch_records"], queues["B"]["batch_records"]) == (0, 200)
+    assert queues["B"]["missing_offsets"] is None
+    gaps = [(row["topic"], row["first_missing"], row["last_missing"]) for row in found.gaps.rows]
+    assert gaps == [("T", 100, 100)]

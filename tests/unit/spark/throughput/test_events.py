@@ -9,11 +9,12 @@ import pytest
 
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.throughput import events
-from turbopump.spark.throughput.analysis import Levels, analyse
+from turbopump.spark.throughput.analysis import PlaceFigures, analyse
 from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, counted
 from turbopump.spark.throughput.cells import QUEUE, Derivation
 from turbopump.spark.throughput.local_tables import LocalTables, merged
 from turbopump.spark.throughput.result import Row, Throughput
+from turbopump.spark.throughput.spark_tables import in_lists
 
 BEGIN_MS = 1_700_000_000_000
 YEAR = timedelta(days=365)
@@ -61,6 +62,7 @@ def at(*offsets: int) -> list[dict[str, int]]:
 
 
 def derived(table: pa.Table, derivation: Derivation, *metrics: str) -> list[Row]:
+    """Rows that a derivation makes from the cells of some metrics."""
     tables = LocalTables()
     return list(tables.derived(tables.where(table, "metric", metrics), derivation).to_pylist())
 
@@ -74,7 +76,8 @@ def clock_steps(table: pa.Table) -> list[Row]:
 
 
 def level(table: pa.Table, keys: tuple[str, ...]) -> list[Row]:
-    return list(Levels(LocalTables(), table).table(keys).to_pylist())
+    """Figures for each value of the keys, as the job's tables have them."""
+    return list(PlaceFigures(LocalTables(), table).table(keys).to_pylist())
 
 
 def analysed(table: pa.Table) -> Throughput:
@@ -142,7 +145,7 @@ def test_silences_of_each_level() -> None:
         {"ms": 7_999},
     )
     found: dict[str, list[tuple[int, int, int]]] = {}
-    for row in Levels(LocalTables(), table).silences().to_pylist():
+    for row in PlaceFigures(LocalTables(), table).silences().to_pylist():
         times = row["from_ms"] - BEGIN_MS, row["until_ms"] - BEGIN_MS, row["silent_seconds"]
         found.setdefault(row["level"], []).append(times)
     assert found == {
@@ -202,6 +205,17 @@ def test_sums_and_peaks_by_any_key() -> None:
     assert (total["peak_messages_per_s"], total["peak_bytes_per_s"]) == (2, 500)
     assert total["seconds_with_messages"] == 2
     assert level(cells(), ("topic",)) == []
+
+
+def test_lists_of_spark_have_all_rows_for_batches_of_any_size() -> None:
+    table = cells(*({"ms": 700 * n, "topic": "tu"[n % 2], "queue_offset": n} for n in range(60)))
+    judged = LocalTables().where(table, "metric", ("offset",)).sort_by("topic")
+    for size in (1, 3, 1000):
+        batches = [batch.columns for batch in judged.to_batches(max_chunksize=size)]
+        lists = list(in_lists(events.GAPS, iter(batches)))
+        assert [len(one) for one in lists] == [len(batch[0]) for batch in batches]
+        rows = [row for one in lists for found in one.to_pylist() for row in found]
+        assert rows == gaps(table) and len(rows) == 58
 
 
 def test_rows_in_order_with_missing_values_last() -> None:

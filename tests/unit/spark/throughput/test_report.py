@@ -269,7 +269,7 @@ def test_json_has_everything() -> None:
     assert told["copies"]["totals"]["missing"] == 2
 
 
-def test_the_summary_says_how_far_a_replica_is_behind() -> None:
+def test_the_summary_has_the_lag_of_a_replica() -> None:
     text = "\n".join(summary(result(replicas=(LAG, replace(LAG, differs=True)), copies=COPIES)))
     assert "2 records and 40 B behind a, for at least 1,500 ms" in text
     assert "they differ from log offset 60 on" in text

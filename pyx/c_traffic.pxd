@@ -1,4 +1,4 @@
-"""Declarations of csrc/traffic.h, csrc/traffic_properties.h, csrc/traffic_reply.h, and of the headers
+"""Declarations of csrc/traffic.h, csrc/traffic_properties.h, csrc/traffic_reply.h, and of headers
 that csrc/wire_tables.py generates."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -9,7 +9,7 @@ SPECIAL: Final[dict[str, int]]
 def decode(frame: bytes, scratch_size: int = -1) -> tuple[int, dict[str, Any]]:
     """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    Those of the header's class are under "header". `scratch_size` is the room for unescaped texts
+    "header" has the members of the header's class. `scratch_size` is the room for unescaped texts
     in bytes, by default the frame's size."""
 
 def decode_repeatedly(frame: bytes, rounds: int) -> int:

@@ -56,7 +56,7 @@ cdef trf_text _view(bytes data):
 def decode(bytes frame not None, Py_ssize_t scratch_size=-1) -> tuple[int, dict[str, object]]:
     """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    Those of the header's class are under "header". `scratch_size` is the room for unescaped texts
+    "header" has the members of the header's class. `scratch_size` is the room for unescaped texts
     in bytes, by default the frame's size.
     """
     cdef trf_request request

@@ -183,10 +183,7 @@ class BrokerConfig(NodeConfig):
         "Whether the broker creates the topic for client traces at its start.",
     )
     msg_trace_topic_name: str = key(
-        "msgTraceTopicName",
-        NAME,
-        TRACE_TOPIC,
-        "Topic for client traces (traceTopicEnable).",
+        "msgTraceTopicName", NAME, TRACE_TOPIC, "Topic for client traces (traceTopicEnable)."
     )
     enable_property_filter: bool = key(
         "enablePropertyFilter",

@@ -61,7 +61,7 @@ def test_bytecode_is_there_whatever_the_environment_says(checkout: Path) -> None
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    """Sources of one extension over one kernel, which returns 1."""
+    """Sources of an extension and of its kernel, which returns 1."""
     package = tmp_path / "src/turbopump/pyx"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()

@@ -278,6 +278,7 @@ class AdminCalls:
             await self.ask(address, RequestCode.PUT_KV_CONFIG, header)
 
     async def _order(self, topic: str) -> str:
+        """Return the ordered queues of a topic as a name server has them; "" without an entry."""
         try:
             response = await self._instance.ask_name_server(
                 RequestCode.GET_KV_CONFIG, GetKVConfigRequest(ORDER_NAMESPACE, topic)
@@ -289,6 +290,8 @@ class AdminCalls:
         return read_header(GetKVConfigResponse, response.fields).value or ""
 
     async def _name_of(self, address: str) -> str:
+        """Return the name of the broker group with this address; "" if the cluster has no such
+        broker."""
         info = await self.cluster_info()
         for name, broker in info.broker_addr_table.items():
             if address in broker.broker_addrs.values():

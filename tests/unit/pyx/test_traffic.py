@@ -210,7 +210,7 @@ def test_each_field_of_a_class_is_read(code) -> None:
             assert check(request(code, rest | {key: "x"})) == traffic.OTHER
 
 
-def test_codes_are_those_of_the_table() -> None:
+def test_codes_and_classes_equal_the_table() -> None:
     assert {code: cls for code, (_, cls) in wire_tables.REQUESTS.items()} == CLASSES
     assert set(traffic.CODES) == set(CLASSES)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.regions import exact
+from tests.property.memory.regions import exact
 
 from turbopump.pyx import dispatch, record
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash

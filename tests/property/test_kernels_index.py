@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.regions import exact
+from tests.property.memory.regions import exact
 
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash
 

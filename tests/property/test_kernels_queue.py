@@ -5,7 +5,7 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.regions import exact
+from tests.property.memory.regions import exact
 
 from turbopump.pyx import queue
 from turbopump.pyx.frame import find_frames

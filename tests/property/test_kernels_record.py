@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.regions import exact
+from tests.property.memory.regions import exact
 
 from turbopump.pyx import record
 

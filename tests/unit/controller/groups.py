@@ -297,31 +297,9 @@ class Node:
         if self.auto:
             self.commit()
 
-    def beat(
-        self,
-        broker_id: int,
-        epoch: int = 1,
-        max_offset: int = 100,
-        connection: int | None = None,
-        timeout_ms: int | None = None,
-        *,
-        leased: bool | None = None,
-        unfit: str | None = None,
-        standing: int | None = None,
-        slow: bool | None = None,
-    ) -> headers.BrokerHeartbeatResponse:
-        later = self.beat_later(
-            broker_id,
-            epoch,
-            max_offset,
-            connection,
-            timeout_ms,
-            leased=leased,
-            unfit=unfit,
-            standing=standing,
-            slow=slow,
-        )
-        return answered(later)
+    def beat(self, *values: Any, **named: Any) -> headers.BrokerHeartbeatResponse:
+        """Send a heartbeat that is answered at once; see `beat_later`."""
+        return answered(self.beat_later(*values, **named))
 
     def beat_later(
         self,

@@ -8,8 +8,6 @@ delay levels, timers, half messages and popped messages of an acting replica.
                ^ '--no master took it--> waiting --pause, retry--'
 
 A failed item does not hold up the items after it.
-
-Tests: tests/unit/broker/scheduled/test_level_escape.py, tests/unit/broker/pop/test_revive_escape.py
 """
 
 import heapq

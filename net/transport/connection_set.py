@@ -2,6 +2,8 @@
 
 Owns the set of connections, the timer that sweeps them, the log lines about bad peers, and the
 orderly end. It must never read or write a socket.
+
+Tests: tests/unit/net/transport/test_hub.py, tests/unit/net/grpc/test_connection.py
 """
 
 import asyncio

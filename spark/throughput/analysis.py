@@ -2,6 +2,8 @@
 
 Owns how tables come from cells, and the part of them that is shown. It must never know how a table
 is stored (throughput/spark_tables.py, local_tables.py), nor hold more than it shows.
+
+Tests: tests/unit/spark/throughput/test_events.py, tests/integration/spark/test_throughput.py
 """
 
 from collections.abc import Mapping, Sequence

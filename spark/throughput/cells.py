@@ -20,6 +20,8 @@ throughput/buckets.py. The `bucket` is queue offset / 64 for `offset`, the milli
 `messages`, `total`, `least` and `most` are count, sum, minimum and maximum of the values;
 `first_ms` and `last_ms` the limits of the store time. So there are never more cells than five per
 record, and under traffic far fewer.
+
+Tests: tests/unit/spark/throughput/test_events.py, tests/integration/spark/test_throughput.py
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

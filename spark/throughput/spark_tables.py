@@ -2,6 +2,8 @@
 
 Owns Spark's way of each step of throughput/analysis.py, and the bound on rows that leave Spark. It
 must never know the meaning of a table.
+
+Tests: tests/integration/spark/test_throughput.py
 """
 
 from collections.abc import Iterator, Mapping, Sequence

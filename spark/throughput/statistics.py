@@ -2,6 +2,8 @@
 
 Owns the columns of the tables that have one row for each queue, topic, host, store or second. It
 must never need Spark, nor hold more cells of a group than its histograms have.
+
+Tests: tests/unit/spark/throughput/test_events.py, tests/integration/spark/test_throughput.py
 """
 
 from bisect import bisect_right

@@ -389,7 +389,7 @@ class Replicated(ReplicaLog):
         self._confirm_wanted = self.confirm
         self._cut_torn()
         if self.failed is None:
-            self._kept.keep()
+            self._kept.write_now()
 
     def grown(self) -> None:
         """Run the `on_appended` callbacks, because this master has appended messages: they push the

@@ -153,7 +153,8 @@ class TimerSteps:
     def __init__(self, tail: Tail, queues: QueueTable, max_body: int) -> None: ...
     @property
     def is_away(self) -> bool:
-        """Whether the next timer's message lies in another file of the commit log."""
+        """Whether the last step stopped at a timer whose message lies outside the LogPart that the
+        step got; False: the step stopped at an unusual timer, or did not stop."""
 
     def take_in(
         self,

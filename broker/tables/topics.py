@@ -371,7 +371,11 @@ class TopicTable:
         return changed
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a topic; False if it was not there."""
+        """Remove a topic's configuration and return True; return False if there is none.
+
+        `now_ms` (epoch ms) becomes the time of the table's next version. The file is saved soon;
+        the caller deletes the topic's queues itself.
+        """
         if name not in self._topics:
             return False
         self._change({}, [name], self.versions.next(self.data_version, now_ms), {})

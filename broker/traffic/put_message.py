@@ -168,8 +168,12 @@ class MessageWriter:
     def append(
         self, message: NewMessage, now_ms: int, *, waits: bool = True, batch: bool = False
     ) -> Put:
-        """Store.append, or append_batch, if the role allows it; the caller then waits for
-        `Role.when_safe`."""
+        """Append a message, or with `batch` all messages of a batch body, if the role allows it.
+
+        `waits` False: the sender does not wait for replicas, so too few replicas in sync do not
+        refuse the message. A refusal is the status in the returned Put, and nothing is written
+        then. The caller passes the Put to `Role.when_safe` before it answers the sender.
+        """
         permit = self._role.admit(waits)
         if isinstance(permit, PutStatus):
             return Put(Appended(permit))

@@ -184,7 +184,7 @@ class Changes:
             self.size, self._read = at, bytes(data[:at])
         return found
 
-    def keep(self) -> None:
+    def make_read_durable(self) -> None:
         """Make the changes that were read durable, because the broker acts on them. Raises
         OSError."""
         data, self._read = self._read, b""

@@ -188,7 +188,7 @@ class ConfigFiles:
         may have been killed before its names were durable."""
         files = self._files
         try:
-            changes.keep()
+            changes.make_read_durable()
             files.sync(path)
             atomic_replace.sync_names(files, path)
             sync_above(files, self._folder)

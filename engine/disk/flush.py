@@ -60,7 +60,11 @@ class Disk(Protocol):
     """Runs blocking work elsewhere and reports on the loop thread."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
-        """Run `work` on a disk thread, then `done` with its result or OSError on the loop."""
+        """Run `work` on a disk thread, then `done` with its result or OSError on the loop.
+
+        Pieces of work may run at once, in any order; a DiskLane keeps them in order. Another
+        exception of `work` is passed to `done` as an OSError.
+        """
 
     def close(self) -> None:
         """Finish all work and stop."""

@@ -129,7 +129,7 @@ class EpochKeeping:
         self._steps.finish()
         self._lane.finish()
 
-    def keep(self) -> None:
+    def write_now(self) -> None:
         """Bring the file up to date now. No work may be under way. Raises OSError."""
         if not self._plain:
             self.file.fold()

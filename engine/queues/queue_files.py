@@ -85,7 +85,7 @@ class ConsumeQueueFiles:
         return set(self._by_topic)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of a topic."""
+        """The plain queues of a topic, in no order; an empty list for an unknown topic."""
         return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -109,7 +109,12 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         self.changed()
 
     def sweep(self, now: float) -> None:
-        """End messages that are too slow; close connections that exceed a limit."""
+        """Fail calls whose request message takes longer than `message_timeout_ms`; close
+        connections that are idle, dead or do not read. If the unsent answers of all connections
+        exceed `unsent_total_max`, abort the connection with most of them.
+
+        `now` is in seconds, of the loop's clock.
+        """
         slow_before = now - self.options.message_timeout_ms / 1_000
         for call, since in list(self._partial.items()):
             if since > slow_before:

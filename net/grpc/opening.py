@@ -93,7 +93,8 @@ class GrpcOpening(asyncio.BufferedProtocol):
         return 0
 
     def sweep(self, now: float) -> None:
-        """Abort if the first byte and the handshake take longer than `message_timeout_ms`."""
+        """Abort if the connection is older than `message_timeout_ms`; `now` is in seconds, of the
+        loop's clock. Until then the first byte and a TLS handshake have to arrive."""
         if now - self._since > self._hub.options.message_timeout_ms / 1_000:
             self._hub.complain(f"{self.address} closed: it did not begin in time")
             self.abort()

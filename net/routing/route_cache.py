@@ -24,6 +24,7 @@ from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.routing.name_servers import Absent
 
 NEVER_MS: Final = sys.maxsize
+"""A time that never comes, or a duration that never ends."""
 
 T = TypeVar("T")
 

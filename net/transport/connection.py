@@ -318,7 +318,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of later responses has reached its limit."""
+        """Whether reading is paused because too many requests are unanswered: from `max_in_flight`
+        unanswered requests until half of them are answered."""
         return self._paused & _IN_FLIGHT != 0
 
     @property

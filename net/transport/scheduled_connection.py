@@ -215,7 +215,8 @@ class ScheduledConnection(FastConnection):
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of later responses has reached its limit."""
+        """Whether reading is paused because too many requests are unanswered: from `max_in_flight`
+        unanswered requests until half of them are answered."""
         raise NotImplementedError
 
     def close(self) -> None:

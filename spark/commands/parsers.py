@@ -206,7 +206,10 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 
 
 def time_of(text: str) -> int:
-    """Parse a user's time as epoch milliseconds; an argparse type."""
+    """Parse ISO 8601 (UTC if it names no zone) or a number of ms as epoch ms, for argparse.
+
+    Raises ArgumentTypeError for any other text.
+    """
     try:
         return time_ms(text)
     except (ValueError, OverflowError):

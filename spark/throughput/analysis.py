@@ -40,7 +40,7 @@ OVER_TIME = (
 class Tables(Protocol):
     """Steps over tables. An order is a list of `column` or `column desc`, nulls last."""
 
-    def keep(self, name: str, table: Table) -> Table:
+    def write_timed(self, name: str, table: Table) -> Table:
         """Store a result under its name and return it."""
 
     def cached(self, table: Table) -> Table:
@@ -77,15 +77,15 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
     """Compute all results from merged cells."""
     levels = PlaceFigures(tables, cells)
     judged = tables.where(cells, "metric", ("offset", "batch"))
-    gaps = tables.keep("gaps", tables.derived(judged, events.GAPS))
+    gaps = tables.write_timed("gaps", tables.derived(judged, events.GAPS))
     silences = tables.cached(levels.silences())
-    stalls = tables.keep("stalls", tables.at_least(silences, "silent_seconds", stall_s))
+    stalls = tables.write_timed("stalls", tables.at_least(silences, "silent_seconds", stall_s))
     clock = tables.where(cells, "metric", ("clock",))
-    steps = tables.keep("clock_steps", tables.derived(clock, events.CLOCK_STEPS))
-    queues = tables.keep("queues", levels.table(QUEUE))
-    topics = tables.keep("topics", levels.table(("store", "topic")))
-    hosts = tables.keep("hosts", levels.table(("store", "born_host")))
-    by_store = tables.keep("stores", levels.table(("store",)))
+    steps = tables.write_timed("clock_steps", tables.derived(clock, events.CLOCK_STEPS))
+    queues = tables.write_timed("queues", levels.table(QUEUE))
+    topics = tables.write_timed("topics", levels.table(("store", "topic")))
+    hosts = tables.write_timed("hosts", levels.table(("store", "born_host")))
+    by_store = tables.write_timed("stores", levels.table(("store",)))
     everything = tables.first(levels.table(()), ("messages",)) or (place_statistics(()),)
     totals = {**everything[0], **_totals(tables, queues, hosts, gaps, stalls, steps)}
     step_s = step_seconds(totals["first_ms"] or 0, totals["last_ms"] or 0)

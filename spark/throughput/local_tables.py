@@ -80,7 +80,7 @@ def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
 class LocalTables:
     """Holds each table in memory."""
 
-    def keep(self, _name: str, table: pa.Table) -> pa.Table:
+    def write_timed(self, _name: str, table: pa.Table) -> pa.Table:
         return table
 
     def cached(self, table: pa.Table) -> pa.Table:

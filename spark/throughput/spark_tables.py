@@ -39,8 +39,12 @@ class SparkTables:
         self.written: list[str] = []
         self._kept: list[DataFrame] = []
 
-    def keep(self, name: str, frame: "DataFrame") -> "DataFrame":
-        """Compute a table with points in time as timestamps."""
+    def write_timed(self, name: str, frame: "DataFrame") -> "DataFrame":
+        """Write a table and return the written one.
+
+        Columns of epoch ms become timestamps and are renamed (`first_ms`: `first_time`, see
+        TIMES). Without an output folder the table is computed at its first use.
+        """
         return self.write(name, stamped(frame))
 
     def write(

@@ -45,7 +45,8 @@ class RetryLoop:
         self._again = False
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether no script is running and the pause after the last one has passed."""
+        """Whether no script is running and the pause after the last one is over at `now_ms`, a
+        time of the monotonic clock."""
         return self._script is None and now_ms >= self._due_ms
 
     def run(self, script: Steps[None]) -> None:

@@ -26,7 +26,7 @@ from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.header import _plan, _read_int32, _read_int64
+from turbopump.net.wire.header import members_of, read_int32, read_int64
 from turbopump.net.wire.topics import TopicConfig
 
 NAMES = ["T", "T", "G", "%RETRY%G", "a", "", "*", "a || hoOOLdKL", "1"]
@@ -44,10 +44,10 @@ def fields_of_all() -> dict[str, list[str]]:
         for one in vars(importlib.import_module(f"{headers.__name__}.{module.name}")).values():
             if not (isinstance(one, type) and is_dataclass(one)):
                 continue
-            for _, key, read, _ in _plan(one):
-                if read is _read_int32:
+            for _, key, read, _ in members_of(one):
+                if read is read_int32:
                     found[key] = list(map(str, INT32))
-                elif read is _read_int64:
+                elif read is read_int64:
                     found[key] = list(map(str, INT64))
                 else:
                     found.setdefault(key, NAMES)

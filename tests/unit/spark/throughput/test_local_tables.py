@@ -10,8 +10,8 @@ import pytest
 from tests.spark_stores import NOW_MS, fill, model_rows, opened
 
 from turbopump.spark.throughput import local_tables
-from turbopump.spark.throughput.figures import percentile
 from turbopump.spark.throughput.job import main
+from turbopump.spark.throughput.statistics import percentile
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ FRAMES = json_frames() | binary_frames()
 @settings(max_examples=400)
 @given(FRAMES)
 def test_good_requests_are_plain(frame) -> None:
-    surrogate = b"\\ud83d" in frame  # the one escape that native code leaves to Python
+    surrogate = b"\\ud83d" in frame  # the only escape that native code leaves to Python
     assert reference(frame) is not None
     assert check(frame) == (traffic.OTHER if surrogate else traffic.PLAIN)
 

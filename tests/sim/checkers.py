@@ -147,7 +147,7 @@ def check_durable_units(
         if held != wanted and not (blanks_too and held == BLANK_UNIT):
             number = (at + first_difference(held.ljust(len(wanted)), wanted)) // UNIT_SIZE
             raise AssertionError(
-                f"{name} {number}: its unit counts as durable, but the disk has another one"
+                f"{name} {number}: its unit counts as durable, but the disk has another unit"
             )
         at = end
     assert at >= stop * UNIT_SIZE, f"{name} {at // UNIT_SIZE}: no durable file for its unit"
@@ -167,7 +167,7 @@ def check_log(model: Model, config: "StoreConfig", disk: SimDisk) -> None:
         if content[:used] != model.log[base : base + used]:
             at = next(i for i in range(used) if content[i] != model.log[base + i])
             raise AssertionError(f"log {base + at}: another byte than was appended")
-        assert content[used:] == ZEROS[: size - used], f"log {base + used}: bytes behind the end"
+        assert content[used:] == ZEROS[: size - used], f"log {base + used}: bytes beyond the end"
     assert expected >= end, f"log {expected}: no file"
 
 
@@ -216,7 +216,7 @@ def check_units(name: Name, queue: list[Sent], minimum: int, disk: SimDisk, fold
             at = stop
         used = max(0, len(units) - base)
         assert content[used:] == ZEROS[: max(0, len(content) - used)], (
-            f"{name}: units behind {len(queue)}"
+            f"{name}: units beyond {len(queue)}"
         )
     assert at >= len(units), f"{name} {at // UNIT_SIZE}: no file for its unit"
 

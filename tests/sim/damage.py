@@ -106,4 +106,4 @@ class Damage:
         if not self._disk.exists(CHECKPOINT):
             return ""
         self._disk.content(CHECKPOINT)[:] = data
-        return f"{CHECKPOINT} is another one"
+        return f"{CHECKPOINT} has other contents"

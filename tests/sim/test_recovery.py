@@ -383,7 +383,7 @@ def test_a_removed_log_file_does_not_come_back_behind_a_hole(after: int) -> None
         # The pages that were not written are read again.
         disk.forget_lost()
         kill(disk)
-        assert len(disk.paths("/store/commitlog")) == 2, "none to remove, or the one made ahead"
+        assert len(disk.paths("/store/commitlog")) == 2, "none to remove, or the file made ahead"
         disk.cut_after = after
         try:
             opened(disk)

@@ -195,7 +195,7 @@ def ask(
         disk.run()
         link: Any = peer._link
         while link.waiting:
-            meter.run("behind the answer", link.waiting.pop(0))
+            meter.run("after the answer", link.waiting.pop(0))
         if not isinstance(answer, Deferred) or not answer.done:
             break
         answer = answer.value

@@ -58,7 +58,7 @@ def test_by_default_there_are_none(serve: Callable[..., Any]) -> None:
 
 
 def test_an_advertised_host_is_not_listened_at(tmp_path: Any) -> None:
-    """The exporter listens at bindAddress: behind a NAT brokerIP1 is no address of this machine."""
+    """The exporter listens at bindAddress: with a NAT brokerIP1 is no address of this machine."""
     config, _ = load_config(
         f"storePathRootDir={tmp_path}/store\nmappedFileSizeCommitLog=65536\nlistenPort=0\n"
         "bindAddress=127.0.0.1\nbrokerIP1=203.0.113.9\nmetricsExporterType=PROM\n"

@@ -84,7 +84,7 @@ class Group:
                 str(path.relative_to(self.data)): path.read_text()[-2_000:]
                 for path in self.data.glob("logs/*/*.log")
             }
-            raise AssertionError(f"nothing happened in time behind {passed}: {logs}") from None
+            raise AssertionError(f"nothing happened in time after {passed}: {logs}") from None
 
     def end(self) -> str:
         """Kill it; return its stderr."""

@@ -235,7 +235,7 @@ class Journal:
         (Raft-7).
         """
         wanted = self.after_entry[index] if index >= 0 else Agreed().state
-        assert state == wanted, f"{name} has {state} behind entry {index}, agreed is {wanted}"
+        assert state == wanted, f"{name} has {state} after entry {index}, agreed is {wanted}"
 
     def _happens(self, kind: int, event: dict[str, Any]) -> None:
         before = self.role

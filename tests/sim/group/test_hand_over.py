@@ -26,7 +26,7 @@ def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
     assert old.up and old.is_master
     story.start(old)
     assert story.elected(epoch) < 100
-    assert (old.up, story.ends) == (True, ends), "it ends behind the election"
+    assert (old.up, story.ends) == (True, ends), "it ends after the election"
     story.until(lambda: story.ends > ends, 200, "it does not end")
     story.alone(3)
     assert old.up and story.master is not old

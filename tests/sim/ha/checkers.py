@@ -97,7 +97,7 @@ class History:
         assert len(data) == stop - start, f"broker {who}: {why} up to {stop}, but has it not"
         old = self.log[start:stop]
         at = common(data, old)
-        assert at == len(old), f"broker {who}: {why} byte {start + at}, which was another one"
+        assert at == len(old), f"broker {who}: {why} byte {start + at}, which had another value"
         self.log += data[len(old) :]
 
     def begins(

@@ -174,7 +174,7 @@ def test_one_history() -> None:
     history.tell(1, Bytes(b"abcdef"), 0, 4, "confirmed")
     history.tell(2, Bytes(b"abcdeX"), 0, 5, "confirmed")
     assert history.log == b"abcde"
-    with pytest.raises(AssertionError, match="byte 1, which was another one"):
+    with pytest.raises(AssertionError, match="byte 1, which had another value"):
         history.tell(3, Bytes(b"aXcdef"), 0, 6, "confirmed")
     with pytest.raises(AssertionError, match="up to 4, confirmed is 5"):
         history.begins(3, Bytes(b"abcd"), 0, 4)

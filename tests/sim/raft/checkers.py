@@ -84,7 +84,7 @@ class History:
             self.states.append(state)
         assert entry.index < len(self.committed), f"Raft-7: {name} applies {entry.index} too early"
         assert self.committed[entry.index] == entry, (
-            f"Raft-7: {name} applies {entry}, another one {self.committed[entry.index]}"
+            f"Raft-7: {name} applies {entry}, another member {self.committed[entry.index]}"
         )
         assert self.states[entry.index] == state, (
             f"Raft-7: {name} has another state at {entry.index}"

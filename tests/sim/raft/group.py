@@ -75,7 +75,7 @@ class Machine:
 
     def apply(self, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
-            assert entry.index == self.last + 1, f"{entry.index} applied behind {self.last}"
+            assert entry.index == self.last + 1, f"{entry.index} applied after {self.last}"
             self.last = entry.index
             self.applied.append((entry.index, entry.body))
 

@@ -285,7 +285,7 @@ class Node:
 
     def _apply(self, entry: Entry) -> None:
         assert entry.index == self.applied + 1, (
-            f"Raft-7: {self.name} applies {entry.index} behind {self.applied}"
+            f"Raft-7: {self.name} applies {entry.index} after {self.applied}"
         )
         self.applied = entry.index
         term = self.raft.term if self.raft is not None else 0

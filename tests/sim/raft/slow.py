@@ -43,11 +43,11 @@ class Slow:
         """AssertionError is a finding."""
         for node in self.run.disk:
             node.disk.cut_after, node.disk.fail_syncs = None, 0
-        self._join("behind all trouble")
+        self._join("after all trouble")
         self._stay()
         if len(self.run.disk) >= 3:
             self._lose()
-            self._join("behind the loss of a leader")
+            self._join("after the loss of a leader")
             self._stay()
         for node in self.run.disk:
             node.sync_ms = 0

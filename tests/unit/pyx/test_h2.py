@@ -56,7 +56,7 @@ def without(name: bytes) -> list[tuple[bytes, bytes]]:
 
 RFC_9113 = [
     ("3.4 no preface", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ("cut", 0)),
-    ("3.4 no settings behind it", h2.PREFACE + frame(h2.PING, 0, bytes(8)), ("away", PROTOCOL)),
+    ("3.4 no settings after it", h2.PREFACE + frame(h2.PING, 0, bytes(8)), ("away", PROTOCOL)),
     ("4.1 an unknown frame is ignored", BEGIN + frame(77, 0, b"x") + OPEN, ("goes on", 0)),
     ("4.2 a frame above 16384", BEGIN + OPEN + frame(h2.DATA, 1, bytes(16_385)), ("away", SIZE)),
     ("4.3 no HPACK", BEGIN + frame(h2.HEADERS, 1, b"\xff" * 9, 4), ("away", COMPRESSION)),
@@ -64,7 +64,7 @@ RFC_9113 = [
     ("5.1 RST_STREAM of an idle one", BEGIN + frame(h2.RESET, 1, bytes(4)), ("away", PROTOCOL)),
     ("5.1 WINDOW of an idle one", BEGIN + frame(h2.WINDOW, 1, b"\0\0\0\1"), ("away", PROTOCOL)),
     (
-        "5.1 DATA behind the end",
+        "5.1 DATA after the end",
         BEGIN + headers(1, ends=True) + frame(h2.DATA, 1, b"x"),
         ("away", CLOSED_CODE),
     ),
@@ -101,7 +101,7 @@ RFC_9113 = [
     ("8.2.2 te of another kind", BEGIN + headers(1, [*REQUEST, (b"te", b"x")]), ("reset", 1)),
     ("8.3 none of :path", BEGIN + headers(1, without(b":path")), ("reset", PROTOCOL)),
     ("8.3 twice :path", BEGIN + headers(1, [(b":path", b"/"), *REQUEST]), ("reset", PROTOCOL)),
-    ("8.3 :path behind others", BEGIN + headers(1, REQUEST[::-1]), ("reset", PROTOCOL)),
+    ("8.3 :path after others", BEGIN + headers(1, REQUEST[::-1]), ("reset", PROTOCOL)),
     ("8.3 an unknown one", BEGIN + headers(1, [(b":x", b"/"), *REQUEST]), ("reset", PROTOCOL)),
 ]
 _SHORT = headers(1, [*REQUEST, (b"content-length", b"9")]) + frame(h2.DATA, 1, b"x", h2.END_STREAM)

@@ -56,7 +56,7 @@ def test_recalls_hold(make_world: Callable[..., Any]) -> None:
 
 def test_recalls_hold_over_a_rewind_before_a_term(make_world: Callable[..., Any]) -> None:
     """The clock of a master was set back, so its progress in the queue is held. It loses its term,
-    which takes all later units out of the wheel, and leads again behind the time of the timers."""
+    which takes all later units out of the wheel, and leads again after the time of the timers."""
     group = Group(make_world, "recallMessageEnable=true\n")
     master, timers = group.master, group.master.broker.timers
     send(master, b"first", TIMER_DELAY_SEC=1)

@@ -58,8 +58,8 @@ def a_replica_acts_beside_its_master(patch: Patch) -> None:
     patch.setattr(ActingState, "master_comes", lambda self, number: None)
     init = ActingState.__init__
 
-    def alone(self: ActingState, *arguments: Any) -> None:
-        init(self, *arguments)
+    def alone(self: ActingState, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
         self._has_master = lambda: False
 
     patch.setattr(ActingState, "__init__", alone)

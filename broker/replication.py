@@ -250,7 +250,7 @@ class ActingReplicas(Protocol):
 
 class ByteRate:
     """Byte rate over the last full period of RATE_PERIOD_MS; each piece costs only an addition.
-    Times are in ms of one clock, which the caller chooses; the monotonic clock in practice."""
+    Times are in ms of the monotonic clock."""
 
     __slots__ = ("_began_ms", "_bytes", "_last")
 

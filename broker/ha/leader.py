@@ -88,7 +88,7 @@ class MasterTermDeps:
     log: ReplicatedLog
     """The log, which already takes messages as a master's."""
     rules: AckRules
-    """How many copies a message needs."""
+    """Rules for the number of copies that a message needs."""
     options: LeaderOptions
     """Limits and intervals."""
     transport: Transport

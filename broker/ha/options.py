@@ -28,8 +28,8 @@ class HaOptions(ReplicationConfig):
 
     @property
     def rules(self) -> AckRules:
-        """How many copies a send needs. Sends of an ASYNC_MASTER of default HA wait for no
-        replica."""
+        """Rules for the number of copies that a send needs. Sends of an ASYNC_MASTER of default HA
+        wait for no replica."""
         return AckRules(
             Mode.CONTROLLER if self.switches else Mode.PLAIN,
             self.in_sync_replicas if self.waits else 1,

@@ -145,9 +145,9 @@ class Transport(Protocol):
         `on_closed` with this number follows."""
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
-        """Queue all buffers for sending, without copies; False if the caller should send no more
-        until `on_writable` is called, or if the connection is gone. Views of the log must not be
-        changed until they are sent, or the connection is closed."""
+        """Queue all buffers for sending, without copies; False if the caller should pause until
+        `on_writable` is called, or if the connection is gone. Views of the log must not be changed
+        until they are sent, or the connection is closed."""
 
     def pause(self, connection: int, paused: bool) -> None:
         """Stop (`paused`) or resume reading. No error if the connection is gone."""
@@ -180,7 +180,7 @@ class Lost:
     """No decisive answer was received: the proposal may have become the set."""
 
     reason: str
-    """Why the answer is missing, for the log."""
+    """The reason why the answer is missing, for the log."""
 
 
 Answer = Agreed | ProposalRefused | Lost

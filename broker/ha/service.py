@@ -286,9 +286,9 @@ class HaService:
             logger.error("replicas cannot copy from here: %s", error)
 
     def to_replica(self, master_address: str, epoch: int, *, fenced: bool = True) -> None:
-        """Become a replica now, if this broker is none yet, and follow the master of `epoch` at the
-        HA address `host:port`; "" for no master yet. `fenced`: follow it only once it has recorded
-        its epoch. Raises OSError, StoreError; there is no role then."""
+        """Become a replica now, unless this broker is a replica already, and follow the master of
+        `epoch` at the HA address `host:port`; "" for no master yet. `fenced`: follow it only once
+        it has recorded its epoch. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
             self._leave()

@@ -128,8 +128,8 @@ class Sockets:
         return number
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
-        """Write the buffers without copying them; False if the caller should send no more until
-        `on_writable`, or if the connection is gone."""
+        """Write the buffers without copying them; False if the caller should pause until
+        `on_writable` is called, or if the connection is gone."""
         one = self._open.get(connection)
         return one is not None and one.send(buffers)
 

@@ -2,7 +2,7 @@
 
 Owns the making of the requests and the reading of answers into `GroupState`; membership.py decides
 whether an answer counts. Nothing is sent here. `now_ms` is of the wall clock, in ms since 1970. An
-answer is a Command of any code, or a text with the reason why there is none.
+answer is a Command of any code, or a text with the reason why it is missing.
 
 Tests: tests/unit/broker/ha/control/test_membership.py
 """

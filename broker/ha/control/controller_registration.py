@@ -84,8 +84,8 @@ class ControllerRegistration:
             logger.error("not eligible as master until it has caught up with a master: %s", unclean)
 
     def identify(self, address: str) -> Steps[int]:
-        """Return the broker's id: the saved one, or a new one that a controller assigns (1012,
-        1013) and that is then saved. `address` is the broker's for clients. Raises BadAnswer,
+        """Return the broker's id: the saved id, or else a new id, which a controller assigns (1012,
+        1013) and which is then saved. `address` is the broker's for clients. Raises BadAnswer,
         IdentityError, OSError; a later call continues from the saved files."""
         files, controllers = self._files, self._controllers
         known = files.load()

@@ -88,8 +88,8 @@ class ControllerHeartbeats:
         return self._steady_ms() < self.lease_until_ms
 
     def tick(self) -> None:
-        """Send the heartbeats that are due, to all controllers and the leader, except to those with
-        a pending heartbeat. Called several times a second."""
+        """Send the heartbeats that are due to all controllers and the leader; a controller with a
+        pending heartbeat gets none. Called several times a second."""
         leader = self._controllers.leader
         addresses = self._controllers.addresses
         if leader and leader not in addresses:

@@ -49,6 +49,7 @@ PERIOD_MS: Final = 3_000
 PERIOD_OF_MIB_MS: Final = 3_000
 """Additional interval in ms for each MiB of a round: reading one takes some 20 ms of two loops."""
 MAX_PERIOD_MS: Final = 60_000
+"""Maximum interval in ms."""
 FIRST_RETRY_MS: Final = 500
 """Pause in ms after a failed round, doubled up to MAX_RETRY_MS: short for a master that has just
 restarted, long for a dead one."""
@@ -69,7 +70,7 @@ class Versioned(Protocol):
         """The version of the table's content."""
 
     def bump_version(self, now_ms: int) -> None:
-        """Start a new version of the same content."""
+        """Give the unchanged content a newer version, of the term in `versions`."""
 
 
 class CountedLog(Protocol):
@@ -77,7 +78,7 @@ class CountedLog(Protocol):
 
     @property
     def min(self) -> LogOffset:
-        """Log offset of the first byte that the log has."""
+        """Log offset of the log's first byte."""
 
     @property
     def wants_counts(self) -> bool:
@@ -85,21 +86,23 @@ class CountedLog(Protocol):
         log."""
 
     def no_counts(self) -> None:
-        """Record that the current master does not know these offsets."""
+        """Record that the current master does not know these queue offsets."""
 
     def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
-        """Keep the master's offsets, durably; resolves with None or the error."""
+        """Save the master's queue offsets on a disk thread; resolves with None or the error."""
 
 
 @dataclass(slots=True)
 class Following:
-    """The master of a term, and its last answers: the fence against late answers."""
+    """The master of the term `epoch`, which serves clients at `address`, and its last answers: the
+    fence against late answers."""
 
     address: str
     epoch: int
     topics: answers.Table | None = None
     groups: answers.Table | None = None
     offsets: Offsets | None = None
+    """Absent before an answer; entries that a later answer lacks were deleted by the master."""
     shares: str = ""
     """Version of the last assignments received."""
     counts_from: int = -1
@@ -114,7 +117,8 @@ class Following:
 
 
 class MetadataFollower:
-    """See the module. Loop thread only; times are of the monotonic clock, except `now_ms`."""
+    """See the module. Loop thread only; times are in ms of the monotonic clock, but `now_ms` is of
+    the wall clock (ms since 1970)."""
 
     def __init__(
         self,
@@ -129,9 +133,9 @@ class MetadataFollower:
         that it has no records of. `pause` returns a value that resolves after the loop has served
         others; by default there is no pause between two steps."""
         self.error = ""
-        """Reason why the last round was incomplete; "" if it was complete."""
+        """Reason why the last round was incomplete; "" if it was complete, or before the first."""
         self.synced_ms = LONG_AGO_MS
-        """When all tables were last taken over and durable."""
+        """End of the last complete round whose tables are durable; LONG_AGO_MS before the first."""
         self._broker = broker
         self._call = call
         self._log = log
@@ -153,12 +157,13 @@ class MetadataFollower:
 
     @property
     def master(self) -> str:
-        """Address of the broker that is asked, "" if none."""
+        """Address `host:port` of the master that is asked for its tables, "" without a master."""
         return self._following.address if self._following is not None else ""
 
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
-        """Follow a master. It serves clients at `address` ("" if unknown) in the term `epoch` (0
-        and less: there are no epochs)."""
+        """Copy the tables of the master that serves clients at `address` ("" if unknown: stop
+        copying) in the term `epoch` (0 or less: there are no epochs). The first round is due at
+        `steady_ms`; same arguments as before, or a call after `leave`, change nothing."""
         if self._left:
             return
         if not self._versions.following:
@@ -176,25 +181,23 @@ class MetadataFollower:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
     def stop(self) -> None:
-        """Stop asking: no answer counts after this."""
+        """Stop copying until the next `follow`: pending answers are ignored."""
         self._following = None
 
     def leave(self) -> None:
-        """Leave the role before the broker stops: other masters are ignored, and deliveries made as
-        master count as far as replicas have them."""
+        """Stop copying for good, before the broker stops; deliveries made as master count as far as
+        replicas have them."""
         self.stop()
         self._left = True
         self._broker.delay.durable.leave()
         self._broker.timers.durable.leave()
 
     def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
-        """Become the master of that epoch (0 and less: no epochs). To be called when the log
-        has changed sides, before it takes a message. Resolves when the tables are durable, or with
-        the error.
-
-        Progress beyond the log is removed: its offsets will belong to other messages here. Topics
-        that only the log contains are added (R20).
-        """
+        """Stop copying, and change the tables for a master of `epoch` (0 or less: no epochs), now.
+        To be called when the log has changed sides, before it takes a message. Resolves to None
+        when the tables are durable, or to the error. Progress beyond the log is removed: its
+        offsets will belong to other messages here. Topics that only the log contains are added
+        (R20)."""
         self.stop()
         self._apply_deletions(now_ms)
         self._deletions.clear()
@@ -214,8 +217,8 @@ class MetadataFollower:
         return broker.saver.saved()
 
     def create_from_store(self, now_ms: int) -> None:
-        """Add topics that only the log contains (R20), except those whose queues are being removed;
-        also for a replica that acts for its master."""
+        """Add topics that only the log contains (R20) to the table, except topics whose queues are
+        being removed; also for a replica that acts for its master."""
         store = self._broker.store
         names = [name for name in store.topics() if name not in store.deletions.going]
         self._broker.topics.create_from_store(
@@ -223,9 +226,9 @@ class MetadataFollower:
         )
 
     def truncated(self, now_ms: int) -> int:
-        """Limit the tables after a replica's log was cut or restarted; return how many offsets were
-        set back. They are not marked as set back: the master's offsets are right, and clients that
-        still take this broker for the master must not set theirs back."""
+        """After a replica's log was cut or restarted, set consumer offsets beyond its end back to
+        it; return their number. They are not marked as set back: the master's offsets are right,
+        and clients that still take this broker for the master must not set theirs back."""
         self._deletions.clear()
         self._broker.delay.truncated()
         self._broker.timers.truncated()
@@ -264,7 +267,8 @@ class MetadataFollower:
             )
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Begin a round if it is due."""
+        """Begin a round of requests if it is due, and delete queues of topics that the master
+        deleted, if this log has reached their end. Called every 100 ms."""
         self._now_ms, self._steady_ms = now_ms, steady_ms
         if steady_ms >= self._deletions_due_ms:
             self._apply_deletions(now_ms)

@@ -81,6 +81,7 @@ class ContainerConfig(NodeConfig):
     IDLE = IDLE_KEYS
     TLS = SERVER_TLS_KEYS
     NODE = "the container"
+    """The node's name in messages to operators."""
     NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"brokerConfigPaths"}
 
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")

@@ -48,15 +48,20 @@ LOOK_AGAIN_MS = 5_000
 
 
 class Asking(Protocol):
-    """Requests to other nodes (net/transport/calls.py). A call sends a request to `host:port` and
-    resolves to the answer of any code, or to the reason why it is missing; `pause` resolves in the
-    loop's next turn; `stop` ends the calls in progress, which then never resolve."""
+    """Requests to other nodes (net/transport/calls.py)."""
 
-    def __call__(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Deferred[Command | str]: ...
-    def pause(self) -> Deferred[None]: ...
-    async def stop(self) -> None: ...
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        """Send a request to `host:port`; resolves to the answer of any code, or to the reason why
+        it is missing."""
+        ...
+
+    def pause(self) -> Deferred[None]:
+        """Return a Deferred that resolves in the loop's next turn."""
+        ...
+
+    async def stop(self) -> None:
+        """End the calls in progress: they never resolve."""
+        ...
 
 
 class ReplicationSetup:

@@ -370,7 +370,9 @@ class ElectedPreOnline(PreOnline):
     the controllers name the master to the replicas."""
 
     timeout_ms = ELECTED_TIMEOUT_MS
+    """See PreOnline."""
     connect_ms = 0
+    """See PreOnline."""
 
     @property
     def _takes_progress(self) -> bool:

@@ -48,10 +48,12 @@ class IdentityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An id that was applied for; `check_code` proves that this broker applied."""
+    """An id that this broker applied for, whether it was assigned or not."""
 
     broker_id: int
+    """The id, 1 to ID_MAX."""
     check_code: str
+    """Secret text that proves to a controller that this broker applied for the id."""
 
 
 class IdentityFiles:

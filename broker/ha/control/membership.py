@@ -107,6 +107,7 @@ class Membership:
         broker's identity; for `on_doubt_reported` see ControllerRegistration. `wall_ms` returns ms
         since 1970, `steady_ms` ms of the monotonic clock."""
         self.options = options
+        """The options that the membership was made with."""
         self.stage = Stage.JOINING
         """Whether the broker still joins the group or is a member."""
         self.own_id: int | None = None
@@ -142,6 +143,7 @@ class Membership:
             options.sync_controller_metadata_period_ms,
             self._other_leader,
         )
+        """The group's controllers and their leader."""
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
@@ -151,6 +153,7 @@ class Membership:
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
+        """Heartbeats to the controllers, and the lease."""
         self.alterations = SyncSetProposals(
             self.controllers,
             options.name,
@@ -158,12 +161,15 @@ class Membership:
             wall_ms,
             self.look_soon,
         )
+        """Decides on SyncStateSets, for the service: the leading controller does."""
         self.finder = MasterLocator(call, self._found, steady_ms)
+        """Search for the HA address of the named master."""
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
             self.controllers, identity, name, wall_ms, service, on_doubt_reported
         )
+        """Registration at the controllers, and the broker's id."""
 
     # Life
 

@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], object]
+"""Work that a disk thread runs; it touches no shared state."""
 Steps = Generator[Command | Work | Deferred[Any] | None, Any, T]
 """A script that returns T or raises BadBody. It yields a request and is sent its answer, yields
 work for another thread and is sent its result, yields a Deferred and is sent its value, or yields

@@ -44,8 +44,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig
 logger = logging.getLogger(__name__)
 
 PERIOD_MS: Final = 3_000
-"""Interval between two rounds, in ms; RocketMQ's replicas check every 3 s, and copy all every 10 or
-60 s."""
+"""Interval between two rounds, in ms (RocketMQ: a check each 3 s, a full copy each 10 or 60 s)."""
 PERIOD_OF_MIB_MS: Final = 3_000
 """Additional interval in ms for each MiB of a round: reading one takes some 20 ms of two loops."""
 MAX_PERIOD_MS: Final = 60_000
@@ -54,6 +53,7 @@ FIRST_RETRY_MS: Final = 500
 """Pause in ms after a failed round, doubled up to MAX_RETRY_MS: short for a master that has just
 restarted, long for a dead one."""
 MAX_RETRY_MS: Final = 10_000
+"""Maximum pause in ms after a failed round."""
 DELETE_AGAIN_MS: Final = 10_000
 """Pause in ms after a failed deletion before the next try."""
 TIMEOUT_MS: Final = 5_000
@@ -64,6 +64,7 @@ class Versioned(Protocol):
     """A table of this broker, or a progress."""
 
     versions: Versions
+    """The broker's rules for new versions, common to all its tables."""
 
     @property
     def data_version(self) -> DataVersion:
@@ -94,11 +95,12 @@ class CountedLog(Protocol):
 
 @dataclass(slots=True)
 class Following:
-    """The master of the term `epoch`, which serves clients at `address`, and its last answers: the
-    fence against late answers."""
+    """The master of a term, and its last answers: the fence against late answers."""
 
     address: str
+    """Address `host:port` of the master for clients."""
     epoch: int
+    """Term of the master; 0 or less: there are no epochs."""
     topics: answers.Table | None = None
     groups: answers.Table | None = None
     offsets: Offsets | None = None
@@ -108,12 +110,16 @@ class Following:
     counts_from: int = -1
     """Begin of the log for which the counts of idle queues were requested."""
     failures: int = 0
+    """Rounds in a row that did not reach the master."""
     due_ms: int = LONG_AGO_MS
+    """Time of the next round, of the monotonic clock."""
     busy: bool = False
+    """Whether a round is running."""
     cuts: int = 0
     """Number of cuts of the log: entries taken over before a cut may have been set back since."""
     bytes: int = 0
     errors: list[str] = field(default_factory=list)
+    """Bytes and errors of the present or last round."""
 
 
 class MetadataFollower:
@@ -364,8 +370,7 @@ class MetadataFollower:
                 now.errors.append(f"{part.__name__.strip('_')}: {error}")
 
     def _is_adopted(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
-        """Whether all local entries came from this very table: it is of the same term, which has
-        one master, and this broker was not that master."""
+        """Whether all local entries came from this very table: of the same term's only master."""
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
@@ -472,8 +477,7 @@ class MetadataFollower:
         version: DataVersion,
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
-        """Return the names that this master is known to have had; the missing ones were deleted
-        there."""
+        """Return the names that this master is known to have had: it deleted the missing ones."""
         if earlier is not None and _goes_on(now, earlier.version, table.version):
             return set(earlier.entries)
         return set(mine) if self._is_adopted(now, version, table.version) else set()
@@ -556,8 +560,7 @@ class MetadataFollower:
                 logger.error("%s", error)
 
     def _on_unapplied_deletions(self, now_ms: int) -> None:
-        """Handle deletions that the log proves. The offsets of these topics are removed here, and
-        copied from the master again."""
+        """Handle deletions that the log proves; these topics' offsets are copied once more."""
         self._apply_deletions(now_ms)
         now = self._following
         if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
@@ -579,12 +582,9 @@ def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, StoredAssignment]
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
-    """Return the version for a table that was taken over.
-
-    A version of a later term is not taken: the answering broker may be a replica of the next master
-    by then, and have entries which that master never had. With that version all entries would count
-    as the next master's own, and be deleted there.
-    """
+    """Return the version for a table that was taken over. A version of a later term is not taken:
+    the answering broker may be a replica of the next master by then, with entries that the next
+    master never had; under that version they would count as the next master's, and be deleted."""
     if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
         return mine
     return theirs

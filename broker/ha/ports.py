@@ -84,9 +84,10 @@ class ReplicatedLog(Protocol):
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
-        """Append bytes of the master's log, `data` and then `more`, at `log_offset`, which must be
-        the log's end; they are not durable before a sync. Raises StoreError, OSError; the bytes
-        before `end` were appended then. If `is_blocked` after it, bytes wait for `go_on`."""
+        """Append bytes of the master's log, `data` and then `more`, from `log_offset` on, at which
+        the earlier bytes end (`begins_at` must be False). An incomplete record waits in memory;
+        nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end` were
+        appended then. If `is_blocked` after the call, bytes wait for `go_on`."""
 
     def go_on(self, now_ms: int) -> None:
         """While `is_blocked`, write the waiting bytes if there is a log file for them now. Raises

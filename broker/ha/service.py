@@ -48,7 +48,7 @@ NO_EPOCH = -1
 
 
 class Overtaken(StoreError):
-    """A term did not begin, because another role was named while its epoch was written."""
+    """A term did not begin, because another change of role came while its epoch was written."""
 
 
 class SwitchingLog(ReplicatedLog, Protocol):
@@ -217,8 +217,8 @@ class HaService:
         """Leave the present role now, record `epoch` on a disk thread, and become the master, with
         the first SyncStateSet `members` (broker ids) of epoch `set_epoch`. A master may get this
         call, too, with a newer epoch. Resolves to None when the term has begun, else to the error:
-        there is no role then, or after Overtaken another role. Raises OSError, StoreError before
-        that; there is no role then."""
+        there is no role then, or after Overtaken the result of the later change. Raises OSError,
+        StoreError before that; there is no role then."""
         self._leave()
         result: Deferred[OSError | StoreError | None] = Deferred()
         change, self.coming_epoch = self._change, epoch
@@ -314,8 +314,9 @@ class HaService:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
     def follow_anew(self, address: str) -> None:
-        """On a replica of default HA that receives no log now, drop the connection and connect to
-        the HA address `host:port` at once; "" follows no master. Otherwise no-op."""
+        """Drop the connection and connect to the HA address `host:port` at once, in default HA
+        only; "" follows no master. No-op on a master, and on a replica that receives its master's
+        log now."""
         if self.follower is not None and self.follower.machine.state is not State.TRANSFER:
             for one in ("", address):
                 self.follower.follow(one, NO_EPOCH, self._steady_ms())

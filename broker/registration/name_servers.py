@@ -36,7 +36,7 @@ UNREGISTER_MS = 1_000
 
 
 class _Elsewhere(Protocol):
-    """Runner of work on a disk thread."""
+    """Runs work on a disk thread."""
 
     def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
         """The result of `work`; raises OSError."""

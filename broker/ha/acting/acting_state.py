@@ -94,8 +94,8 @@ class ActingState:
 
     @property
     def is_left(self) -> bool:
-        """Whether some clients may still take this broker for the master, although it does not act:
-        they are routed here, or were until STALE_ROUTES_MS ago."""
+        """Whether clients may take this broker for the master, even if it is a replica: name
+        servers route them here, or it ended to act less than STALE_ROUTES_MS ago."""
         since_ms = self._steady_ms() - self.changed_ms
         return self.serves_clients or (not self._role.is_acting and since_ms < STALE_ROUTES_MS)
 

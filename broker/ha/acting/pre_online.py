@@ -93,8 +93,8 @@ class _Seen:
 
 class PreOnline:
     """The return of a master, or a later check of its replicas (see `replication_setup.py`). Loop
-    thread only; times are of the monotonic clock. It is driven by `tick`, writes the taken tables
-    by the broker's saver, and ends once."""
+    thread only; times are of the monotonic clock. It is driven by `tick`, changes the broker's
+    tables, and ends once."""
 
     timeout_ms = TIMEOUT_MS
     """Time-out of each request to a replica in ms."""

@@ -25,6 +25,8 @@ class CandidacyVeto:
     """The abstention of a broker. It only records times: its owner reads it and calls `look`."""
 
     def __init__(self, steady_ms: Callable[[], int], heartbeat_timeout_ms: int) -> None:
+        """`steady_ms` returns the monotonic clock in ms; the time-out is
+        controllerHeartBeatTimeoutMills."""
         self._steady_ms = steady_ms
         self._silent_ms = int(heartbeat_timeout_ms * RESIGNED_PART) + RESIGNED_MORE_MS
         self._silent_until_ms = LONG_AGO_MS

@@ -62,7 +62,7 @@ class PreviousShutdown:
 
 
 def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> PreviousShutdown:
-    """Read the state from the disk, which must be before the store is opened. An unrecorded or
+    """Read the state from the disk; to be called before the store is opened. An unrecorded or
     unreadable boot counts as different. `confirmed` is the offset confirmed by an earlier life in
     this process: the checkpoint may be a second older. Blocks for the disk."""
     root = config.root

@@ -35,7 +35,7 @@ class RetryLoop:
         self, stage: Callable[[], str], steady_ms: Callable[[], int], period_ms: int
     ) -> None:
         """`stage` returns the broker's stage as a word for log lines; `period_ms` is the pause
-        after a script that succeeded."""
+        after a script that succeeded; `steady_ms` returns the monotonic clock in ms."""
         self.reason = "not registered yet"
         """Reason why the last script failed; "" if it succeeded; a placeholder before the first."""
         self._stage = stage

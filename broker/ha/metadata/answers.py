@@ -57,7 +57,8 @@ Work = Callable[[], object]
 Steps = Generator[Command | Work | Deferred[Any] | None, Any, T]
 """A script that returns T or raises BadBody. It yields a request and is sent its answer, yields
 work for another thread and is sent its result, yields a Deferred and is sent its value, or yields
-None to let the loop serve others first; a request without an answer ends it from outside."""
+None to let the loop serve others first. If an answer is missing, a driver sends the reason, a text,
+or ends the script."""
 
 MAX_INLINE: Final = 128 << 10
 """Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""

@@ -134,9 +134,9 @@ class MetadataFollower:
         log: CountedLog | None = None,
         pause: Callable[[], Deferred[None]] | None = None,
     ) -> None:
-        """`queue_end` returns the offset after the last message of a queue, of all records of the
-        log; by default the store's. `log` (engine.replicated.Replicated) may need counts of queues
-        that it has no records of. `pause` returns a value that resolves after the loop has served
+        """`queue_end` returns the queue offset after the last message of a topic's queue, by all
+        records of the log; by default the store's. `log` (engine.replicated.Replicated) may need
+        counts of queues that it has no records of. `pause` resolves after the loop has served
         others; by default there is no pause between two steps."""
         self.error = ""
         """Reason why the last round was incomplete; "" if it was complete, or before the first."""
@@ -232,9 +232,9 @@ class MetadataFollower:
         )
 
     def truncated(self, now_ms: int) -> int:
-        """After a replica's log was cut or restarted, set consumer offsets beyond its end back to
-        it; return their number. They are not marked as set back: the master's offsets are right,
-        and clients that still take this broker for the master must not set theirs back."""
+        """After a replica's log was cut or restarted, limit the progress of deliveries, and set
+        consumer offsets beyond the end back to it; return their number. They are not marked as set
+        back: the master's are right, and clients of an acting broker must not go back."""
         self._deletions.clear()
         self._broker.delay.truncated()
         self._broker.timers.truncated()

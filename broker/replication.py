@@ -1,7 +1,8 @@
 """State of replication for GET_BROKER_HA_STATUS, GET_BROKER_EPOCH_CACHE and the metrics.
 
 Owns the shapes of this state, without behaviour. It must never touch a log, a socket or a clock.
-`service.HaService.status` fills it; handlers/ha.py, runtime_info.py and metrics.py read it.
+`service.HaService.status` fills it; handlers/ha.py, runtime_info.py and metrics.py read it. All
+methods run on the loop thread, and none blocks.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ RATE_PERIOD_MS: Final = 1_000
 """Period in ms that a rate is taken over (RocketMQ: FlowMonitor)."""
 
 NOT_TOLD: Final = LogOffset(0)
+"""Value of `FollowerStatus.master_flushed` before the master has sent its durable offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +36,40 @@ class ReplicaStatus:
     """Id of the replica; None in default HA, where replicas do not send it, and before a
     handshake."""
     acked: LogOffset
-    """End of the replica's log; -1 until it has reported it."""
+    """Log offset before which the replica has acknowledged every byte; -1 before its first
+    acknowledgement."""
     next_log_offset: LogOffset
-    """First byte that was not sent to the replica yet; -1 until known."""
+    """Log offset of the first byte that was not sent to the replica yet; -1 until known."""
     in_sync: bool
     """Whether the replica is a member of the SyncStateSet; in default HA, whether its lag is below
     haMaxGapNotInSync."""
     learner: bool = False
+    """Whether the replica copies the log without ever joining the SyncStateSet (asyncLearner);
+    False in default HA."""
     behind_ms: int = 0
-    """Time in ms for which the replica has lacked a part of the log."""
+    """Time in ms for which the replica has lacked a part of the log; 0 if it has the whole log, and
+    in AutoSwitch HA before the handshake."""
     bytes_per_second: int = 0
+    """Bytes of the log sent to the replica, per second, in the last full period of
+    RATE_PERIOD_MS."""
 
     @property
     def name(self) -> str:
-        """The replica's id if known: an address has another port after each reconnect."""
+        """The replica's broker id as text if known, else its `ip:port`: the port changes with each
+        reconnect."""
         return self.address if self.broker_id is None else str(self.broker_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:
-    """A master and its replicas; `members` (this broker included) is empty in default HA."""
+    """A master and its replicas."""
 
     replicas: tuple[ReplicaStatus, ...] = ()
+    """The replicas' connections, the oldest connection first."""
     members: frozenset[int] = frozenset()
+    """Broker ids of the SyncStateSet, this broker's included; empty in default HA."""
     set_epoch: int = 0
+    """Epoch of the SyncStateSet; 0 in default HA."""
 
     @property
     def in_sync_replicas(self) -> int:
@@ -69,18 +81,24 @@ class LeaderStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """A replica's connection to its master. Times are of the wall clock, 0 if it never happened."""
+    """A replica's connection to its master. Times are of the wall clock, in ms since 1970; 0 if the
+    event never happened."""
 
     master_address: str = ""
-    """Address of the master's HA port; empty if unknown."""
+    """Address `host:port` of the master's HA port; "" if unknown."""
     state: State = State.READY
+    """State of the connection; READY for a broker without a role, too."""
     reason: str = ""
-    """The reason why it is not following."""
+    """The reason why this broker follows no master, for operators; "" while it follows, and before
+    a first failure."""
     last_read_ms: int = 0
+    """Time at which the connection was made, or bytes of the master were last received."""
     last_write_ms: int = 0
+    """Time at which bytes were last sent to the master."""
     bytes_per_second: int = 0
+    """Bytes received from the master, per second, in the last full period of RATE_PERIOD_MS."""
     master_flushed: LogOffset = NOT_TOLD
-    """The master's durable offset: RocketMQ's masterFlushOffset."""
+    """Log offset before which the master's log is durable (RocketMQ: masterFlushOffset)."""
 
 
 @dataclass(slots=True)
@@ -97,25 +115,31 @@ class HaCounters:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """The whole state at a moment. A broker without `follower` is a master."""
+    """Snapshot of this broker's replication. Exactly one of `leader` and `follower` is set."""
 
     log_end: LogOffset
+    """Log offset after the last byte of this broker's log."""
     confirm: LogOffset
+    """Log offset before which consumers may read (confirmOffset)."""
     leader: LeaderStatus | None = None
+    """State of a master; None if this broker is not the master."""
     follower: FollowerStatus | None = None
+    """State of a replica, or of a broker without a role (`reason` has why); None for a master."""
     epochs: Epochs | None = None
     """Epochs of the log; None in default HA."""
     counters: HaCounters = field(default_factory=HaCounters)
+    """A copy of the counters, which does not change afterwards."""
 
 
 class Replication(Protocol):
     """Interface of a broker's replication for handlers and metrics."""
 
     def status(self) -> ReplicationStatus:
-        """The state of replication now."""
+        """Return a new snapshot of replication."""
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """Set the master's durable offset, from RESET_MASTER_FLUSH_OFFSET."""
+        """Set `FollowerStatus.master_flushed`, received by RESET_MASTER_FLUSH_OFFSET; replication
+        itself does not use it."""
 
 
 class Stage(Enum):
@@ -124,13 +148,16 @@ class Stage(Enum):
     JOINING = "JOINING"
     """No role since the start, or none after the controllers forgot this broker."""
     MEMBER = "MEMBER"
+    """The controllers have registered this broker and named a master of its group at least once."""
 
 
 class MasterFinder(Protocol):
     """Search of a replica for its master."""
 
     def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
-        """Note a master's announcement of the address that its log is copied from."""
+        """Follow the master at `ha_address` (its HA port) now, if `address` (its port for clients)
+        is of the master that controllers named; otherwise no-op. Both are `host:port`. `fenced`:
+        follow it only once it has recorded its epoch."""
 
 
 class GroupMembership(Protocol):
@@ -138,34 +165,41 @@ class GroupMembership(Protocol):
 
     @property
     def stage(self) -> Stage:
-        """The broker's stage on its way into the group."""
+        """Whether the broker still joins the group or is a member."""
 
     @property
     def own_id(self) -> int | None:
-        """This broker's id; None until controllers assigned it."""
+        """This broker's id in the group, from 1; None until controllers assigned it."""
 
     @property
     def reason(self) -> str:
-        """The reason why the broker is not a member, or cannot lead."""
+        """The reason why the broker is not a member, or has not taken its last role; "" without a
+        failure."""
 
     @property
     def finder(self) -> MasterFinder:
-        """The part that is notified of the address of the broker's master."""
+        """The search for the named master's HA address; it receives that master's own
+        announcements."""
 
     def holds(self) -> bool:
-        """Whether the broker may acknowledge as a master: its lease is valid."""
+        """Whether the controllers' lease is valid now: without it a master may acknowledge no
+        message. A replica may hold a lease, too."""
 
     def on_notice(self, group_state: "GroupState") -> None:
-        """Handle a role change pushed by a controller (1008)."""
+        """Take the role named by a controller's notice (1008), if its epoch is newer than the
+        present role's; ignored before this broker is a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """A client's request for queue locks of a group."""
+    """A client's request to lock or unlock queues for a consumer group."""
 
     group: str
+    """Name of the consumer group."""
     client_id: str
+    """Id of the client that holds the locks."""
     queues: Sequence[MessageQueue]
+    """The queues to lock or unlock; may be empty."""
 
 
 class LockVotes(Protocol):
@@ -176,10 +210,13 @@ class LockVotes(Protocol):
         """Whether a lock granted before the broker's last stop may still be valid."""
 
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
-        """The queues that the client gets if this broker grants them, too."""
+        """Ask the other brokers for locks; resolves within a second to the queues, in the order of
+        `wanted.queues`, that get enough votes if this broker grants them, too. The caller locks
+        them here; an unreachable broker has no vote."""
 
     def unlock(self, wanted: LockRequest) -> None:
-        """Release the locks at the other brokers, too."""
+        """Send the release of the locks to the other brokers, without waiting for answers. The
+        caller releases them here."""
 
 
 class ActingReplicas(Protocol):
@@ -187,29 +224,33 @@ class ActingReplicas(Protocol):
 
     @property
     def quorum(self) -> LockVotes:
-        """The votes for a lock with lockInStrictMode."""
+        """The locks of the whole group, used only with lockInStrictMode."""
 
     @property
     def why_not(self) -> str:
-        """The reason why a master does not serve yet, "" if it does."""
+        """The reason why this master serves no client yet; "" if it serves, or is no master."""
 
     @property
     def acts_for_ms(self) -> int | None:
         """Time in ms for which this replica has acted for its master; None if it does not act."""
 
     def noticed(self) -> None:
-        """Handle 905: the lowest broker id of the group has changed."""
+        """Handle 905 (the lowest broker id of the group has changed): name servers are asked for
+        the members at the next tick."""
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
-        """Handle 906 of a returning master; the reason why it is refused, None if it is
-        accepted."""
+        """Handle 906 of a returning master: stop acting for it, and without controllers follow it.
+        `address` is for clients, `ha_address` for replicas, both `host:port`; `number` identifies
+        the return (None from RocketMQ). Returns None, or the reason why the master is refused."""
 
     def master_serves(self, number: int) -> None:
-        """Handle 906 of a returned master that now serves, with the number of its return."""
+        """Handle 906 of a returned master that now serves; `number` identifies its return, and a
+        number other than that of the last `master_comes` is ignored."""
 
 
 class ByteRate:
-    """Byte rate over the last full period; each piece costs only an addition."""
+    """Byte rate over the last full period of RATE_PERIOD_MS; each piece costs only an addition.
+    Times are in ms of the monotonic clock."""
 
     __slots__ = ("_began_ms", "_bytes", "_last")
 
@@ -223,8 +264,8 @@ class ByteRate:
         self._bytes += size
 
     def per_second(self, now_ms: int) -> int:
-        """Bytes per second in the last full period of RATE_PERIOD_MS; 0 if nothing was counted in
-        it."""
+        """Bytes per second in the last full period; 0 if no byte was counted in it, or before the
+        first period has ended."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         return self._last
@@ -237,7 +278,8 @@ class ByteRate:
 
 class Behind:
     """Lag of a replica in ms: the time since the last moment at which its current end was the end
-    of the log (as SyncState computes it for the groups that have a SyncState)."""
+    of the log (as SyncState computes it for the groups that have a SyncState). Times are in ms of
+    the monotonic clock; a new replica counts as up to date when it is made."""
 
     __slots__ = ("_acked", "_caught_up_ms", "_seen")
 
@@ -246,8 +288,8 @@ class Behind:
         self._seen = (LogOffset(0), now_ms)
 
     def on_ack(self, log_offset: LogOffset, log_end: LogOffset, now_ms: int) -> None:
-        """Record that the replica has the log up to `log_offset`, while the master's log ends at
-        `log_end`."""
+        """Record that the replica has acknowledged the log up to `log_offset`, while the master's
+        log ends at `log_end`. To be called for each acknowledgement."""
         self._acked = log_offset
         end, at_ms = self._seen
         if log_offset >= end:
@@ -262,5 +304,6 @@ class Behind:
             self._caught_up_ms = now_ms
 
     def ms(self, log_end: LogOffset, now_ms: int) -> int:
-        """The lag in ms; 0 while the replica has the whole log."""
+        """The lag in ms of a replica whose master's log ends at `log_end`; 0 while the replica has
+        the whole log."""
         return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

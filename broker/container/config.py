@@ -60,7 +60,7 @@ IDLE_KEYS = {
 
 
 class AddRefused(Exception):
-    """A broker that cannot be added; the message is RocketMQ's, or a sentence."""
+    """A broker that cannot be added; the message is RocketMQ's, or a sentence for the operator."""
 
 
 def _paths(value: str) -> list[str]:
@@ -71,6 +71,7 @@ def _paths(value: str) -> list[str]:
 
 
 PATHS: Final = Kind(f"files separated by :, at most {BROKERS_MAX}", _paths, ":".join)
+"""Kind of the key brokerConfigPaths."""
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ class ContainerConfig(NodeConfig):
     IDLE = IDLE_KEYS
     TLS = SERVER_TLS_KEYS
     NODE = "the container"
+    """The node's name in messages to operators."""
     NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"brokerConfigPaths"}
 
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
@@ -138,8 +140,8 @@ class ContainerConfig(NodeConfig):
 
     @property
     def of_name_servers(self) -> list[Property]:
-        """The name server keys that the container sets for all brokers; empty without a
-        namesrvAddr."""
+        """The keys of SHARED with the container's values, which replace its brokers' own values;
+        empty if the container has no namesrvAddr."""
         if not self.namesrv_addr:
             return []
         return [Property(name, text) for name, text in self.values().items() if name in SHARED]
@@ -148,8 +150,8 @@ class ContainerConfig(NodeConfig):
 def broker_config(
     text: str, path: str, container: ContainerConfig
 ) -> tuple[BrokerConfig, list[str]]:
-    """Read the configuration of a container's broker from the text of its file; returns it with
-    warnings.
+    """Read the configuration of a container's broker from the `text` of its file at `path`; returns
+    (configuration, warnings for the operator, each a sentence). No file is read.
 
     Same rules as in RocketMQ (BrokerContainerProcessor.addBroker): the port of its replicas, if it
     has any, is listenPort + 1, a master's id is 0 whatever the file contains, and all brokers use

@@ -33,33 +33,37 @@ from turbopump.net.wire.topics import DataVersion
 logger = logging.getLogger(__name__)
 
 UNDER_WAY_MAX: Final = 16
-"""Maximum requests in progress that add or remove a broker."""
+"""Maximum requests in progress that add or remove a broker; one more is answered SYSTEM_BUSY."""
 
 
 class BrokerOutcome(NamedTuple):
     """Result of adding or removing a broker."""
 
     code: ResponseCode = ResponseCode.SUCCESS
+    """Code of the response."""
     remark: str | None = None
+    """The reason of a failure, one line; None after a success."""
 
 
 @dataclass(slots=True)
 class ContainerRequests:
-    """Handlers of the container's requests.
-
-    `add` starts the broker of a file, `remove` stops the broker with a cluster, a name and an id.
-    `save` writes changed properties of the container's configuration into its file.
-    """
+    """Handlers of the container's requests. Loop thread only."""
 
     config: ContainerConfig
+    """The container's configuration, which request 25 changes."""
     add: Callable[[str], Deferred[BrokerOutcome]]
+    """Starts the broker whose configuration file has this path."""
     remove: Callable[[str, str, int], Deferred[BrokerOutcome]]
+    """Stops the broker with this cluster, name and id."""
     save: Callable[[list[Property]], Deferred[OSError | None]]
+    """Writes changed properties into the container's file; resolves to None or the error."""
     version: DataVersion
+    """Version of the configuration; replaced after each saved change."""
     under_way: int = 0
+    """Number of brokers that requests are adding or removing now."""
 
     def register(self, table: Dispatcher) -> None:
-        """Add the container's handlers to its table."""
+        """Add the handlers of 902, 903, 25 and 26, and the audit of changes, to `table`."""
         table.add(RequestCode.ADD_BROKER, self._add)
         table.add(RequestCode.REMOVE_BROKER, self._remove)
         table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)

@@ -16,7 +16,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import PERM_WRITE
 
 CallLater = Callable[..., Timer]
-"""Parameters: (seconds, callback)."""
+"""`call_later` of the loop: runs the second argument after the first, in seconds."""
 
 
 class _NoLink:
@@ -37,23 +37,26 @@ class _NoLink:
 
 
 class LocalMaster:
-    """A master in this process. Loop thread only."""
+    """A master in this process (Neighbour of escape/topic_masters.py). Loop thread only; to be used
+    at once, because the broker may stop."""
 
     def __init__(self, node: InnerBroker, now_ms: Callable[[], int], call_later: CallLater) -> None:
+        """`now_ms` returns the wall clock in ms since 1970."""
         self._node, self._now_ms, self._call_later = node, now_ms, call_later
 
     @property
     def name(self) -> str:
-        """Name of the master's group."""
+        """brokerName of the master's group."""
         return self._node.context.config.broker_name
 
     @property
     def address(self) -> str:
-        """Address `host:port` of the master."""
+        """The master's address `host:port` for clients."""
         return self._node.address
 
     def queues(self, topic: str) -> int:
-        """Number of queues of the topic that accept messages now."""
+        """Number of the topic's queues that accept messages now; 0 if the master does not know the
+        topic, is stopping, or is no longer a master."""
         broker = self._node.context
         found = broker.topics.peek(topic)
         if found is None or broker.shutting_down or not broker.role.leads:
@@ -61,7 +64,8 @@ class LocalMaster:
         return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
 
     def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
-        """The answer to a request, or the reason why there is no answer."""
+        """Run the master's handler of the request within this call. Resolves to its answer of any
+        code, within the call or later, or after `timeout_ms` to a text that there is no answer."""
         asked: Deferred[Command | str] = Deferred()
 
         def answered(answer: Any) -> None:

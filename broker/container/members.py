@@ -19,43 +19,54 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.hosts import join
 
 WILDCARDS = ("", "0.0.0.0", "::")
+"""Hosts that mean all addresses of the machine."""
 
 
 class InnerBroker(Protocol):
     """The interface of a broker that its container uses."""
 
     context: BrokerContext
+    """The broker's parts; absent before `start` has returned."""
     table: Dispatcher
-    """`context` and `table` exist once the broker has started."""
+    """The handlers of the broker's requests; absent before `start` has returned."""
 
     @property
     def address(self) -> str:
         """Address `host:port` for its clients."""
 
     async def start(self) -> None:
-        """Start the broker; raises the errors of BrokerNode.start, and then nothing of it runs."""
+        """Start the broker, and return when it serves; raises the errors of BrokerNode.start, and
+        then nothing of it runs."""
 
     async def stop(self) -> None:
-        """Hand over the lead, answer pending requests, write everything to disk."""
+        """Hand over the lead, answer pending requests, write everything to disk, and close all
+        connections; returns when that is done."""
 
 
 class LifeStage(Enum):
     """Stage in a broker's life."""
 
     STARTING = "starting"
+    """The broker was added to the container, and its `start` has not returned."""
     SERVING = "serving"
+    """The broker's `start` has returned."""
     STOPPING = "stopping"
+    """The broker's `stop` has begun; afterwards it is no member."""
 
 
 class ExclusiveResource(NamedTuple):
     """A resource that only a single broker can have: a folder, or a port at a host."""
 
     what: str
+    """Noun for messages; of a folder: "the folder " and its path, which `meets` compares."""
     host: str = ""
+    """Host of a port; "" for a folder."""
     port: int = 0
+    """Number of a port; 0 for a folder."""
 
     def meets(self, other: "ExclusiveResource") -> bool:
-        """Whether the two resources conflict."""
+        """Whether the two resources conflict: the same port at the same host or a wildcard, or
+        folders that are equal or lie in each other."""
         if not self.port:
             return not other.port and (
                 _lies_in(self.what, other.what) or _lies_in(other.what, self.what)
@@ -69,19 +80,25 @@ class ContainerMember:
     """A broker of the container."""
 
     config: BrokerConfig
+    """The broker's configuration in force."""
     node: InnerBroker
+    """The broker itself."""
     claims: Sequence[ExclusiveResource]
+    """The broker's folders and ports, which no other member may use."""
     state: LifeStage = LifeStage.STARTING
+    """Stage of its life, set by the container."""
 
     @property
     def name(self) -> str:
-        """Canonical name as in RocketMQ (BrokerIdentity.getCanonicalName)."""
+        """Canonical name cluster_brokerName_id as in RocketMQ (BrokerIdentity.getCanonicalName); it
+        changes with `id`."""
         config = self.config
         return f"{config.broker_cluster_name}_{config.broker_name}_{self.id}"
 
     @property
     def id(self) -> int:
-        """The broker id that name servers show; before the role is known, the id in its file."""
+        """The broker id that name servers show, 0 for a master; before the role is known, the id in
+        the broker's file."""
         if self.state is LifeStage.STARTING:
             return self.config.broker_id
         role = self.node.context.role
@@ -94,7 +111,8 @@ class ContainerMember:
 
 
 class Members:
-    """The members of a container, in the order in which they were added."""
+    """The members of a container. Iteration takes a copy, in the order in which the members were
+    added; stopping and starting brokers are included."""
 
     def __init__(self, own: Sequence[ExclusiveResource]) -> None:
         self._own = own
@@ -105,7 +123,8 @@ class Members:
         return iter(tuple(self._members))
 
     def refusal(self, config: BrokerConfig, claims: Sequence[ExclusiveResource]) -> str:
-        """The reason why such a broker cannot be added, as a sentence; empty if it can."""
+        """The reason why a broker with this configuration and these resources cannot be added, as a
+        sentence; "" if it can. Nothing is added."""
         name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
         if config.broker_id != NO_ID_YET and self._is_there(config):
             return f"{name} has already been added to current broker container"
@@ -135,16 +154,17 @@ class Members:
         )
 
     def add(self, member: ContainerMember) -> None:
-        """Add a broker to the container."""
+        """Add a broker; its resources are not checked (see `refusal`)."""
         self._members.append(member)
 
     def drop(self, member: ContainerMember) -> None:
-        """Remove a broker that has stopped or did not start."""
+        """Remove a broker that has stopped or did not start, which frees its resources. Raises
+        ValueError if it is no member."""
         self._members.remove(member)
 
     def find(self, cluster: str, name: str, broker_id: int) -> ContainerMember | None:
-        """The member that a request names: with its current id, or still without an id. A broker
-        that is being stopped is not found."""
+        """The member with this cluster, brokerName and current id, else a member of that name
+        without an id yet; None without a match. A broker that is being stopped is not found."""
         named = [
             one
             for one in self._members
@@ -164,8 +184,9 @@ def _lies_in(folder: str, other: str) -> bool:
 
 
 def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[ExclusiveResource]:
-    """Resources that a broker with this configuration needs; `folders` are its files' folders,
-    without links. A port of 0 is any free port and no resource."""
+    """Resources that a broker with this configuration needs: folders first, then ports. `folders`
+    are the absolute paths of its files' folders, without links. A port of 0 is any free port and no
+    resource."""
     host, port = config.bind_address, config.listen_port
     ports = [(host, port, "port")]
     if config.vip_port_enable and port > VIP_DISTANCE:
@@ -183,6 +204,6 @@ def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[ExclusiveRes
 
 
 def own_claims(host: str, port: int, vip: bool) -> list[ExclusiveResource]:
-    """Resources of the container itself."""
+    """Resources of the container itself: its `port` at `host`, and with `vip` the VIP port."""
     ports = [port, port - VIP_DISTANCE] if vip else [port]
     return [ExclusiveResource(join(host, at), host, at) for at in ports if at]

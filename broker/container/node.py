@@ -64,7 +64,8 @@ logger = logging.getLogger(__name__)
 STOP_S: Final = 10.0
 """Seconds that a stop waits for the disk of the configuration files."""
 MAPPING_SHARES_MIN: Final = 4
-"""Minimum number of shares of the process's file mappings: more brokers may be added later."""
+"""Minimum number of equal shares into which the process's file mappings are divided: more brokers
+may be added later."""
 KNOWN_FAILURES: Final = (StartError, StoreError, PropertiesError, TlsError, OSError)
 """Errors of a start whose text is a sentence for the operator."""
 
@@ -78,11 +79,13 @@ class BrokerEvent:
     stopped."""
 
     kind: str
-    """Kind of the event: ready, failed or removed."""
+    """Kind of the event: "ready", "failed" or "removed"."""
     name: str
     """Broker name cluster_name_id as in RocketMQ; for a broker that did not start, the path of its
     file."""
     text: str
+    """Address `host:port` of a broker that is ready; reason of a failure; for a removed broker, the
+    problem of its stop, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,15 @@ class SharedProcessFiles(RealFiles):
         self._brokers = brokers
 
     def mapping_limit(self) -> int:
-        """The broker's share of the mappings; beyond it files are unmapped, and mapped again when
-        they are read."""
+        """Maximum number of files that this broker may have mapped, its share of the process's;
+        beyond it files are unmapped, and mapped again when they are read."""
         parts = max(MAPPING_SHARES_MIN, self._brokers())
         return max(MAPPED_FILES_MIN, super().mapping_limit() // parts)
 
 
 class ContainerNode:
-    """A container on the running loop. `make` makes its brokers, `on_event` is called with their
-    events."""
+    """A container on the running loop; loop thread only. `make` makes its brokers, by default
+    BrokerNodes; `on_event` is called with their events, on the loop."""
 
     def __init__(
         self,
@@ -134,22 +137,24 @@ class ContainerNode:
         self._stopping = False
         self._address = ""
         self.unclean: list[str] = []
-        """Sentences about brokers that did not stop in order with the container, with the
-        reasons."""
+        """Sentences with name and reason about brokers that did not stop in order; set by `stop`,
+        empty if all did."""
 
     @property
     def address(self) -> str:
-        """Address `host:port` for adding and removing brokers; known after `start`."""
+        """Address `host:port` for requests that add and remove brokers; "" before `start`."""
         return self._address
 
     @property
     def members(self) -> Members:
-        """The brokers of the container."""
+        """The brokers of the container, also while they start or stop; for reading. Replaced by
+        `start`."""
         return self._members
 
     async def start(self) -> None:
-        """Listen, and begin to start the brokers of brokerConfigPaths, all at once: each serves as
-        soon as its own store is open. Raises StartError; then nothing runs."""
+        """Listen, and begin to start the brokers of brokerConfigPaths, all at once, without waiting
+        for them: each serves as soon as its own store is open, and `on_event` reports it. Raises
+        StartError; then nothing runs."""
         config, table = self._config, Dispatcher()
         requests = ContainerRequests(
             config, self.add, self.remove, self._save, DataVersion(timestamp=_now_ms())
@@ -176,8 +181,9 @@ class ContainerNode:
             self.add(path)
 
     async def stop(self) -> None:
-        """Stop all brokers, replicas before masters, and close the port. No broker waits for
-        another broker's disk; the time of each stop is bounded (broker/lifecycle/shutdown.py)."""
+        """Stop all brokers, replicas before masters, and close the port; returns when all have
+        stopped, and sets `unclean`. No broker waits for another broker's disk; the time of each
+        stop is bounded (broker/lifecycle/shutdown.py)."""
         self._stopping = True
         try:
             replicas = [one for one in self._members if not one.is_master]
@@ -194,12 +200,15 @@ class ContainerNode:
                 logger.error("the disk with the configuration files did not answer in time")
 
     def add(self, path: str) -> Deferred[BrokerOutcome]:
-        """Start the broker of this file; resolves when it serves, or with the reason why it does
-        not."""
+        """Begin to start the broker whose configuration file is at `path`. Resolves once: SUCCESS
+        when it serves, or SYSTEM_ERROR with the reason why it does not; `on_event` is called
+        before."""
         return self._run(self._add(path))
 
     def remove(self, cluster: str, name: str, broker_id: int) -> Deferred[BrokerOutcome]:
-        """Stop this broker like a process; resolves when it has stopped, or does not exist."""
+        """Begin to stop the broker with this cluster, brokerName and id like a process; a start in
+        progress is cancelled. Resolves when it has stopped: SUCCESS, BROKER_NOT_EXIST without such
+        a broker, or SYSTEM_ERROR with the reason if it did not stop in order."""
         return self._run(self._remove(cluster, name, broker_id))
 
     def _make_broker(

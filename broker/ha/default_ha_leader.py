@@ -21,16 +21,19 @@ class DefaultHaLeader(MasterTerm):
     def __init__(self, deps: MasterTermDeps, *, gap_max: int) -> None:
         """`gap_max`: a replica that lacks more bytes does not count as having a message."""
         self.group = DefaultHaGroup(gap_max)
+        """The acknowledged log offsets of all connections."""
         self._behind: dict[int, Behind] = {}
         super().__init__(deps, self.group)
 
     def need(self) -> int | None:
+        """Return the configured number of copies, the master's included; never None."""
         # Called after each commit; without a controller the count changes nothing.
         if self.rules.mode is Mode.PLAIN:
             return self.rules.in_sync_replicas
         return needed(self.rules, self.group.in_sync_count(self._log.end))
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        """Return the replicas, without a SyncStateSet; see MasterTerm."""
         end = self._log.end
         replicas = tuple(
             ReplicaStatus(

@@ -50,10 +50,13 @@ from turbopump.net.ha.replica import LogState, Replica, State
 logger = logging.getLogger(__name__)
 
 FAILED = "the store takes no changes"
+"""Reason in the status of a replica with a failed store."""
 
 
 class Follower:
-    """A replica of either protocol; it has at most one connection."""
+    """A replica of either protocol; it has at most one connection. Loop thread only; failures of
+    the log or the connection raise nothing: they are logged, and the connection is closed and
+    tried again."""
 
     def __init__(
         self,
@@ -62,13 +65,16 @@ class Follower:
         transport: Transport,
         wall_ms: Callable[[], int],
     ) -> None:
-        """The machine's option `ack_durable` must be set under SYNC_FLUSH."""
+        """The machine's option `ack_durable` must be set under SYNC_FLUSH. `wall_ms` returns the
+        wall clock in ms since 1970."""
         self.machine = machine
+        """State machine of the protocol; its state and reason are for reading."""
         self.connection: int | None = None
-        """The connection's number, also while it is being made."""
+        """The connection's number, also while it is being made; None without a connection."""
         self.rate = ByteRate(0)
+        """Rate of the bytes received from the master."""
         self.reconnects = 0
-        """Connections that were made after one was lost."""
+        """Number of connections that were made after an earlier one to the same master was lost."""
         self._lost = False
         self._log = log
         self._transport = transport
@@ -83,8 +89,9 @@ class Follower:
             log.on_flushed.append(self._on_flushed)
 
     def follow(self, address: str, epoch: int, now_ms: int) -> None:
-        """Follow the master at that address, of that epoch (unused in default HA); "" stops
-        following."""
+        """Follow the master of `epoch` (unused in default HA) at the HA address `host:port`; ""
+        closes the connection and follows none. An attempt to connect begins now, or after pending
+        disk work; the same address and epoch as before change nothing."""
         machine = self.machine
         is_new = address != machine.address
         if isinstance(machine, Replica):
@@ -94,7 +101,8 @@ class Follower:
         self._lost = self._lost and not is_new
 
     def shutdown(self, now_ms: int) -> None:
-        """Close the connection for good: after this call the log is not changed."""
+        """Close the connection for good, and drop all pending actions: after this call the log is
+        not changed."""
         self._recording = False
         self._kept.clear()
         self._do(self.machine.shutdown(), now_ms)
@@ -104,7 +112,8 @@ class Follower:
     # Events of the transport; events of an earlier connection are ignored
 
     def on_connected(self, connection: int, now_ms: int) -> None:
-        """Start the handshake once the log is ready."""
+        """Prepare the log on a disk thread, and send the handshake after that. A connection other
+        than the present one is closed."""
         if connection != self.connection:
             self._transport.close(connection)
             return
@@ -115,7 +124,8 @@ class Follower:
         self._log.get_ready().then(lambda error: self._ready(connection, error))
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
-        """Handle bytes of the master. Their buffer may be reused afterwards."""
+        """Append bytes of the master to the log and acknowledge them; during disk work they are
+        copied and handled after it. The buffer of `data` may be reused after the call."""
         if connection != self.connection:
             return
         if self._waiting:
@@ -128,13 +138,15 @@ class Follower:
         self._do(self.machine.on_bytes(data, now_ms), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
-        """Handle a closed connection, or a failed attempt to make one."""
+        """Handle a closed connection, or a failed attempt to make one; the next attempt begins at a
+        later `on_tick`. `reason` is for the log and the status."""
         if connection == self.connection:
             self._gone()
             self._do(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Do periodic work; to be called several times a second."""
+        """Connect again, send heartbeats, resume paused reading, and leave the master if the log
+        failed; to be called several times a second."""
         if self.connection is not None and self._log.failed is not None:
             logger.error("left the master, because the log failed: %s", self._log.failed)
             self._cut()

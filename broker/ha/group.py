@@ -16,6 +16,7 @@ import json
 from dataclasses import dataclass
 
 BROKERS_MAX = 64
+"""Maximum number of brokers in a group file."""
 
 
 class GroupFileError(ValueError):
@@ -27,18 +28,23 @@ class GroupFile:
     """Content of a group file."""
 
     epoch: int
+    """Epoch of the master, and of the SyncStateSet; from 1."""
     master: int
+    """Broker id of the master, from 1."""
     brokers: dict[int, str]
+    """HA address `host:port` of each broker, by broker id."""
     members: frozenset[int]
+    """Broker ids of the SyncStateSet, the master's included."""
 
     @property
     def master_address(self) -> str:
-        """The master's address for replicas."""
+        """The master's HA address, `host:port`."""
         return self.brokers[self.master]
 
 
 def parse_group(text: bytes) -> GroupFile:
-    """Parse a file's text; raises GroupFileError with one clear sentence."""
+    """Parse the JSON text of a group file, whose format is in the module. Raises GroupFileError
+    with one clear sentence, also for a group that contradicts itself."""
     try:
         found = json.loads(text)
         brokers = {int(number): address for number, address in found["brokers"].items()}

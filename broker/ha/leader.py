@@ -14,6 +14,9 @@ clock is used: `service` or the simulator drives a term. Times are of the monoto
 times come from `wall_ms`.
 
 Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
+
+All methods run on the loop thread and return at once; none raises. Effects on senders and readers
+happen before a call returns: their callbacks run inside it, and may even end the term.
 """
 
 import logging
@@ -53,12 +56,13 @@ class LeaderOptions:
     """Options of a master; names are RocketMQ's keys where it has one."""
 
     primary: PrimaryOptions = field(default_factory=PrimaryOptions)
+    """Batch size and intervals of each replica's connection."""
     max_ha_transfer_byte_in_second: int | None = None
     """Bytes per second for each replica; None without haFlowControlEnable."""
     counts_durable: bool = False
     """SYNC_FLUSH: bytes count once they are durable."""
     slave_timeout_ms: int = 3000
-    """Maximum time that a send waits for replicas, in ms."""
+    """Maximum time in ms that a send waits for replicas (slaveTimeout)."""
 
 
 @dataclass(slots=True)
@@ -66,11 +70,15 @@ class ReplicaLink:
     """A replica's connection and its machine."""
 
     connection: int
+    """The transport's number of the connection."""
     machine: MasterSide
+    """State machine of the master's side of the connection."""
     broker_id: int | None = None
-    """Id of the replica; None until the handshake (AutoSwitch HA)."""
+    """Id of the replica; None before the handshake, and always in default HA."""
     joined: bool = False
+    """Whether the handshake was accepted; always False in default HA."""
     rate: ByteRate = field(default_factory=lambda: ByteRate(0))
+    """Rate of the bytes of the log sent to the replica."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -78,26 +86,37 @@ class MasterTermDeps:
     """The dependencies of a term, and its begin."""
 
     log: ReplicatedLog
-    """Open for writes before the term is made."""
+    """The log, which already takes messages as a master's."""
     rules: AckRules
+    """Rules for the number of copies that a message needs."""
     options: LeaderOptions
+    """Limits and intervals."""
     transport: Transport
+    """The connections of replicas."""
     wall_ms: Callable[[], int]
+    """Returns the wall clock in ms since 1970."""
     now_ms: int
-    """Begin of the term, of the monotonic clock."""
+    """Begin of the term, in ms of the monotonic clock."""
     holds: Callable[[], bool] = lambda: True
-    """Whether a lease holds: without it no send is acknowledged, whatever its copies."""
+    """Returns whether the lease is valid: without it no send is acknowledged, whatever its
+    copies."""
 
 
 class MasterTerm(ABC):
     """The part of a term that both protocols share."""
 
     def __init__(self, deps: MasterTermDeps, copies: Copies) -> None:
+        """Begin the term; sends that are already pending fail. `copies` reports the replicas'
+        acknowledged offsets."""
         log, options, now_ms = deps.log, deps.options, deps.now_ms
         self.rules = deps.rules
+        """Rules for new sends; changed by `reconfigure`."""
         self.options = options
+        """Limits and intervals; changed by `reconfigure`."""
         self.links: dict[int, ReplicaLink] = {}
+        """The replicas' open connections by number, the oldest first."""
         self.over = False
+        """Whether `end` was called."""
         self._log = log
         self._transport = deps.transport
         self._copies = copies
@@ -117,21 +136,25 @@ class MasterTerm(ABC):
 
     @abstractmethod
     def need(self) -> int | None:
-        """Return how many copies a message written now needs; None: there are not enough replicas
-        (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
+        """Return how many copies, the master's included, a message written now needs, or
+        `acks.ALL` (-1) for every member of the set; None: there are not enough replicas, and the
+        message is refused (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
 
     def lapse(self) -> None:
-        """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE, because
-        their outcome is unknown; the term goes on."""
+        """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE now,
+        because their outcome is unknown, and no send is acknowledged until `renew`; connections and
+        the term go on."""
         if not self.over:
             self._withhold()
 
     def renew(self) -> None:
-        """Handle a new lease, or the first one."""
+        """Handle a new lease, or the first one: readers and sends are released as far as the
+        replicas' acknowledgements allow."""
         self._settle()
 
     def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
-        """Apply other rules and limits; pending sends keep their number of copies."""
+        """Use other rules and limits; pending sends keep their number of copies, and open
+        connections their byte quota until its next period."""
         self.rules, self.options = rules, options
         self._log.pending.replica_wait_ms = options.slave_timeout_ms
         for link in self.links.values():
@@ -139,7 +162,8 @@ class MasterTerm(ABC):
         self._push()
 
     def pump(self, now_ms: int) -> None:
-        """Send the log's growth to replicas: once for all appends of a turn of the loop."""
+        """Move confirmOffset, release sends and readers, and send the log's growth to replicas. To
+        be called once for all appends of a turn of the loop."""
         self._now_ms = now_ms
         if not self.over:
             self._settle()
@@ -148,7 +172,8 @@ class MasterTerm(ABC):
     # Events of the transport; events of an earlier connection are ignored
 
     def on_connected(self, connection: int, now_ms: int) -> None:
-        """Accept a replica's connection."""
+        """Serve a replica's new connection. It is closed if the term has ended, the log is damaged,
+        or CONNECTIONS_MAX connections have acknowledged."""
         if self.over or self._log.damage is not None:
             # No replica may copy from a damaged log.
             self._transport.close(connection)
@@ -165,7 +190,8 @@ class MasterTerm(ABC):
         self.links[connection] = link
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
-        """Handle bytes of a replica. Their buffer may be reused afterwards."""
+        """Handle bytes of a replica (handshake, acknowledgements), and release the sends and
+        readers that waited for them. The buffer of `data` may be reused after the call."""
         link = self.links.get(connection)
         if link is not None:
             self._do(link, link.machine.on_bytes(data, now_ms), now_ms)
@@ -173,13 +199,14 @@ class MasterTerm(ABC):
                 self._pump_all(now_ms)  # readers of replicas are woken, too
 
     def on_writable(self, connection: int, now_ms: int) -> None:
-        """Resume sending: the connection takes more bytes."""
+        """Resume sending to a replica whose connection takes more bytes."""
         link = self.links.get(connection)
         if link is not None:
             self._do(link, link.machine.on_writable(True, now_ms), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
-        """Handle a closed connection."""
+        """Remove a replica's connection that the peer or the network closed; `reason` is
+        logged."""
         link = self.links.get(connection)
         if link is not None:
             link.machine.close(reason)
@@ -187,7 +214,8 @@ class MasterTerm(ABC):
             self._settle()
 
     def on_tick(self, now_ms: int) -> None:
-        """Do periodic work; to be called several times a second."""
+        """Send heartbeats, close silent connections, grant the next second's byte quota, and
+        propose to remove slow members; to be called several times a second."""
         self._now_ms = now_ms
         if self.over:
             return
@@ -204,7 +232,8 @@ class MasterTerm(ABC):
         self._settle()
 
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """End the term: connections are cut before the log is changed, pending sends fail."""
+        """End the term for good: all connections are cut, then pending sends are answered `status`;
+        a second call has no effect."""
         if self.over:
             return
         self.over = True
@@ -219,7 +248,8 @@ class MasterTerm(ABC):
 
     @abstractmethod
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
-        """Return the status; `address_of` returns a connection's address."""
+        """Return a snapshot of all connections; `address_of` maps a connection's number to its
+        `ip:port`."""
 
     # Methods of a protocol
 
@@ -326,7 +356,7 @@ class MasterTerm(ABC):
 
 
 class Leader(MasterTerm):
-    """A master of AutoSwitch HA: it has recorded its epoch."""
+    """A master of AutoSwitch HA; its epoch is durable before the term is made."""
 
     def __init__(
         self,
@@ -338,26 +368,32 @@ class Leader(MasterTerm):
         set_epoch: int,
         epoch_start: LogOffset,
     ) -> None:
-        """`members` and `set_epoch` describe the first SyncStateSet."""
+        """`members` (broker ids, this master's included) and `set_epoch` describe the first
+        SyncStateSet; `epoch_start` is the log offset at which this master's epoch begins."""
         log = deps.log
         self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, deps.now_ms)
+        """The SyncStateSet in force and the replicas' positions."""
         self.set_changes = 0
+        """Number of changes of the set's members in this term."""
         self._begun = False
         self._alterations = alterations
         self.sync.on_log(log.flushed if deps.options.counts_durable else log.end)
         super().__init__(deps, self.sync)
 
     def need(self) -> int | None:
+        """Return the number of copies by the present size of the SyncStateSet; see MasterTerm."""
         return needed(self.rules, self.sync.in_sync_count)
 
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
-        """Apply the controller's set, from a notice or the answer to a look."""
+        """Use the controller's set, from a notice (1008) or an answer (1004), and release sends
+        that its members allow; a set that is not newer than the present one is ignored."""
         self._now_ms = now_ms
         if not self.over:
             self._agree(members, set_epoch, now_ms)
             self._settle()
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        """Return the replicas and the SyncStateSet; see MasterTerm."""
         sync = self.sync
         replicas = tuple(
             ReplicaStatus(

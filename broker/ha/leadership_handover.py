@@ -33,14 +33,16 @@ class LeadershipHandover:
     def __init__(
         self, membership: Membership, service: HaService, steady_ms: Callable[[], int]
     ) -> None:
+        """`steady_ms` returns the monotonic clock in ms."""
         self._membership, self._service = membership, service
         self._steady_ms = steady_ms
         self._waiting: Deferred[None] | None = None
         self._until_ms = LONG_AGO_MS
 
     def hand_over(self) -> Deferred[None]:
-        """Have another broker lead. Resolves when another broker is the master, no other can be, or
-        after HAND_OVER_MS."""
+        """Ask the controllers to elect another broker, and follow no master afterwards. Resolves
+        from `look`, when another broker is the master, no other can be, or HAND_OVER_MS has passed;
+        already resolved if there is no successor, and then the controllers are not asked."""
         if not self._membership.has_successor:
             return Deferred.resolved(None)
         done: Deferred[None] = Deferred()
@@ -49,7 +51,8 @@ class LeadershipHandover:
         return done
 
     def look(self) -> None:
-        """Check the handover; called every 100 ms, and after a change of role."""
+        """Resolve the result of `hand_over` if the handover has ended; no-op without a handover.
+        Called every 100 ms, and after a change of role."""
         done, is_late = self._waiting, self._steady_ms() >= self._until_ms
         if done is not None and (is_late or not self._membership.has_successor):
             self._waiting = None

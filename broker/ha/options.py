@@ -16,17 +16,20 @@ from turbopump.net.ha.sync_state import SyncOptions
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class HaOptions(ReplicationConfig):
-    """The keys of replication, and other options that it needs."""
+    """The keys of replication, and other options that it needs. Its properties compute the options
+    of each part from the keys, a new value at each call."""
 
     own_id: int = 1
     """The broker's id in a group that switches, from 1."""
     bind_address: str = "0.0.0.0"
+    """Local address on which the HA port listens."""
     sync_flush: bool = False
-    """flushDiskType: bytes count once they are durable, on either side."""
+    """Whether flushDiskType is SYNC_FLUSH: bytes count once they are durable, on either side."""
 
     @property
     def rules(self) -> AckRules:
-        """The rules of sends. Sends of an ASYNC_MASTER of default HA wait for no replica."""
+        """Rules for the number of copies that a send needs. Sends of an ASYNC_MASTER of default HA
+        wait for no replica."""
         return AckRules(
             Mode.CONTROLLER if self.switches else Mode.PLAIN,
             self.in_sync_replicas if self.waits else 1,
@@ -36,7 +39,8 @@ class HaOptions(ReplicationConfig):
 
     @property
     def leader(self) -> LeaderOptions:
-        """The options of a master's connections."""
+        """The options of a master's connections; without haFlowControlEnable they have no byte
+        quota."""
         limit = self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else None
         primary = PrimaryOptions(
             self.ha_transfer_batch_size,
@@ -47,7 +51,7 @@ class HaOptions(ReplicationConfig):
 
     @property
     def sync(self) -> SyncOptions:
-        """The options of a master's SyncStateSet."""
+        """The options of a master's SyncStateSet; the set is fixed if haGroupFile names it."""
         return SyncOptions(
             self.own_id,
             self.ha_max_time_slave_not_catchup_ms,
@@ -60,8 +64,8 @@ class HaOptions(ReplicationConfig):
 
     @property
     def replica(self) -> ReplicaOptions:
-        """The options of a replica that switches. If not every member must have acknowledged
-        messages, confirmOffset guarantees nothing, and a new master may lack some of them."""
+        """The options of a replica of AutoSwitch HA. Without allAckInSyncStateSet confirmOffset
+        guarantees nothing and a new master may lack messages, so confirmed bytes may be cut."""
         return ReplicaOptions(
             self.own_id,
             self.sync_from_last_file,

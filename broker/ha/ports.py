@@ -20,10 +20,14 @@ from turbopump.pyx.pending import PendingSends
 
 
 class ReplicatedLog(Protocol):
-    """The methods of engine.replicated.Replicated used here; `now_ms` is the wall clock's."""
+    """The methods of engine.replicated.Replicated used here. `now_ms` is of the wall clock, in ms
+    since 1970. Loop thread only; a Deferred is resolved there, at once or after a disk thread's
+    work, to None or the error."""
 
     on_flushed: list[Callable[[LogOffset], None]]
+    """Callbacks after a sync, with the log offset before which all bytes are durable."""
     pending: PendingSends
+    """Sends that wait for the disk or for replicas."""
 
     @property
     def min(self) -> LogOffset:
@@ -39,23 +43,25 @@ class ReplicatedLog(Protocol):
 
     @property
     def confirm(self) -> LogOffset:
-        """Log offset up to which readers may read."""
+        """Log offset before which readers may read: a record boundary."""
 
     @property
     def believed_end(self) -> LogOffset:
-        """Log offset up to which `epochs` names the master of each byte reliably."""
+        """Log offset before which `epochs` reliably names the epoch of each byte; less than `end`
+        if the epoch file was damaged or lost."""
 
     @property
     def is_counted(self) -> bool:
-        """Whether the queue offsets of idle queues are known, or the master does not know them."""
+        """Whether the queue offsets of queues without a message in this log are known, or the
+        master does not know them (a RocketMQ broker)."""
 
     @property
     def file_size(self) -> int:
-        """Bytes of a log file."""
+        """Size of each log file in bytes."""
 
     @property
     def epochs(self) -> Epochs:
-        """The epoch list: which master wrote which bytes."""
+        """The epoch list: the log offset at which each master's epoch starts."""
 
     @property
     def damage(self) -> Damage | None:
@@ -63,11 +69,13 @@ class ReplicatedLog(Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk lags too far for the log to take further bytes now."""
+        """Whether the disk lags too far for the log to take further bytes now; the caller should
+        pause reading, `append` still works."""
 
     @property
     def failed(self) -> OSError | None:
-        """The error of a failed sync; the log takes no change then."""
+        """The error of a failed sync, None without one; after it the log takes no change until the
+        store is opened again."""
 
     @property
     def is_blocked(self) -> bool:
@@ -76,60 +84,74 @@ class ReplicatedLog(Protocol):
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
-        """Append bytes of the master's log, `data` and then `more`. Raises StoreError, OSError."""
+        """Append bytes of the master's log, `data` and then `more`, from `log_offset` on, at which
+        the earlier bytes end (`begins_at` must be False). An incomplete record waits in memory;
+        nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end` were
+        appended then. If `is_blocked` after the call, bytes wait for `go_on`."""
 
     def go_on(self, now_ms: int) -> None:
-        """While `is_blocked`, write the waiting bytes if there is a log file for them now."""
+        """While `is_blocked`, write the waiting bytes if there is a log file for them now. Raises
+        StoreError, OSError."""
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
-        """Let readers read up to `log_offset`, never less than before; returns whether they may
-        read more."""
+        """Let readers read up to the last record boundary at or before `log_offset`, never less
+        than before; returns whether they may read more now. Under SYNC_FLUSH bytes count once they
+        are durable. Readers' callbacks run inside the call."""
 
     def get_ready(self) -> Deferred[Ended]:
-        """Mark durably that whole records will be written; must precede the first request for
-        bytes."""
+        """Mark durably that only whole records will be written, after all earlier steps; must
+        precede the first request for a master's bytes."""
 
     def record(self, epochs: Epochs) -> Deferred[Ended]:
-        """Make this the epoch list, durably; the bytes that it labels may follow the result
-        None."""
+        """Replace the epoch list, durably; the bytes that it labels may be appended after the
+        result None. After an error the old list stays valid."""
 
     def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
-        """Cut the log at `log_end`, durably; resolves with None or the error."""
+        """Cut the log, its queues, index and epochs at `log_end`, the start of a record, durably.
+        No bytes may be appended before the result."""
 
     def restarting(self) -> Deferred[Ended]:
-        """Remove all of the log, durably; resolves with None or the error."""
+        """Remove all of the log, its queues, index and epochs, durably; the next append sets where
+        the log begins. No bytes may be appended before the result."""
 
     def begins_at(self, log_offset: LogOffset) -> bool:
         """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
 
     def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
-        """Let the empty log begin at `log_offset`; resolves with None or the error."""
+        """Let the empty log begin at `log_offset`, durably. No bytes may be appended before the
+        result."""
 
     def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
-        """The bytes of [log_offset, log_offset + size), one piece per file. Raises StoreError."""
+        """Return views, not copies, of the bytes [log_offset, log_offset + size), one per file;
+        they stay valid when retention removes the file. Raises StoreError if the log lacks some of
+        the bytes."""
 
     def hold(self, key: object, log_offset: LogOffset) -> None:
-        """Protect the files from `log_offset` on from removal by age, for the reader `key`."""
+        """Protect the files from `log_offset` on from removal by age, not from a full disk, until
+        `release`; a later call replaces the offset of the reader `key`."""
 
     def release(self, key: object) -> None:
-        """End the protection for the reader `key`."""
+        """End the protection for the reader `key`; no-op without one."""
 
     def sync(self, now_ms: int) -> None:
-        """Begin to make the appended bytes durable; the callbacks `on_flushed` follow."""
+        """Begin to make the appended bytes durable on a disk thread; the callbacks `on_flushed`
+        follow."""
 
 
 class Transport(Protocol):
     """Connections by number. No call invokes a callback before it returns."""
 
     def connect(self, address: str) -> int:
-        """Begin to connect; `on_connected` or `on_closed` with the returned number follows."""
+        """Begin to connect to `host:port`, and return the connection's number; `on_connected` or
+        `on_closed` with this number follows."""
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
-        """Write; False if writing should pause until `on_writable` is called. Views of the log
-        must not be changed until they are sent, or the connection is closed."""
+        """Queue all buffers for sending, without copies; False if the caller should pause until
+        `on_writable` is called, or if the connection is gone. Views of the log must not be changed
+        until they are sent, or the connection is closed."""
 
     def pause(self, connection: int, paused: bool) -> None:
-        """Stop or resume reading. No error if the connection is gone."""
+        """Stop (`paused`) or resume reading. No error if the connection is gone."""
 
     def close(self, connection: int) -> None:
         """Cut the connection, or the attempt to make it: unsent bytes are dropped, and no further
@@ -138,10 +160,12 @@ class Transport(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Agreed:
-    """The set in force, as reported by the controller or file; may differ from the proposal."""
+    """The set in force, as reported by the controller; may differ from the proposal."""
 
     members: frozenset[int]
+    """Broker ids, the master's included."""
     set_epoch: int
+    """Epoch of the set: it grows with each change."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -149,30 +173,33 @@ class ProposalRefused:
     """The proposal will never become the set."""
 
     reason: str
+    """The controller's remark, for the log."""
 
 
 @dataclass(slots=True, frozen=True)
 class Lost:
-    """No answer was received: the proposal may have become the set."""
+    """No decisive answer was received: the proposal may have become the set."""
 
     reason: str
+    """The reason why the answer is missing, for the log."""
 
 
 Answer = Agreed | ProposalRefused | Lost
+"""Outcome of a proposal."""
 
 
 class Alterations(Protocol):
     """Decides on the members of the SyncStateSet."""
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
-        """Propose a set; the result is resolved once, at once or later."""
+        """Propose a set. Resolves exactly once, at once or later, unless the broker stops."""
 
 
 class StaticSet:
     """A set from a file, which stays: no set should be proposed (SyncOptions.fixed)."""
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
-        """Refuse the proposal: the set is fixed."""
+        """Return a resolved ProposalRefused: the set is fixed."""
         return Deferred.resolved(
             ProposalRefused(f"the set is fixed and cannot become {sorted(proposal.members)}")
         )

@@ -44,52 +44,59 @@ logger = logging.getLogger(__name__)
 LOOK_MS = 1000
 """Interval between two looks at the group file, in ms."""
 NO_EPOCH = -1
+"""Value of an epoch for default HA and without a role."""
 
 
 class Overtaken(StoreError):
-    """A term did not begin, because another role was named while its epoch was written."""
+    """A term did not begin, because another change of role came while its epoch was written."""
 
 
 class SwitchingLog(ReplicatedLog, Protocol):
-    """A log that changes sides."""
+    """A log that changes sides. `now_ms` is of the wall clock, in ms since 1970."""
 
     @property
     def is_master(self) -> bool:
         """Whether the log is a master's and takes messages."""
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
-        """Become the master of an epoch, waiting for the disk; returns the log offset at which it
-        starts."""
+        """Become the master of an epoch (ignored in default HA), durably; blocks for the disk.
+        Returns the log offset at which the epoch starts, the log's end. Raises StoreError; the log
+        is a replica's then."""
 
     def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
-        """Write the epoch durably; resolves with the log offset at which it starts, or with the
-        error."""
+        """Become a replica's log now, then write the epoch durably on a disk thread; resolves with
+        the log offset at which it starts, or with the error. The log takes no message before
+        `begin_term`."""
 
     def begin_term(self, start: LogOffset, now_ms: int) -> None:
-        """Take messages from `start` on, after `record_term`."""
+        """Become a master's log: take messages from `start` on, the result of `record_term`. Raises
+        StoreError."""
 
     def to_replica(self, now_ms: int) -> None:
-        """Take no more messages; pending sends fail."""
+        """Become a replica's log now: take no message; pending sends fail with
+        SERVICE_NOT_AVAILABLE."""
 
 
 class Shell(Transport, Protocol):
     """The transport with its own life: `sockets`, or the network of a test."""
 
     async def listen(self, host: str, port: int) -> int:
-        """Open the port for replicas (0: a free one); returns the port. Raises OSError."""
+        """Open the port for replicas on the local address `host` (port 0: a free one); returns the
+        port. Raises OSError."""
 
     async def stop(self) -> None:
-        """Close the port and every connection."""
+        """Close the port and every connection; no further event is reported."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run `callback` after the current turn of the loop."""
+        """Run `callback` in the next turn of the loop."""
 
     def address(self, connection: int) -> str:
-        """`host:port` of the peer of a connection."""
+        """Return `ip:port` of the peer of a connection, "" if the connection is gone."""
 
 
 class HaService:
-    """See the module. Loop thread only."""
+    """A broker's role in replication; see the module. Loop thread only; no method blocks, but
+    `start` may wait for the disk."""
 
     def __init__(
         self,
@@ -103,21 +110,26 @@ class HaService:
         alterations: Alterations | None = None,
         shell: Callable[[Events], Shell] = Sockets,
     ) -> None:
-        """`log` is Store.replicated's; `alterations` the controller's, if there is one."""
+        """`log` is Store.replicated's; `alterations` the controller's, if there is one. `wall_ms`
+        returns ms since 1970, `steady_ms` ms of the monotonic clock."""
         self.options = options
+        """The options in force; replaced by `reconfigure` and `identify`."""
         self.port = 0
-        """Port for replicas; known after `start`."""
+        """Port for replicas; 0 before `start`."""
         self.term: MasterTerm | None = None
+        """The present term of this master; None for a replica or without a role."""
         self.follower: Follower | None = None
+        """The replica at work, even if no master is known; None for a master or without a role."""
         self.epoch = NO_EPOCH
-        """Epoch of the master that this broker is or follows."""
+        """Epoch of the master that this broker is or follows; NO_EPOCH otherwise."""
         self.on_role: list[Callable[[], None]] = []
-        """Called after each change of the role, and when a term ended."""
+        """Called after this broker became a master or replica, and after its term ended."""
         self.on_link: list[Callable[[], None]] = []
         """Called when a connection to the master is made, and when it is lost."""
         self.lease: Callable[[], bool] = lambda: True
-        """Whether a term of AutoSwitch HA may answer now: a controller's lease."""
+        """Returns whether a term of AutoSwitch HA may acknowledge now; the controllers' lease."""
         self.counters = HaCounters()
+        """Events of former roles; `status` adds the events of the present role."""
         self._log = log
         self._files = files
         self._disk = disk
@@ -143,8 +155,9 @@ class HaService:
     # Life
 
     async def start(self) -> None:
-        """Open the port and take the configured role; with a controller there is no role yet.
-        Raises OSError, StoreError."""
+        """Open the port and take the role of the configuration or the group file; with a controller
+        there is no role yet. A bad group file is logged and read again later. Raises OSError,
+        StoreError; the port is closed then."""
         options = self.options
         self._shell = self._make_shell(self)
         self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
@@ -163,13 +176,15 @@ class HaService:
             raise
 
     async def stop(self) -> None:
-        """Leave the role: pending sends fail, connections are cut."""
+        """Leave the role (pending sends fail with SERVICE_NOT_AVAILABLE), then close the port and
+        all connections, and wait until they are closed."""
         self._stopped = True
         self._leave()
         await self._shell.stop()
 
     def tick(self) -> None:
-        """Do periodic work; called every 100 ms."""
+        """Do the periodic work of the role, and read the group file each LOOK_MS; called every
+        100 ms."""
         now_ms = self._steady_ms()
         if self._stopped:
             return
@@ -186,21 +201,24 @@ class HaService:
 
     @property
     def is_master(self) -> bool:
-        """Whether replication allows this broker to take writes."""
+        """Whether this broker is the master and its term has begun; in AutoSwitch HA it also needs
+        a lease to acknowledge."""
         return self.term is not None
 
     @property
     def master_address(self) -> str:
-        """The HA address that is followed, "" for a master or if none is known."""
+        """HA address `host:port` of the master that is followed, "" for a master or if none is
+        known."""
         return self.follower.machine.address if self.follower is not None else ""
 
     def to_master(
         self, epoch: int, members: frozenset[int], set_epoch: int
     ) -> Deferred[OSError | StoreError | None]:
-        """Become the master: with AutoSwitch HA in that epoch, with that SyncStateSet. A master may
-        get this call, too, with a newer epoch. Resolves when the term has begun, or with the
-        error: there is no role then, or the role named meanwhile. Raises OSError,
-        StoreError."""
+        """Leave the present role now, record `epoch` on a disk thread, and become the master, with
+        the first SyncStateSet `members` (broker ids) of epoch `set_epoch`. A master may get this
+        call, too, with a newer epoch. Resolves to None when the term has begun, else to the error:
+        there is no role then, or after Overtaken the result of the later change. Raises OSError,
+        StoreError before that; there is no role then."""
         self._leave()
         result: Deferred[OSError | StoreError | None] = Deferred()
         change, self.coming_epoch = self._change, epoch
@@ -268,8 +286,9 @@ class HaService:
             logger.error("replicas cannot copy from here: %s", error)
 
     def to_replica(self, master_address: str, epoch: int, *, fenced: bool = True) -> None:
-        """Follow the master at that HA address, of that epoch; "" for none yet. `fenced`: see
-        ReplicaOptions. Raises OSError, StoreError; there is no role then."""
+        """Become a replica now, unless this broker is a replica already, and follow the master of
+        `epoch` at the HA address `host:port`; "" for no master yet. `fenced`: follow it only once
+        it has recorded its epoch. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
             self._leave()
@@ -287,20 +306,24 @@ class HaService:
             self._notify_role()
 
     def set_master_address(self, address: str) -> None:
-        """Follow the master address from the name server, on a replica of default HA without
-        haMasterAddress. "" is ignored, because it is sent while the master is away."""
+        """Follow the master at the HA address `host:port` that a name server reports; only a
+        replica of default HA without haMasterAddress does so. "" is ignored, because it is sent
+        while the master is away."""
         is_known = self.options.switches or self.options.ha_master_address
         if not is_known and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
     def follow_anew(self, address: str) -> None:
-        """Follow that master at once, on a replica of default HA; "" for none yet."""
+        """Drop the connection and connect to the HA address `host:port` at once, in default HA
+        only; "" follows no master. No-op on a master, and on a replica that receives its master's
+        log now."""
         if self.follower is not None and self.follower.machine.state is not State.TRANSFER:
             for one in ("", address):
                 self.follower.follow(one, NO_EPOCH, self._steady_ms())
 
     def copying_hosts(self) -> list[str]:
-        """Return the hosts of replicas that have acknowledged; one for each connection."""
+        """Return the IP address of each connected replica that has acknowledged, one for each
+        connection, the oldest connection first; IPv6 without brackets. Empty without a term."""
         links = () if self.term is None else self.term.links.values()
         return [
             self._shell.address(link.connection).rsplit(":", 1)[0].strip("[]")
@@ -309,7 +332,8 @@ class HaService:
         ]
 
     def reconfigure(self, options: HaOptions) -> None:
-        """Apply changed options to a running broker: times, limits, and required copies."""
+        """Use changed times, limits and required copies, for new sends and the present
+        connections; the own id, addresses and the role stay as they are."""
         self.options = options = replace(options, own_id=self.options.own_id)
         if self.term is not None:
             self.term.reconfigure(options.rules, options.leader)
@@ -324,27 +348,33 @@ class HaService:
             machine.options = options.plain
 
     def identify(self, own_id: int) -> None:
-        """Set the id in the group, assigned by a controller; to be called without a role."""
+        """Set this broker's id in the group, assigned by a controller. Calling it while there is a
+        role is a programmer error."""
         assert self.term is None and self.follower is None, "the current role has another id"
         self.options = replace(self.options, own_id=own_id)
 
     def leave(self) -> None:
-        """Leave the role until the next one is named. Raises OSError, StoreError."""
+        """Leave the role now: connections are cut, pending sends fail with SERVICE_NOT_AVAILABLE,
+        and the log takes no message until another role is set. Raises OSError, StoreError."""
         self._leave()
 
     def lapse(self) -> None:
-        """Handle the end of the lease: pending sends fail, because their outcome is unknown."""
+        """Handle the end of the lease: pending sends fail with SERVICE_NOT_AVAILABLE, because their
+        outcome is unknown, and no send is acknowledged until `renew`; the role stays. No-op without
+        a term."""
         if self.term is not None:
             self.term.lapse()
 
     def renew(self) -> None:
-        """Handle a new lease, or the first one of a term."""
+        """Handle a new lease, or the first one of a term: sends are acknowledged again. No-op
+        without a term."""
         if self.term is not None:
             self.term.renew()
         self.grew()
 
     def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
-        """Run `work` in a disk thread; resolves to None or the error."""
+        """Run `work` in a disk thread; resolves on the loop thread to None, or to the OSError that
+        `work` raised. Several calls may run at the same time."""
         result: Deferred[OSError | None] = Deferred()
         self._disk.submit(work, result.resolve)
         return result
@@ -429,7 +459,8 @@ class HaService:
     # Sends
 
     def grew(self) -> None:
-        """Schedule sending: all appends of this turn of the loop are sent together."""
+        """Schedule one sending to the replicas, in the next turn of the loop, for all appends of
+        this turn; to be called after each append. No-op without a term."""
         if not self._pumping and self.term is not None:
             self._pumping = True
             self._shell.call_soon(self._pump)
@@ -449,7 +480,8 @@ class HaService:
             self.term.on_connected(connection, self._steady_ms())
 
     def on_connected(self, connection: int) -> None:
-        """Start the handshake on the connection to the master."""
+        """Start the handshake on the connection to the master; a broker that is no replica closes
+        it."""
         if self.follower is None:
             self._shell.close(connection)
         else:
@@ -458,19 +490,21 @@ class HaService:
             self.follower.on_connected(connection, self._steady_ms())
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
-        """Handle bytes of a replica, or of the master."""
+        """Pass bytes of a replica to the term, or of the master to the follower; the buffer of
+        `data` may be reused after the call."""
         if self.term is not None:
             self.term.on_bytes(connection, data, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_bytes(connection, data, self._steady_ms())
 
     def on_writable(self, connection: int) -> None:
-        """Resume writing: the connection takes more bytes."""
+        """Resume sending to a replica whose connection takes more bytes."""
         if self.term is not None:
             self.term.on_writable(connection, self._steady_ms())
 
     def on_closed(self, connection: int, reason: str) -> None:
-        """Handle a closed connection."""
+        """Handle a connection closed by the peer or the network, or an attempt to connect that
+        failed; `reason` is for the log."""
         if connection == self._link:
             self._link = None
             self._notify_link()
@@ -486,11 +520,11 @@ class HaService:
     # Status
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """Keep the master's flushed offset, received by RESET_MASTER_FLUSH_OFFSET."""
+        """Set the `master_flushed` of later statuses, received by RESET_MASTER_FLUSH_OFFSET."""
         self._master_flushed = log_offset
 
     def status(self) -> ReplicationStatus:
-        """Return the status of replication."""
+        """Return a new snapshot of replication, also for a broker without a role."""
         log, leader, follower = self._log, None, None
         counters = HaCounters(
             self.counters.set_changes, self.counters.truncated_bytes, self.counters.reconnects

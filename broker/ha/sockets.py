@@ -38,36 +38,42 @@ UNSENT_MAX_OF_ALL: Final = 256 << 20
 """Unsent bytes of all replicas together; beyond it the connections are cut that have taken nothing
 for the longest time. They are views of log files, which stay mapped until they are sent."""
 WRITE_HIGH_WATER: Final = 4 << 20
+"""Unsent bytes of a connection, beyond the socket's own buffer, above which `Sockets.send` returns
+False: enough to hide pauses of the disk and the loop."""
 WRITE_LOW_WATER: Final = 1 << 20
-"""Bytes beyond the socket's own buffer: enough to hide pauses of the disk and the loop."""
+"""Unsent bytes of a connection at which `on_writable` is called after such a pause."""
 UNSENT_MAX: Final = 96 << 20
 """Unsent bytes at which a connection that takes nothing is cut: above IN_FLIGHT_MAX and
 heartbeats."""
 CONNECT_TIMEOUT_S: Final = 3.0
+"""Seconds after which an attempt to connect fails."""
 BACKLOG: Final = 64
+"""Maximum number of connections that wait in the kernel to be accepted."""
 
 
 class Events(Protocol):
-    """The callbacks for events of connections."""
+    """The callbacks for events of connections, on the loop thread."""
 
     def on_accepted(self, connection: int) -> None:
-        """Report the connection of a replica."""
+        """A replica has connected."""
 
     def on_connected(self, connection: int) -> None:
-        """Report that the connection to the master is established."""
+        """The connection that `connect` began to make is established."""
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
-        """Report received bytes; their buffer is reused afterwards."""
+        """Bytes were received, in order; the buffer of `data` is reused after the call."""
 
     def on_writable(self, connection: int) -> None:
-        """Report that the connection takes bytes again."""
+        """The connection takes bytes again, after `send` returned False."""
 
     def on_closed(self, connection: int, reason: str) -> None:
-        """Report a closed connection, with the reason for the log."""
+        """The peer or the network closed the connection, or it could not be made; `reason` is for
+        the log. Not called after `Sockets.close`."""
 
 
 class Sockets:
-    """Connections by number; see broker.ha.ports.Transport. Loop thread only."""
+    """Connections by number; see broker.ha.ports.Transport. Loop thread only; to be made while the
+    loop runs."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -79,7 +85,8 @@ class Sockets:
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> int:
-        """Open the port (0: a free one); return it. Raises OSError."""
+        """Open the port for replicas on the local address `host` (port 0: a free one); return the
+        port. Raises OSError."""
         self._server = await self._loop.create_server(
             lambda: _Connection(self, self.next_number()),
             host,
@@ -90,7 +97,8 @@ class Sockets:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the port and every connection."""
+        """Close the port and every connection, and wait until they are closed; unsent bytes are
+        dropped, and no further event is reported."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -102,31 +110,38 @@ class Sockets:
             await server.wait_closed()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run it after this turn of the loop."""
+        """Run `callback` in the next turn of the loop."""
         self._loop.call_soon(callback)
 
     def address(self, connection: int) -> str:
-        """Return `ip:port` of the other end, "" if the connection is gone."""
+        """Return `ip:port` of the peer, "" if the connection is gone or not yet made."""
         one = self._open.get(connection)
         return "" if one is None else one.address
 
     # Transport
 
     def connect(self, address: str) -> int:
+        """Begin to connect to `host:port`; returns the connection's number, which `on_connected` or
+        `on_closed` reports later. A malformed address is reported by `on_closed`, too."""
         number = self.next_number()
         self._connecting[number] = self._loop.create_task(self._connect(number, address))
         return number
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
+        """Write the buffers without copying them; False if the caller should pause until
+        `on_writable` is called, or if the connection is gone."""
         one = self._open.get(connection)
         return one is not None and one.send(buffers)
 
     def pause(self, connection: int, paused: bool) -> None:
+        """Stop (`paused`) or resume reading; no-op if the connection is gone."""
         one = self._open.get(connection)
         if one is not None and not one.transport.is_closing():
             (one.transport.pause_reading if paused else one.transport.resume_reading)()
 
     def close(self, connection: int) -> None:
+        """Abort the connection or the attempt to make it: unsent bytes are dropped, no further
+        event is reported; no-op if it is gone."""
         task = self._connecting.pop(connection, None)
         if task is not None:
             task.cancel()
@@ -143,11 +158,14 @@ class Sockets:
 
     @property
     def area(self) -> memoryview:
-        """The buffer for every read: its content is used before the next read."""
+        """The buffer of READ_SIZE bytes that all connections read into: its content must be used
+        before the next read."""
         return self._area
 
     def made(self, one: "_Connection", own: bool) -> None:
-        """Register a new connection."""
+        """Register the connection and report it by `on_connected` (`own`: this side began it) or
+        `on_accepted`; abort it if it was closed meanwhile, or its address has ADDRESS_MAX others
+        that have all sent a frame."""
         if own and one.number not in self._connecting:
             one.transport.abort()  # it was closed meanwhile
             return
@@ -164,17 +182,18 @@ class Sockets:
         (self._events.on_connected if own else self._events.on_accepted)(one.number)
 
     def read(self, one: "_Connection", size: int) -> None:
-        """Pass on received bytes."""
+        """Report the `size` bytes that the connection has read into `area`; ignored after
+        `close`."""
         if one.number in self._open:
             self._events.on_bytes(one.number, self._area[:size])
 
     def writable(self, one: "_Connection") -> None:
-        """Report that the connection takes more bytes."""
+        """Report that the connection takes more bytes; ignored after `close`."""
         if one.number in self._open:
             self._events.on_writable(one.number)
 
     def lost(self, one: "_Connection", reason: str) -> None:
-        """Report a lost connection."""
+        """Remove a lost connection and report it by `on_closed`; ignored after `close`."""
         if self._open.pop(one.number, None) is not None:
             self._events.on_closed(one.number, reason)
 
@@ -189,11 +208,12 @@ class Sockets:
         return silent is not None
 
     def now(self) -> float:
-        """Return the loop's time."""
+        """Return the loop's monotonic time in seconds."""
         return self._loop.time()
 
     def wrote(self) -> None:
-        """Check the total of unsent bytes after a write to a blocked connection."""
+        """After a write to a blocked connection: abort blocked connections, those blocked for the
+        longest time first, until all have at most UNSENT_MAX_OF_ALL unsent bytes."""
         waits = {one: one.unsent for one in self._open.values() if one.blocked_since}
         total = sum(waits.values())
         for one in sorted(waits, key=lambda one: one.blocked_since):
@@ -276,7 +296,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._sockets.writable(self)
 
     def send(self, buffers: list[Buffer]) -> bool:
-        """Write buffers; return whether more may be written."""
+        """Write buffers; return whether more may be written. Aborts a connection with more than
+        UNSENT_MAX unsent bytes instead."""
         if self.unsent > UNSENT_MAX:
             logger.warning("replication with %s: the peer does not read, closed", self.address)
             self.transport.abort()

@@ -17,21 +17,22 @@ logger = logging.getLogger(__name__)
 
 
 def settle(future: asyncio.Future[T], value: T) -> None:
-    """Give a future its value, unless it is done or cancelled."""
+    """Set a future's result, unless it is done or cancelled."""
     if not future.done():
         future.set_result(value)
 
 
 async def awaited(later: Deferred[T]) -> T:
-    """Wait for a Deferred; returns its value."""
+    """Wait for a Deferred on the running loop; returns its value. If the wait is cancelled, the
+    value is ignored."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     later.then(partial(settle, future))
     return await future
 
 
 def logged_errors(work: Callable[[], object], name: str) -> None:
-    """Run a timer's work and log its failure, so that other timers go on: the store has to be
-    flushed."""
+    """Run a timer's work now. An Exception that it raises is logged with `name` and not raised, so
+    that other timers go on: the store has to be flushed."""
     try:
         work()
     except Exception:

@@ -28,22 +28,25 @@ class Chain:
         is_over: Callable[[], bool],
     ) -> None:
         """`step` does a part of the work. It returns the ms until the next part is due, or None if
-        none is due before the next tick. Once `is_over` is true, only ticks run steps."""
+        no part is due before the next tick; its exceptions are logged with `name`. Once `is_over`
+        returns True, only ticks run steps."""
         self._loop, self._name, self._step, self._is_over = loop, name, step, is_over
         self._next: asyncio.TimerHandle | None = None
 
     def tick(self) -> None:
-        """Run a step now, unless the next step of a backlog runs within a pause anyway."""
+        """Run a step now, in place of a later scheduled step; no-op if a step is scheduled within
+        PAUSE_MS."""
         if not self._is_near():
             self._run()
 
     def hurry(self) -> None:
-        """Schedule a step within PAUSE_MS, because new work has arrived since the last step."""
+        """Schedule a step in PAUSE_MS, in place of a later step, because new work has arrived since
+        the last step."""
         if not self._is_near():
             self._schedule(PAUSE_MS)
 
     def stop(self) -> None:
-        """Cancel the step that is scheduled."""
+        """Cancel the scheduled step, if any; later calls of `tick` run steps again."""
         due, self._next = self._next, None
         if due is not None:
             due.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class DiskMailbox:
-    """The reports of a broker."""
+    """The reports of a broker: functions without arguments, run in the order of `post`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lent = False
@@ -21,17 +21,18 @@ class DiskMailbox:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def post(self, report: Callable[[], None]) -> None:
-        """Have `report` run on the loop; called on disk threads."""
+        """Have `report` run on the loop soon, or at `take_back` while the store is lent; may be
+        called on any thread, and does not wait."""
         self._waiting.append(report)
         self._loop.call_soon_threadsafe(self._take)
 
     def lend(self) -> None:
-        """Keep reports waiting until `take_back`, because another thread than the loop's uses the
-        store."""
+        """Keep reports waiting until `take_back`, because another thread than the loop's is about
+        to use the store; loop thread only."""
         self.lent = True
 
     def take_back(self) -> None:
-        """Give the store back to the loop and run the waiting reports."""
+        """Give the store back to the loop and run the waiting reports now; loop thread only."""
         self.lent = False
         self._take()
 

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 ORDERS_SAVE_MS: Final = 10_000
 """Interval in ms of saving ordered batches, as for RocketMQ's ConsumerOrderInfoManager."""
 HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
+"""Intervals in ms of writing histories of assignments, and of sweeping unused assignments and stale
+ordered batches."""
 _HISTORIES: Final = "the histories of assignments"
 
 
@@ -54,7 +56,8 @@ class PeriodicTasks:
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
     ) -> None:
-        """`disk` writes `files`, tables, and `histories`."""
+        """`disk` writes `files`, the tables of `config`, and `histories`. `now_ms` returns the wall
+        clock in ms since 1970, `steady_ms` the monotonic clock in ms."""
         self._context = context
         self._loop = loop
         self._disk = disk
@@ -78,7 +81,8 @@ class PeriodicTasks:
         context.timers.on_ready = self._timers.hurry
 
     def tick(self) -> None:
-        """Run all duties that are due now."""
+        """Run all duties that are due now, and begin to write changed tables; called every 100 ms.
+        A failure of a duty is logged and does not stop the others."""
         context, steady_ms = self._context, self._steady_ms()
         logged_errors(lambda: context.holds.tick(steady_ms), "the long polls' tick")
         logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
@@ -95,12 +99,14 @@ class PeriodicTasks:
         self._save_tables()
 
     def stop(self) -> None:
-        """Stop all chains of steps."""
+        """Cancel the scheduled steps of all duties; tables being written are not waited for."""
         for chain in self._chains:
             chain.stop()
 
     def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
-        """Run `work` once per interval; the first time one interval after the start."""
+        """To be called at each tick: run `work` if `interval_ms` has passed since its last run, or
+        since the first call for `name`, which identifies the duty. An Exception of `work` is
+        logged with `name`."""
         now_ms = self._steady_ms()
         # An interval that was shortened meanwhile takes effect at once.
         due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)

@@ -50,15 +50,23 @@ LOOK_AGAIN_MS = 5_000
 class Asking(Protocol):
     """Requests to other nodes (net/transport/calls.py)."""
 
-    def __call__(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Deferred[Command | str]: ...
-    def pause(self) -> Deferred[None]: ...
-    async def stop(self) -> None: ...
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        """Send a request to `host:port`; resolves to the answer of any code, or to the reason why
+        it is missing."""
+        ...
+
+    def pause(self) -> Deferred[None]:
+        """Return a Deferred that resolves in the loop's next turn."""
+        ...
+
+    async def stop(self) -> None:
+        """End the calls in progress: they never resolve."""
+        ...
 
 
 class ReplicationSetup:
-    """The replication of a broker."""
+    """The replication of a broker: its parts, and the connections between them. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -72,16 +80,19 @@ class ReplicationSetup:
         options: HaOptions,
         shell: Callable[[Events], Shell] = Sockets,
     ) -> None:
-        """Make the parts; the store is not written until `start`. `calls` asks other nodes, `life`
-        is how the broker's last run ended, `options` come from `options_of`, `shell` makes the
-        machines' connections. Raises StoreError."""
+        """Make the parts and set them in `context`; the log is not written until `start`, but with
+        controllers the file of previous_shutdown.py is. `calls` asks other nodes, `now_ms` returns
+        the wall clock in ms since 1970, `life` is the end of the broker's last run, `options` come
+        from `options_of`, `shell` makes the connections of replicas. Raises StoreError."""
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
         self._calls = calls
         steady_ms = context.steady_ms
         self.service = HaService(options, log, files, disk, now_ms, steady_ms, shell=shell)
+        """The broker's role and its connections."""
         self.membership: Membership | None = None
+        """Membership in a group with controllers; None without controllers."""
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:
             previous_shutdown.record(files, config.store, life.lost(log.end))
@@ -101,22 +112,25 @@ class ReplicationSetup:
         log.on_appended.append(self.service.grew)
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
+        """Copying of the master's tables."""
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self.service.on_link.append(self.metadata.link_changed)
         self._known_master: tuple[str, str] = ("", "")
         context.ha = self.service
         context.role.has_master = self._has_master
         self.acting: ActingGroup | None = None
+        """Replicas that act for their master; None without enableSlaveActingMaster."""
         if config.replication.enable_slave_acting_master:
             self._let_replicas_act()
 
     async def start(self) -> None:
-        """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
+        """Open the port for replicas and take the configured role; with controllers there is no
+        role yet. Raises OSError, StoreError."""
         await self.service.start()
         logger.info("replicas find this broker at port %d", self.service.port)
 
     def tick(self) -> None:
-        """Advance all parts of replication; called every 100 ms."""
+        """Do the periodic work of all parts; called every 100 ms."""
         self.service.tick()
         if self.membership is not None:
             self.membership.tick()
@@ -128,14 +142,16 @@ class ReplicationSetup:
             self.acting.tick()
 
     def hand_over(self) -> Deferred[None]:
-        """Before a stop: have another broker lead while this broker still serves; see
-        leadership_handover.py."""
+        """Before a stop: have controllers elect another master while this broker still serves.
+        Resolves when another broker is the master or no other can be, after HAND_OVER_MS of
+        leadership_handover.py at the latest; at once without controllers."""
         if self._handover is not None:
             return self._handover.hand_over()
         return Deferred.resolved(None)
 
     async def stop(self) -> None:
-        """Leave the group; pending sends are answered."""
+        """Stop all parts and close all connections; pending sends are answered
+        SERVICE_NOT_AVAILABLE. The store stays open."""
         self.metadata.leave()
         if self.acting is not None:
             self.acting.stop()
@@ -145,8 +161,9 @@ class ReplicationSetup:
         await self.service.stop()
 
     def register(self, registration: Registration) -> None:
-        """Register the replication address, learn the master's address from answers, and start
-        asking the controllers. Raises IdentityError, OSError."""
+        """Set the address for replicas in `registration`, and begin to join the controllers' group,
+        or without controllers to learn the master's address from registrations' answers. To be
+        called once, after `start`. Raises IdentityError, OSError."""
         host, _ = split(registration.ha_address)
         registration.ha_address = self._context.ha_address = join(host, self.service.port)
         if self.membership is not None:
@@ -155,14 +172,15 @@ class ReplicationSetup:
             registration.on_master = self._found_master
 
     def forgotten(self) -> None:
-        """Handle that a name server may have forgotten this broker."""
+        """Handle that a name server may have forgotten this broker: a master whose replicas may
+        have acted for it asks them for offsets. No-op otherwise."""
         if self.acting is not None:
             self.acting.forgotten()
 
     @property
     def look_ms(self) -> int | None:
-        """Interval in ms of registrations that ask name servers for the master; None if the master
-        is known or determined otherwise."""
+        """Interval in ms of the additional registrations by which a replica of default HA finds its
+        master; None if no such registration is needed."""
         replication, service = self._context.config.replication, self.service
         if (
             service.is_master
@@ -254,7 +272,8 @@ class ReplicationSetup:
 
 
 def options_of(config: BrokerConfig) -> HaOptions:
-    """The options of replication from the configuration."""
+    """The options of replication from the configuration; haListenPort 0 becomes listenPort + 1 (0,
+    a free port, if listenPort is 0)."""
     replication = config.replication
     behind = config.listen_port + 1 if config.listen_port else 0
     return HaOptions(
@@ -266,7 +285,8 @@ def options_of(config: BrokerConfig) -> HaOptions:
 
 
 def membership_options(config: BrokerConfig, life: PreviousShutdown) -> MembershipOptions:
-    """The options of a member in a group with controllers, from the configuration."""
+    """The options of a member in a group with controllers, from the configuration; `life` is the
+    store's state before it was opened."""
     replication = config.replication
     return MembershipOptions(
         **replication.by_attribute(),

@@ -25,20 +25,24 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
+"""Interval in s of the checks whether a sync has returned."""
 TIMES: Final = 2
 """Factor of syncTimeoutMs: within that time the store may already have reported a hanging disk."""
 
 
 def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
-    """Maximum time in ms without a returning sync; `unflushed` is the number of bytes to write."""
+    """Maximum time in ms without a returning sync after which a stop gives up, for `write_down` and
+    `ends`; `unflushed` is the number of bytes that are not durable yet."""
     return TIMES * sync_timeout_ms + unflushed // SYNC_BYTES_MS
 
 
 async def write_down(
     work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Do the work, wait until the disks are idle, and close them; False if it was given up and is
-    still running. Raises the work's exception. A cancellation is delayed until the end."""
+    """Run `work` on a thread of its own, wait until it has ended and the disks are idle, and close
+    them. Returns False if no sync of `files` returned for `limit_ms`: the thread still runs, the
+    disks are abandoned, and the process must end by `os._exit`. Raises the work's exception. A
+    cancellation is delayed until the end."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
@@ -58,8 +62,9 @@ async def write_down(
 async def ends(
     work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Wait for another thread's work as long as syncs return; False if it was given up: its disks
-    are abandoned then."""
+    """Wait for another thread's work, whose result is left in `work`; True when it has ended, False
+    if no sync of `files` returned for `limit_ms`: the disks are abandoned then, and the process
+    must end by `os._exit`. A cancellation is ignored."""
     return (await _ends(work, files, disks, limit_ms))[0]
 
 

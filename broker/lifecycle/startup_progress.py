@@ -16,8 +16,7 @@ LOG_INTERVAL_MS = 5_000
 
 
 class StartupProgress:
-    """An opening in progress. `post` runs work on the loop; `notify` is called there with the
-    progress."""
+    """An opening in progress."""
 
     def __init__(
         self,
@@ -25,6 +24,8 @@ class StartupProgress:
         notify: Callable[[Progress], None],
         steady_ms: Callable[[], int],
     ) -> None:
+        """`post`, called on the opening's thread, runs work on the loop; `notify` is called there
+        with each progress. `steady_ms` returns the monotonic clock in ms."""
         self._post = post
         self._notify = notify
         self._steady_ms = steady_ms
@@ -32,13 +33,15 @@ class StartupProgress:
         self._given_up = False
 
     def reached(self, progress: Progress) -> None:
-        """Report progress; called on the thread. Raises OpeningStopped after `give_up`."""
+        """Pass progress on to the loop, where it is notified, and logged each LOG_INTERVAL_MS; to
+        be called on the opening's thread. Raises OpeningStopped after `give_up`."""
         if self._given_up:
             raise OpeningStopped("opening the store was cancelled")
         self._post(lambda: self._show(progress))
 
     def give_up(self) -> None:
-        """Cancel the opening: the next call of `reached` on its thread raises OpeningStopped."""
+        """Cancel the opening: the next call of `reached` raises OpeningStopped on its thread. Does
+        not wait; to be called on the loop."""
         self._given_up = True
 
     def _show(self, progress: Progress) -> None:

@@ -33,8 +33,8 @@ class StoreReopen:
     """Reopening of a broker's store; loop thread only."""
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]):
-        """`begin` opens the store and serves, or raises with nothing running; `end` is the
-        opposite."""
+        """`begin` opens the store and serves, or raises with nothing running, and is called again
+        TRY_MS later; `end` stops serving and closes the store."""
         self.count = 0
         """Number of times the store was opened again."""
         self._begin = begin
@@ -44,7 +44,9 @@ class StoreReopen:
         self._due_ms = 0
 
     def tick(self, store: Store, disks: tuple[DiskThreads, ...], steady_ms: int) -> None:
-        """Start an attempt if the store has failed; called every 100 ms."""
+        """If the store has failed without damage, begin to write the failed bytes again, each
+        TRY_MS; if that succeeds while all `disks` are idle, a task ends and begins the broker.
+        `steady_ms` is the monotonic clock; called every 100 ms."""
         is_failed = store.health is StoreHealth.FAILED and store.damage is None
         if not is_failed or self._trying or self._task is not None or steady_ms < self._due_ms:
             return
@@ -59,7 +61,8 @@ class StoreReopen:
         self._trying = store.try_again(tried)
 
     async def stop(self) -> None:
-        """Cancel a reopening in progress; the broker may be running or not, see `begin`."""
+        """Cancel a reopening in progress and wait for its end; the broker is running after it, or
+        nothing of it is. No-op without a reopening."""
         task = self._task
         if task is not None:
             task.cancel()

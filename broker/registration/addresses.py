@@ -11,7 +11,9 @@ import socket
 
 from turbopump.engine.types import TurbopumpError
 
-VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
+VIP_DISTANCE = 2
+"""Distance of a broker's ports for clients: the VIP port is listenPort - 2
+(MixAll.brokerVIPChannel)."""
 
 
 class StartError(TurbopumpError):
@@ -19,15 +21,16 @@ class StartError(TurbopumpError):
 
 
 def why_not(host: str, port: int, error: Exception) -> str:
-    """The sentence for a port that cannot be listened on."""
+    """The sentence for the operator after `error`, with which listening on `host` and `port`
+    failed."""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"port {port} (or {port - VIP_DISTANCE}, its VIP port) is in use at {host}"
     return f"cannot listen on {host}:{port}: {error}"
 
 
 async def ip_of(host: str) -> str:
-    """The ip of brokerIP1 in records; brokerIP1 may be a name, which clients get as it is. IPv4 is
-    preferred, as in Java's InetAddress. Raises StartError."""
+    """The IP address, as text, for the records of a broker whose brokerIP1 is `host`: a name, which
+    is looked up, or an address. IPv4 is preferred, as in Java's InetAddress. Raises StartError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -37,7 +40,8 @@ async def ip_of(host: str) -> str:
 
 
 def local_ip() -> str:
-    """The address of this machine for others; the loopback address if it has no other."""
+    """This machine's IPv4 address on the route to other networks, as text; 127.0.0.1 without such a
+    route. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # chooses a route; nothing is sent

@@ -36,14 +36,15 @@ UNREGISTER_MS = 1_000
 
 
 class _Elsewhere(Protocol):
-    """Runner of work on a disk thread."""
+    """Runs work on a disk thread."""
 
     def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
         """The result of `work`; raises OSError."""
 
 
 class NameServers:
-    """Sender of the registrations, on the running loop."""
+    """Sender of the registrations, on the running loop. Loop thread only. Failures raise nothing:
+    they are logged when they change, and the registration is repeated."""
 
     def __init__(
         self,
@@ -56,10 +57,11 @@ class NameServers:
         on_lost: Callable[[], None],
         is_old: Callable[[str], bool],
     ) -> None:
-        """`may` must return True before anything is registered: no client may be sent to a broker
-        that does not know its role yet (R32). `on_lost` is called when a name server may have
-        forgotten this broker; `is_old` returns whether the name server at an address is RocketMQ
-        4's."""
+        """`may` returns whether this broker may register now: no client may be sent to a broker
+        that does not know its role yet (R32). `on_lost` is called when a connection was lost, so
+        that a name server may have forgotten this broker; `is_old` returns whether the name server
+        at an address is RocketMQ 4's. `now_ms` returns the wall clock in ms since 1970,
+        `timeout_ms` is of connections and answers of registrations."""
         self._registration = registration
         self._client = client
         self._run_on_thread = run_on_thread
@@ -78,7 +80,8 @@ class NameServers:
         self._watch(registration.servers)
 
     def reconfigure(self, timeout_ms: int) -> None:
-        """Set a new timeout for answers, and let Registration read its settings again."""
+        """Set a new time-out for registrations, and let Registration read its settings again; new
+        name servers are registered at in the loop's next turn."""
         self._timeout_ms = timeout_ms
         self._watch(self._registration.reconfigure())
         self._tick_soon()
@@ -90,8 +93,10 @@ class NameServers:
             self._client.on_lost(address, partial(self._lost, address))
 
     def changed(self, topics: Sequence[str]) -> Deferred[None]:
-        """Register changed topics at all name servers (an empty list: all topics, or the broker's
-        role); resolves when the name servers have them."""
+        """Register changed topics at all name servers, in the loop's next turn (an empty list: all
+        topics, or the broker's role). Resolves when each name server has them or is not waited for,
+        after MAX_WAIT_MS of registration.py at the latest; at once while `may` returns False, and
+        then nothing is registered."""
         if not self._may():
             return Deferred.resolved(None)
         registered = self._registration.changed(topics, self._steady_ms())
@@ -99,8 +104,8 @@ class NameServers:
         return registered
 
     def beat(self, timeout_ms: int) -> None:
-        """Send a heartbeat to each name server whose previous heartbeat is no longer in
-        progress."""
+        """Begin to send a one-way heartbeat to each name server, unless its previous heartbeat is
+        still in progress; `timeout_ms` is of the connection. Errors are ignored."""
         if self._ended or not self._may():
             return
         request = self._registration.heartbeat_request
@@ -122,7 +127,7 @@ class NameServers:
             self._beating.discard(address)
 
     def tick(self) -> None:
-        """Send the registrations that are due."""
+        """Begin to send the registrations that are due; called several times a second."""
         self._soon = None
         if self._ended or not self._may():
             return
@@ -134,13 +139,14 @@ class NameServers:
                 task.add_done_callback(self._tasks.discard)
 
     async def first(self) -> None:
-        """Wait until each name server has answered the first registration, at most
-        FIRST_REGISTRATION_MS."""
+        """Wait until the registrations in progress are answered or have failed, at most
+        FIRST_REGISTRATION_MS; to be called after the first `tick`."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
 
     async def leave(self) -> None:
-        """Stop registering, and unregister at the name servers."""
+        """Begin no further registration or heartbeat, and unregister at all name servers at once;
+        waits for their answers, at most UNREGISTER_MS."""
         self._ended = True
         if not self._may():
             return  # nothing was ever registered
@@ -155,7 +161,7 @@ class NameServers:
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 
     async def stop(self) -> None:
-        """Cancel the requests in progress."""
+        """Cancel the requests in progress, and begin no other."""
         self._ended = True
         if self._soon is not None:
             self._soon.cancel()

@@ -37,7 +37,8 @@ from turbopump.net.wire.topics import (
     TopicConfigs,
 )
 
-MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000  # RocketMQ's bounds of registerNameServerPeriod
+MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000
+"""RocketMQ's bounds, in ms, of registerNameServerPeriod."""
 RETRY_MS = 1_000
 """Delay in ms between two attempts to reach a name server, and between a registration and the next
 full registration if the connection was lost meanwhile. A name server that returns has no routes
@@ -61,15 +62,20 @@ class Work:
     """A registration to send: of all topics (full), or of the named topics."""
 
     full: bool
+    """Whether all topics are registered."""
     topics: list[str]
+    """Names of the changed topics, in the order of their changes; also of a full registration."""
 
 
 class RegistrationOutcome(Enum):
-    """Outcome of a registration: taken, refused (also by a closed connection), or no answer."""
+    """Outcome of a registration."""
 
     TAKEN = auto()
+    """The name server accepted the registration."""
     REFUSED = auto()
+    """The name server refused the registration, or closed the connection."""
     UNREACHED = auto()
+    """No connection was made, or no answer received in time."""
 
 
 @dataclass(slots=True)
@@ -85,13 +91,16 @@ class NameServerState:
 
     A name server refuses a single topic of a broker it does not know, or (RocketMQ 4) takes it for
     all of the broker's topics: changes are sent alone only after a full registration has succeeded
-    on the same connection. Times are of the monotonic clock: a clock that is set back an hour must
-    not keep the broker unregistered for that long.
+    on the same connection. Times are in ms of the monotonic clock: a clock that is set back an hour
+    must not keep the broker unregistered for that long.
     """
 
     address: str
+    """Address `host:port` of the name server."""
     period_ms: int
+    """Interval of full registrations."""
     single: bool
+    """Whether changed topics may be sent alone (enableSingleTopicRegister)."""
     _next_full_ms: int = 0
     _last_full_ms: int = LONG_AGO_MS
     _registered: bool = False
@@ -104,8 +113,9 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Record changed topics (an empty list: all) for the next registration; resolves when this
-        name server has them, or is not waited for."""
+        """Record changed topics (an empty list: all) for the next `take`. Resolves when this name
+        server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at once
+        if the last full registration failed."""
         later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
@@ -117,7 +127,9 @@ class NameServerState:
         return later
 
     def take(self, now_ms: int) -> Work | None:
-        """The registration to send now; None if nothing is due or a request is in progress."""
+        """The registration to send now, after which nothing is due until `answered` is called; None
+        if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to be called
+        several times a second."""
         self._give_up_waiting(now_ms)
         if self._busy:
             return None
@@ -137,7 +149,8 @@ class NameServerState:
         return work
 
     def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """Apply the outcome of a registration returned by `take`."""
+        """Apply the outcome of the registration `work` that `take` returned: schedule the next one,
+        and resolve the changes in it unless it must be repeated as a full registration."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0
@@ -159,8 +172,8 @@ class NameServerState:
             self._waiting, self._sent = self._sent + self._waiting, []
 
     def lost(self, now_ms: int) -> None:
-        """Register again after the connection was lost: the name server was restarted, or forgets
-        this broker.
+        """Make a full registration due, now or RETRY_MS after the last, because the connection was
+        lost: the name server was restarted, or forgets this broker.
 
         RocketMQ's name server forgets a broker whose connection it sees closed, with a delay and
         perhaps after the new registration (BatchUnregistrationService): a further registration
@@ -173,7 +186,8 @@ class NameServerState:
         self._next_full_ms = min(self._next_full_ms, again_ms)
 
     def left(self) -> None:
-        """Release all waiters: the name server was removed from the configuration."""
+        """Resolve all pending changes, because the name server was removed from the
+        configuration."""
         for waiter in [*self._sent, *self._waiting]:
             if not waiter.later.done:
                 waiter.later.resolve(None)
@@ -201,7 +215,7 @@ class NameServerState:
 
 
 class Registration:
-    """The broker's registration at every configured name server.
+    """The broker's registration at every configured name server. Loop thread only.
 
     A broker whose role has changed registers again under its new id: `changed` without topics.
     """
@@ -213,7 +227,8 @@ class Registration:
         address: str,
         broker_id: Callable[[], int] = lambda: MASTER_ID,
     ) -> None:
-        """`broker_id` returns the broker's current id: 0 while it is the master."""
+        """`address` is this broker's for clients, `host:port`; `broker_id` returns its current id:
+        0 while it is the master."""
         host, port = split(address)
         replication = config.replication
         self.ha_address = join(
@@ -221,20 +236,21 @@ class Registration:
         )
         """Address `host:port` at which replicas find this broker while it is the master."""
         self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
-        """Called on a replica with the address of the live master and its replication port,
-        whenever an answer contains them."""
+        """Called on a replica with the live master's addresses for clients and for replicas, both
+        `host:port`, whenever an answer contains them."""
         self._config = config
         self._topics = topics
         self._address = address
         self._broker_id = broker_id
         self.servers = [self._new(address) for address in config.namesrv_addr]
+        """The configured name servers, in the order of namesrvAddr; replaced by `reconfigure`."""
 
     def reconfigure(self) -> list[NameServerState]:
-        """Apply changed settings. registerNameServerPeriod and enableSingleTopicRegister take
-        effect at the next registration.
+        """Apply changed settings of the configuration. registerNameServerPeriod and
+        enableSingleTopicRegister take effect at the next registration.
 
-        For a changed namesrvAddr, returns the new name servers, at which this broker has to
-        register; requests stop waiting for removed name servers.
+        For a changed namesrvAddr, returns the new name servers, which are due at once; changes stop
+        waiting for removed name servers.
         """
         before = {server.address: server for server in self.servers}
         addresses = dict.fromkeys(self._config.namesrv_addr)
@@ -250,7 +266,7 @@ class Registration:
         return added
 
     def find(self, address: str) -> NameServerState | None:
-        """The name server at an address, None if it is not configured."""
+        """The name server at the address `host:port`, None if it is not configured."""
         return next((one for one in self.servers if one.address == address), None)
 
     def _new(self, address: str) -> NameServerState:
@@ -262,16 +278,17 @@ class Registration:
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Register changed topics (none named: all of them, by brokerPermission); resolves when
-        every reachable name server has them."""
+        """Record changed topics for the next registration at all name servers (an empty list: all
+        topics, for a changed role or brokerPermission). Resolves when every name server has them or
+        is not waited for; `now_ms` is of the monotonic clock."""
         asked = [server.changed(topics, now_ms) for server in self.servers]
         return gather(asked).map(lambda _all: None)
 
     def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
-        """A REGISTER_BROKER request for some work; a deleted topic makes it full.
+        """Begin to make a REGISTER_BROKER request (103) for `work`; a deleted topic makes it full.
 
-        Returns the number of topics in it, and a function that makes the request and that any
-        thread may call.
+        Returns the number of topics in it, and a function that makes the request from the topics of
+        this moment and that any thread may call.
         """
         found = {name: self._topics.peek(name) for name in work.topics}
         table = {name: one for name, one in found.items() if one is not None}
@@ -303,8 +320,9 @@ class Registration:
         return new_request(RequestCode.REGISTER_BROKER, header, body)
 
     def heartbeat_request(self, *, old: bool = False) -> Command:
-        """BROKER_HEARTBEAT (904): a sign of life between two registrations. An `old` name server,
-        RocketMQ 4's, accepts QUERY_DATA_VERSION (322) instead (BrokerOuterAPI)."""
+        """Make a one-way BROKER_HEARTBEAT (904), a sign of life between two registrations. For an
+        `old` name server, RocketMQ 4's, it is a QUERY_DATA_VERSION (322) instead
+        (BrokerOuterAPI)."""
         if old:
             asked = QueryDataVersionRequest(
                 self._config.broker_name,
@@ -320,7 +338,7 @@ class Registration:
         return new_request(RequestCode.BROKER_HEARTBEAT, header, oneway=True)
 
     def unregister_request(self) -> Command:
-        """UNREGISTER_BROKER, for a clean stop."""
+        """Make an UNREGISTER_BROKER (104) with the broker's current id, for a clean stop."""
         header = UnRegisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
@@ -330,7 +348,9 @@ class Registration:
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
     def take_answer(self, answer: Command, now_ms: int) -> bool:
-        """Apply a name server's answer; True if it is a success. Adopts the order topics in it.
+        """Apply a name server's answer to a registration: call `on_master`, and set the order flag
+        of topics that it names. Returns True if it is a success; no other answer has an effect.
+        `now_ms` is of the wall clock, in ms since 1970.
 
         RocketMQ sets the order flag of topics in ORDER_TOPIC_CONFIG and never clears it
         (TopicConfigManager.updateOrderTopicConfig).

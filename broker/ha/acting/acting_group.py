@@ -41,21 +41,25 @@ UNREACHABLE_TIMEOUT_DIVISOR: Final = 2
 because a name server counts from the last message that it received."""
 
 HELD_MS: Final = 30_000
-"""Time in ms in which a serving master revives no popped messages while it asks its replicas."""
+"""Maximum time in ms for which a serving master revives no popped messages while it asks its
+replicas."""
 
 
 class ReplicaLinks(Protocol):
     """The part of replication that is used here (broker/ha/service.py)."""
 
     def copying_hosts(self) -> list[str]:
-        """Hosts of replicas that have acknowledged bytes; one for each connection."""
+        """IP addresses of replicas that have acknowledged bytes; one for each connection."""
 
     def follow_anew(self, address: str) -> None:
-        """On a replica of default HA, follow the master at `address` at once; "" for none yet."""
+        """On a replica of default HA that receives no log now, connect to the master at the HA
+        address `host:port` at once; "" follows no master."""
 
 
 class ActingGroup:
-    """See the module. Loop thread only."""
+    """A broker of such a group; see the module. Loop thread only; times are in ms of the monotonic
+    clock, but `wall_ms` returns ms since 1970. `number` identifies one return of a master, which
+    chose it at random."""
 
     def __init__(
         self,
@@ -71,11 +75,13 @@ class ActingGroup:
         named_ms: Callable[[], int],
         ask_controllers: Callable[[], None],
     ) -> None:
-        """`on_acts` is called when this replica begins to act for its master, `on_master_reported`
-        with the two addresses of a master that returns; for the last two see ActingState."""
+        """`pause` resolves in the loop's next turn. `on_acts` is called when this replica begins to
+        act for its master, `on_master_reported` with the addresses for clients and for replicas of
+        a master that returns; for `has_master` and the last two see ActingState."""
         config, replication = broker.config, broker.config.replication
         self.on_online: Callable[[], None] = lambda: None
-        """Called once, when a starting master has taken over its replicas' progress."""
+        """Called when a starting or elected master has taken over its replicas' progress and may
+        serve clients."""
         self._on_acts = on_acts
         self._on_master_reported = on_master_reported
         self._broker = broker
@@ -87,13 +93,14 @@ class ActingGroup:
         self.members = GroupMembers(
             config.broker_cluster_name, config.broker_name, call, broker.steady_ms, self._heard
         )
+        """The group's members as name servers report them."""
         self.quorum = LockQuorum(
             self.members.others(lambda: broker.address),
             replication.total_replicas,
             call,
             broker.steady_ms,
         )
-        """Quorum of locks, with lockInStrictMode."""
+        """Locks by a majority of the group, used with lockInStrictMode."""
         self.acting_state = ActingState(
             broker,
             self.members,
@@ -103,12 +110,13 @@ class ActingGroup:
             named_ms=named_ms,
             ask_controllers=ask_controllers,
         )
+        """Decision whether this replica acts now."""
         self._others: OthersOffsets | None = None
         self._knows = False
         self._asked_of: set[tuple[int, str]] = set()
         """The replicas whose offsets are known since this broker keeps progress: ids, addresses."""
         self.waits = replication.waits_to_lead
-        """Whether a master does not serve yet."""
+        """Whether clients must not be served yet: this master waits for its replicas' progress."""
         self._asking: PreOnline | None = None
         self._term: object = None
         """The term of this elected broker for which its replicas were asked, or are being
@@ -120,23 +128,24 @@ class ActingGroup:
 
     @property
     def why_not(self) -> str:
-        """Reason why a master does not serve yet."""
+        """Reason why this master serves no client yet; "" if it serves, or is no master."""
         return self._asking.reason if self.waits and self._asking is not None else ""
 
     @property
     def acts_for_ms(self) -> int | None:
-        """Time in ms that this replica has acted for its master; None if it does not act."""
+        """Time in ms for which this replica has acted for its master; None if it does not act."""
         acts = self._broker.role.is_acting
         return self._broker.steady_ms() - self.acting_state.changed_ms if acts else None
 
     @property
     def looks_for_master(self) -> bool:
-        """Whether name servers know a master that this replica does not follow: the answer to a
-        registration contains its address."""
+        """Whether name servers report a master that this replica does not follow, so that this
+        broker should register at once: the answer contains that master's HA address."""
         return MASTER_ID in self.members.members and not self._has_master()
 
     def tick(self) -> None:
-        """Do periodic work; called every 100 ms."""
+        """Ask name servers for the members if that is due, decide whether to act, and go on asking
+        replicas; called every 100 ms."""
         broker = self._broker
         now_ms, replication = broker.steady_ms(), broker.config.replication
         if self._stood_still:
@@ -154,9 +163,10 @@ class ActingGroup:
             self._others.tick()
 
     def elected(self, term: object) -> bool:
-        """Handle the election of this broker. Acting brokers are notified before clients, and their
-        commits are taken over. Return True if that has not finished: `on_online` is called at the
-        end."""
+        """Handle the election of this broker in `term`, an identity only; repeated calls for a term
+        begin nothing. Acting brokers are notified before clients, and their commits are taken over.
+        Returns True while that goes on (`on_online` is called at the end, maybe within this call),
+        False after it."""
         if term is self._term:
             return self.waits
         self._term, self.waits = term, True
@@ -173,8 +183,8 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """End the requests to replicas before the term, because this broker is no longer the
-        elected master; no-op without a term."""
+        """End the requests to replicas, because this broker is no longer the elected master; their
+        pending answers are ignored. No-op without a call of `elected`."""
         if self._term is not None:
             self._term, self.waits = None, False
             if self._asking is not None:
@@ -182,22 +192,26 @@ class ActingGroup:
                 self._asking = None
 
     def stop(self) -> None:
-        """Stop: no answer counts after this."""
+        """End the requests to replicas for good: their pending answers are ignored."""
         for one in (self._asking, self._others):
             if one is not None:
                 one.stop()
 
     def forgotten(self) -> None:
-        """Ask the replicas again after a lost connection to a name server: it may have removed this
-        broker."""
+        """After a lost connection to a name server, which may have removed this broker: a master
+        asks its replicas again for offsets and progress, while it serves. No-op for a replica."""
         self._ask_again("a name server may have missed this broker's heartbeats")
 
     def noticed(self) -> None:
-        """Handle 905: the lowest id of the group has changed."""
+        """Handle 905 (the lowest id of the group has changed): all name servers are asked for the
+        members at the next tick."""
         self.members.refresh_soon()
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
-        """Handle 906 of a returning master: follow it. Return the reason if that is impossible."""
+        """Handle 906 of a returning master: stop acting, and without controllers follow it now at
+        `ha_address` (or haMasterAddress). `address` is for clients, both are `host:port`; `number`
+        identifies the return (None from RocketMQ). Returns None, or the reason of a refusal, which
+        changes nothing."""
         is_elected = self._broker.config.replication.is_elected
         if self._broker.role.leads or (self.waits and not is_elected):
             return "this broker is a master"
@@ -217,7 +231,8 @@ class ActingGroup:
         return None
 
     def master_serves(self, number: int) -> None:
-        """Handle 906 of a master that serves; `number` identifies its return."""
+        """Handle 906 of a returned master that now serves: it has taken over this replica's notes
+        of pops. Ignored if `number` is not of the last `master_comes`."""
         if self.acting_state.master_serves(number) and number is not None:
             self._broker.pop.notes.taken_over(number)
 

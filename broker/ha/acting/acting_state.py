@@ -46,7 +46,7 @@ master until then."""
 
 
 class ActingState:
-    """The acting state of a replica; loop thread only."""
+    """The acting state of a replica. Loop thread only; times are in ms of the monotonic clock."""
 
     def __init__(
         self,
@@ -59,12 +59,13 @@ class ActingState:
         named_ms: Callable[[], int],
         ask_controllers: Callable[[], None],
     ) -> None:
-        """`is_ready` returns whether the progress of earlier acting replicas is known, and is
-        called before this replica acts; `on_change` is called after it has begun or ended to act.
-        `named_ms` returns when controllers last named another broker as the master;
-        `ask_controllers` is called when the master was lost."""
+        """`has_master` returns whether this replica receives a master's log now; `is_ready`,
+        whether the progress of earlier acting replicas is known, and is called before this replica
+        acts; `on_change` is called after it has begun or ended to act. `named_ms` returns when
+        controllers last named another broker as the master; `ask_controllers` is called when the
+        master was lost."""
         self.changed_ms = LONG_AGO_MS
-        """When it last began or ended to act."""
+        """Time at which this replica last began or ended to act; LONG_AGO_MS if it never acted."""
         self._broker, self._role = broker, broker.role
         self._is_elected = broker.config.replication.is_elected
         self._members = members
@@ -83,7 +84,8 @@ class ActingState:
 
     @property
     def serves_clients(self) -> bool:
-        """Whether clients are routed to this broker, as the lowest of its group."""
+        """Whether name servers route clients to this broker, because its id is the lowest of the
+        group that they report."""
         members, role = self._members.members, self._role
         lowest = min(members, default=MASTER_ID)
         if lowest == MASTER_ID:
@@ -92,33 +94,36 @@ class ActingState:
 
     @property
     def is_left(self) -> bool:
-        """Whether clients may take this broker for the master although another broker is the master
-        again."""
+        """Whether clients may take this broker for the master, even if it is a replica: name
+        servers route them here, or it ended to act less than STALE_ROUTES_MS ago."""
         since_ms = self._steady_ms() - self.changed_ms
         return self.serves_clients or (not self._role.is_acting and since_ms < STALE_ROUTES_MS)
 
     def master_comes(self, number: int | None) -> None:
-        """Stop acting, because the master returns: its copy of this replica's progress must stay
-        final."""
+        """Stop acting now, for MASTER_COMING_MS or until `master_serves`, because the master
+        returns: its copy of this replica's progress must stay final. `number` identifies the
+        return; None from RocketMQ."""
         self._coming_until_ms = self._steady_ms() + MASTER_COMING_MS
         self._return_number = number
         self.look()
 
     def master_serves(self, number: int) -> bool:
-        """Handle the master's report that it serves; return whether it counts. A late report of an
-        earlier return does not count, nor one while this broker does not follow the master yet."""
+        """Handle the master's report that it serves: this replica may act again once it loses that
+        master. Returns False, without effect, for a `number` other than that of the last
+        `master_comes`, and with controllers while this broker does not follow the master yet."""
         counts = number == self._return_number and (self._has_master() or not self._is_elected)
         if counts:
             self._coming_until_ms = LONG_AGO_MS
         return counts
 
     def lead(self) -> None:
-        """Stop acting, because this broker was elected and its term begins."""
+        """Stop acting now, because this broker was elected and its term begins."""
         self._led_ms = self._steady_ms()
         self._set(False)
 
     def look(self) -> None:
-        """Decide whether to act; called at each tick and after each event."""
+        """Begin or end to act by the present state, and set `Role.is_acting`; called at each tick
+        and after each event."""
         role, now_ms = self._role, self._steady_ms()
         has_master = self._has_master() or role.leads
         if has_master:

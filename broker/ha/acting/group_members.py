@@ -52,6 +52,7 @@ SETTLED_MS: Final = 3_000
 """Age in ms at which reported replicas count. A name server that has just started knows no broker
 before it has registered there again, which takes a second or two."""
 MEMBERS_MAX: Final = 64
+"""Maximum number of members in an answer; a longer answer counts as none."""
 AGAIN_MS: Final = 1_000
 """Time-out in ms of request 901 after an answered route. A server that answers the route answers
 901 as fast; on an old one a starting master waits no longer than this."""
@@ -111,20 +112,28 @@ class _Server:
 
 @dataclass(slots=True)
 class GroupMembers:
-    """See the module. Loop thread only; times are of the monotonic clock."""
+    """The group's members; see the module. Loop thread only; times are in ms of the monotonic
+    clock."""
 
     cluster: str
+    """brokerClusterName of the group."""
     broker_name: str
+    """brokerName of the group."""
     call: Call
+    """Sends a request to a name server."""
     steady_ms: Callable[[], int]
+    """Returns the monotonic clock in ms."""
     on_answer: Callable[[], None] = lambda: None
-    """Called after each answer."""
+    """Called after each accepted answer of a name server, when `members` includes it."""
     changed_ms: int = LONG_AGO_MS
-    """When a name server last reported different replicas than before."""
+    """Time at which a name server last reported other replicas than in its previous answer (the
+    master does not count); LONG_AGO_MS before the first answer."""
     _servers: dict[str, _Server] = field(default_factory=dict)
 
     def tick(self, servers: Collection[str], period_ms: int) -> None:
-        """Send requests to the name servers that are due."""
+        """Send a request to each name server that is due, at most one at a time for each. `servers`
+        are the configured addresses: others are forgotten with their answers. `period_ms` is the
+        interval of requests."""
         now_ms = self.steady_ms()
         for address in [one for one in self._servers if one not in servers]:
             del self._servers[address]
@@ -134,30 +143,34 @@ class GroupMembers:
                 self._ask(address, server, now_ms + period_ms)
 
     def refresh_soon(self) -> None:
-        """Send requests at the next tick, because something has changed."""
+        """Make a request to each name server due at the next `tick`, or after its pending
+        request."""
         for server in self._servers.values():
             server.due_ms, server.again = LONG_AGO_MS, server.busy
 
     def is_old(self, address: str) -> bool:
-        """Whether the name server at that address counts as RocketMQ 4's."""
+        """Whether the name server at that address counts as RocketMQ 4's, which does not know 901;
+        False for an unknown address."""
         server = self._servers.get(address)
         return server is not None and server.is_old
 
     @property
     def answered_ms(self) -> int:
-        """Time of the last answer of any name server."""
+        """Time of the last accepted answer of any name server; LONG_AGO_MS without an answer."""
         return max((one.answered_ms for one in self._servers.values()), default=LONG_AGO_MS)
 
     @property
     def is_stable(self) -> bool:
-        """Whether name servers have reported the same replicas for a while, by more than one old
-        answer."""
+        """Whether an answer at least SETTLED_MS after the last change of the replicas has confirmed
+        them."""
         return self.answered_ms - self.changed_ms >= SETTLED_MS
 
     @property
     def members(self) -> dict[int, str]:
-        """Address by id: the union of recent answers of all name servers, or of the last known ones
-        if none is recent. Clients may use a member that any name server still has."""
+        """Address `host:port` by broker id, this broker's included; id 0 is the master's. The union
+        of all name servers' answers of the last FRESH_MS, or of their last answers if none is that
+        recent; for an id with several addresses the newest answer counts. Empty before the first
+        answer."""
         now_ms = self.steady_ms()
         known = [one for one in self._servers.values() if one.members is not None]
         fresh = [one for one in known if now_ms - one.answered_ms <= FRESH_MS]
@@ -168,7 +181,8 @@ class GroupMembers:
         return found
 
     def others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
-        """Return a function that returns the addresses of all members but this broker."""
+        """Return a function that returns the present addresses of all members but the broker at
+        address `own()`, in the order of their ids."""
         return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
 
     def _ask(self, address: str, server: _Server, due_ms: int) -> None:
@@ -224,7 +238,8 @@ class GroupMembers:
 
 
 def read_members(answer: Command) -> dict[int, str]:
-    """Read address by id from the answer to 901. Raises BadBody."""
+    """Read address `host:port` by broker id from the answer to 901. Raises BadBody, also for a
+    refusal and for more than MEMBERS_MAX members."""
     if answer.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
     group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})

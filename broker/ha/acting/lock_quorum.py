@@ -40,7 +40,7 @@ read in one step."""
 
 
 class LockQuorum:
-    """See the module. Loop thread only; times are of the monotonic clock."""
+    """Locks by a majority; see the module. Loop thread only; times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -49,19 +49,22 @@ class LockQuorum:
         call: Call,
         steady_ms: Callable[[], int],
     ) -> None:
-        """`others` returns the addresses of the rest of the group, `total` is totalReplicas."""
+        """`others` returns the addresses `host:port` of the group's other brokers; `total` is
+        totalReplicas, this broker included."""
         self._others, self._total = others, total
         self._call, self._steady_ms = call, steady_ms
         self._began_ms = steady_ms()
 
     @property
     def is_young(self) -> bool:
-        """Whether this broker may have given a lock before its restart that still counts."""
+        """Whether a lock that this broker granted before its restart may still be valid: for
+        YOUNG_MS after its start."""
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
-        """Ask the others; resolves to the queues that the client gets if this broker gives them,
-        too."""
+        """Ask the other brokers; resolves after at most TIMEOUT_MS to the queues, in the order of
+        `wanted.queues`, that get enough votes if this broker locks them, too. The caller locks them
+        here. A broker without a readable answer has no vote."""
         others = self._others() if wanted.queues else []
         if self._total == 1 and not others:
             return Deferred.resolved(list(wanted.queues))  # a single broker needs no votes
@@ -85,8 +88,8 @@ class LockQuorum:
         return asked
 
     def unlock(self, wanted: LockRequest) -> None:
-        """Release the queues at the other brokers; an unreachable one keeps them until the lease
-        ends."""
+        """Send the release of the queues to the other brokers, without waiting for answers; an
+        unreachable broker keeps the locks until they expire. The caller releases them here."""
         for address in self._others():
             request = _request(RequestCode.UNLOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(lambda _answer: None)

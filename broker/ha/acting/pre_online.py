@@ -59,7 +59,7 @@ asked again."""
 SURE_MS: Final = MASTER_COMING_MS // 2
 """Age in ms of a 906 up to which its replica surely does not act: clocks and frames may be slow."""
 TIMEOUT_MS: Final = 3_000
-"""Time-out of a request in ms."""
+"""Time-out of a request in ms, except ELECTED_TIMEOUT_MS."""
 ELECTED_TIMEOUT_MS: Final = 1_000
 """Time-out of a request in ms while a whole group waits for the elected master."""
 
@@ -68,12 +68,12 @@ class Copying(Protocol):
     """The connections of replicas (broker/ha/service.py)."""
 
     def copying_hosts(self) -> Sequence[str]:
-        """Return the hosts of replicas that follow this broker's log now; one for each
+        """Return the IP addresses of replicas that follow this broker's log now; one for each
         connection."""
 
 
 class NotYet(Exception):
-    """Reason why this master has to wait."""
+    """Reason why this master has to wait; the text is a part of a log line."""
 
 
 @dataclass(slots=True)
@@ -93,12 +93,13 @@ class _Seen:
 
 class PreOnline:
     """The return of a master, or a later check of its replicas (see `replication_setup.py`). Loop
-    thread only; times are of the monotonic clock."""
+    thread only; times are of the monotonic clock. It is driven by `tick`, changes the broker's
+    tables, and ends once."""
 
     timeout_ms = TIMEOUT_MS
-    """Time-out of a request in ms."""
+    """Time-out of each request to a replica in ms."""
     connect_ms = CONNECT_MS
-    """Time in ms in which a replica must follow."""
+    """Time in ms in which a replica must follow this log after 906; 0: no connection is awaited."""
 
     def __init__(
         self,
@@ -112,13 +113,15 @@ class PreOnline:
         wall_ms: Callable[[], int],
         serves: bool = False,
     ) -> None:
-        """`done` is called once. `serves`: this broker is the master, and was unreachable for a
-        while; its own progress of deliveries is the newest."""
+        """`done` is called once, at the successful end, not after `stop`. `serves`: this broker
+        already serves as the master, and was unreachable for a while; its own progress of
+        deliveries is the newest."""
         self.reason = "no name server has returned the group's members yet"
-        """Reason why it has not finished."""
+        """Reason why the last attempt failed, or there was none; "" after the end."""
         self.is_over = False
+        """Whether it has ended or was stopped."""
         self.heard: set[tuple[int, str]] = set()
-        """The replicas whose offsets were taken over: ids and addresses."""
+        """The replicas whose offsets were taken over: pairs of broker id and address."""
         self._broker = broker
         self._members = members
         self._replicas = replicas
@@ -138,7 +141,8 @@ class PreOnline:
         """Whether it waits for the next tick."""
 
     def tick(self) -> None:
-        """Do periodic work; called every 100 ms."""
+        """Begin an attempt if it is due, or go on with an attempt that waits for a connection;
+        called every 100 ms. It may call `done`."""
         now_ms = self._broker.steady_ms()
         if self.is_over:
             return
@@ -150,7 +154,8 @@ class PreOnline:
             self._go_on(self._round, None)
 
     def stop(self) -> None:
-        """Stop: no answer counts after this."""
+        """End for good without calling `done`: pending answers are ignored; tables taken over
+        before stay."""
         self.is_over = True
         if self._round is not None:
             self._round.close()
@@ -360,12 +365,14 @@ class PreOnline:
 
 class ElectedPreOnline(PreOnline):
     """The return of a broker elected by controllers. Acting brokers are notified before the term
-    begins for clients, and their commits are taken over. An unreachable replica delays nothing: it
-    is asked again while this broker serves. Connections are not awaited, because the controllers
-    name the master to the replicas."""
+    begins for clients, and their commits are taken over. An unreachable replica delays the end by a
+    time-out only: it is asked again while this broker serves. Connections are not awaited, because
+    the controllers name the master to the replicas."""
 
     timeout_ms = ELECTED_TIMEOUT_MS
+    """See PreOnline."""
     connect_ms = 0
+    """See PreOnline."""
 
     @property
     def _takes_progress(self) -> bool:
@@ -398,7 +405,8 @@ class ElectedPreOnline(PreOnline):
 
 class OthersOffsets(PreOnline):
     """The check before a replica acts: another replica may have acted before, with newer offsets
-    and escaped messages. An unreachable replica counts as gone and is not awaited."""
+    and escaped messages. No 906 is sent. An unreachable replica counts as gone after one
+    time-out."""
 
     def _ask_all(self) -> answers.Steps[None]:
         replicas = self._members.members

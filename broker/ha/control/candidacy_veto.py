@@ -14,17 +14,19 @@ from collections.abc import Callable
 from turbopump.engine.types import LONG_AGO_MS
 
 RESIGNED_PART, RESIGNED_MORE_MS = 1.2, 1_000
-"""Factor of controllerHeartBeatTimeoutMills, plus the interval at which a controller checks
-brokers: after that time without heartbeats another broker is surely elected."""
+"""A resigned broker sends no heartbeat for this factor times controllerHeartBeatTimeoutMills, plus
+this time in ms, the interval at which a controller checks brokers: another is surely elected."""
 DECLINED_MS, DECLINED_MAX_MS = 2_000, 30_000
-"""Minimum and maximum time in ms before a term is tried again after a decline; doubled each time
-that it did not help."""
+"""Minimum and maximum time in ms for which a broker declines; the time doubles with each decline
+until a term begins."""
 
 
 class CandidacyVeto:
-    """The abstention of a broker."""
+    """The abstention of a broker. It only records times: its owner reads it and calls `look`."""
 
     def __init__(self, steady_ms: Callable[[], int], heartbeat_timeout_ms: int) -> None:
+        """`steady_ms` returns the monotonic clock in ms; the time-out is
+        controllerHeartBeatTimeoutMills."""
         self._steady_ms = steady_ms
         self._silent_ms = int(heartbeat_timeout_ms * RESIGNED_PART) + RESIGNED_MORE_MS
         self._silent_until_ms = LONG_AGO_MS
@@ -34,33 +36,34 @@ class CandidacyVeto:
 
     @property
     def declines(self) -> bool:
-        """Whether heartbeats report that this broker cannot lead."""
+        """Whether heartbeats must report that this broker cannot lead, after `decline`."""
         return self._declined_epoch is not None
 
     @property
     def is_silent(self) -> bool:
-        """Whether heartbeats are suspended, to count as dead."""
+        """Whether no heartbeat may be sent now, after `resign`."""
         return self._steady_ms() < self._silent_until_ms
 
     @property
     def is_away(self) -> bool:
-        """Whether controllers are to find a master other than this broker."""
+        """Whether this broker declines or is silent, so that controllers elect another."""
         return self.is_silent or self.declines
 
     def decline(self, epoch: int) -> None:
-        """Report that this broker cannot lead, until its epoch is later than `epoch`, and for a
-        time that doubles with each decline."""
+        """Decline to lead until a `look` with a later epoch than `epoch`, and for at least a time
+        that doubles with each decline, from DECLINED_MS to DECLINED_MAX_MS."""
         self._declined_epoch = epoch
         self._declined_until_ms = self._steady_ms() + self._decline_ms
         self._decline_ms = min(2 * self._decline_ms, DECLINED_MAX_MS)
 
     def resign(self) -> None:
-        """Suspend heartbeats for a while, so that the controllers count this broker as dead."""
+        """Be silent for 1.2 heartbeat time-outs and a second, so that the controllers count this
+        broker as dead and elect another."""
         self._silent_until_ms = self._steady_ms() + self._silent_ms
 
     def look(self, epoch: int) -> None:
-        """End the decline if this broker's epoch is now later than the declined one and the minimum
-        time has passed."""
+        """End the decline if `epoch`, the epoch of this broker's present role, is later than the
+        declined one and the time of the decline has passed."""
         declined, until_ms = self._declined_epoch, self._declined_until_ms
         if declined is not None and epoch > declined and self._steady_ms() >= until_ms:
             self._declined_epoch = None

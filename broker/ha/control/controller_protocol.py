@@ -1,7 +1,8 @@
 """Requests of a broker to its controllers, and the state of the group in their answers.
 
 Owns the making of the requests and the reading of answers into `GroupState`; membership.py decides
-whether a word counts.
+whether an answer counts. Nothing is sent here. `now_ms` is of the wall clock, in ms since 1970. An
+answer is a Command of any code, or a text with the reason why it is missing.
 
 Tests: tests/unit/broker/ha/control/test_membership.py
 """
@@ -46,7 +47,7 @@ class BadAnswer(Exception):
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason)
         self.code = code
-        """Response code; None without an answer."""
+        """Code of a refusal; None without an answer, or if it was unreadable."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +55,9 @@ class Name:
     """The name of a broker at controllers before it has an id."""
 
     cluster: str
+    """brokerClusterName."""
     broker: str
+    """brokerName, which all brokers of the group share."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,24 +65,28 @@ class GroupState:
     """The master and the brokers that must have a message, as reported by a controller."""
 
     epoch: int
+    """Epoch of the master; 0 if the controller named none. A greater epoch is newer."""
     master: int | None = None
-    """Id of the master; None: the epoch has no master."""
+    """Broker id of the master; None: the epoch has no master."""
     address: str = ""
+    """The master's address for clients, `host:port`; "" without a master."""
     members: frozenset[int] = frozenset()
+    """Broker ids of the SyncStateSet, the master's included; empty if not reported."""
     set_epoch: int = 0
+    """Epoch of the SyncStateSet; a greater one is newer."""
 
 
 # Requests
 
 
 def next_id(name: Name) -> Command:
-    """Build GET_NEXT_BROKER_ID (1012)."""
+    """Build GET_NEXT_BROKER_ID (1012): it returns an id that is free, without assigning it."""
     header = GetNextBrokerIdRequest(name.cluster, name.broker)
     return new_request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
 
 
 def apply_id(name: Name, broker_id: int, check_code: str) -> Command:
-    """Build APPLY_BROKER_ID (1013)."""
+    """Build APPLY_BROKER_ID (1013): it assigns the id to the broker that knows `check_code`."""
     header = ApplyBrokerIdRequest(name.cluster, name.broker, broker_id, check_code)
     return new_request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
 
@@ -95,7 +102,9 @@ def register(
     check_code: str | None = None,
     life: int | None = None,
 ) -> Command:
-    """Build REGISTER_BROKER (1003)."""
+    """Build REGISTER_BROKER (1003). `address` is for clients; `unclean`: acknowledged messages may
+    be missing; `damaged`: the log or its epochs are; `check_code` proves the id; `life` identifies
+    the process."""
     header = RegisterBrokerToControllerRequest(
         name.cluster,
         name.broker,
@@ -111,18 +120,19 @@ def register(
 
 
 def elect(name: Name, broker_id: int, now_ms: int) -> Command:
-    """Build ELECT_MASTER (1002), by the broker itself."""
+    """Build ELECT_MASTER (1002), sent by the broker `broker_id`, which may be elected; another
+    member may be, too."""
     header = ElectMasterRequest(name.broker, name.cluster, broker_id, invoke_time=now_ms)
     return new_request(RequestCode.CONTROLLER_ELECT_MASTER, header)
 
 
 def replica_info(name: Name) -> Command:
-    """Build GET_REPLICA_INFO (1004)."""
+    """Build GET_REPLICA_INFO (1004): the present master and SyncStateSet."""
     return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
 
 
 def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: int) -> Command:
-    """Build ALTER_SYNC_STATE_SET (1001)."""
+    """Build ALTER_SYNC_STATE_SET (1001): the master `broker_id` of `epoch` proposes a set."""
     fence = proposal.fence or None
     header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms, fence)
     body = SyncStateSet(proposal.members, proposal.set_epoch).encode()
@@ -133,7 +143,8 @@ def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: in
 
 
 def checked(answer: Command | str, *also: int) -> Command:
-    """Return the answer if it is a success or has one of the codes `also`."""
+    """Return the answer if it is a success or has one of the codes `also`; raises BadAnswer, with
+    the code, for any other answer or none."""
     if isinstance(answer, str):
         raise BadAnswer(answer)
     if answer.code != ResponseCode.SUCCESS and answer.code not in also:
@@ -142,7 +153,7 @@ def checked(answer: Command | str, *also: int) -> Command:
 
 
 def read_next_id(answer: Command | str) -> int:
-    """Read the answer to 1012."""
+    """Read the answer to 1012: a free broker id, 1 or more."""
     try:
         header = read_header(GetNextBrokerIdResponse, checked(answer).fields)
     except BadHeader as error:
@@ -153,14 +164,15 @@ def read_next_id(answer: Command | str) -> int:
 
 
 def read_registered(answer: Command | str) -> GroupState | None:
-    """Read the answer to 1003; None while no master is alive."""
+    """Read the answer to 1003: the group's present state; None while it has no master."""
     found = checked(answer)
     group_state = _group_state(RegisterBrokerToControllerResponse, found)
     return group_state if group_state.master is not None else None
 
 
 def read_elected(answer: Command | str) -> GroupState:
-    """Read the answer to 1002: the elected master, or the present one if it stays."""
+    """Read the answer to 1002: the elected master, or the present master if it stays. Raises
+    BadAnswer if there is no master, too."""
     found = checked(answer, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     try:
         header = read_header(ElectMasterResponse, found.fields)
@@ -174,17 +186,18 @@ def read_elected(answer: Command | str) -> GroupState:
 
 
 def read_replica_info(answer: Command | str) -> GroupState:
-    """Read the answer to 1004."""
+    """Read the answer to 1004; its `master` is None if the group has no master."""
     return _group_state(GetReplicaInfoResponse, checked(answer))
 
 
 def read_notice(request: Command) -> GroupState:
-    """Read a notice (1008)."""
+    """Read a notice (1008), a request of a controller; its `master` is None if the group has no
+    master. Raises BadAnswer."""
     return _group_state(NotifyBrokerRoleChangedRequest, request)
 
 
 def read_altered(answer: Command | str) -> SyncStateSet:
-    """Read the answer to 1001: the set in force."""
+    """Read the answer to 1001: the set in force, with its epoch."""
     found = checked(answer)
     try:
         header = read_header(AlterSyncStateSetResponse, found.fields)

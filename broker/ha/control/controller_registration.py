@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Steps = Generator[Deferred[Any], Any, T]
-"""A script that yields the results it waits for, one after the other, and receives their values."""
+"""A script to be driven by a RetryLoop: it yields each Deferred that it waits for, is sent its
+value, and returns T."""
 
 UNKNOWN_BROKER = frozenset(
     {
@@ -38,6 +39,7 @@ UNKNOWN_BROKER = frozenset(
         ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
     }
 )
+"""Response codes of controllers that do not know the broker's id."""
 
 
 class _Elsewhere(Protocol):
@@ -47,7 +49,8 @@ class _Elsewhere(Protocol):
 
 
 class ControllerRegistration:
-    """The enrolment of a broker."""
+    """The registration of a broker: scripts that a RetryLoop runs on the loop thread; files are
+    written in disk threads, small files are read at once."""
 
     def __init__(
         self,
@@ -59,7 +62,8 @@ class ControllerRegistration:
         on_doubt_reported: Callable[[], None],
     ) -> None:
         """`on_doubt_reported` is called in a disk thread when the controllers know that this broker
-        may lack messages, and again if it raises OSError."""
+        may lack messages, and again after the next registration if it raised OSError. `wall_ms`
+        returns ms since 1970."""
         self.registered = self.reported_damage = False
         """Whether the controllers know this process's registration, and that its log is damaged."""
         self._unclean = ""
@@ -73,13 +77,16 @@ class ControllerRegistration:
         self._life = wall_ms()
 
     def begin(self, unclean: str) -> None:
-        """Begin. `unclean`: why acknowledged bytes may be missing; "" if none can be."""
+        """Set and log the reason why this broker's log may lack acknowledged bytes, for the
+        registrations; "" if it surely has them. To be called before the scripts."""
         self._unclean = unclean
         if unclean:
             logger.error("not eligible as master until it has caught up with a master: %s", unclean)
 
     def identify(self, address: str) -> Steps[int]:
-        """Return the broker's id. Raises BadAnswer, IdentityError, OSError."""
+        """Return the broker's id: the saved id, or else a new id, which a controller assigns (1012,
+        1013) and which is then saved. `address` is the broker's for clients. Raises BadAnswer,
+        IdentityError, OSError; a later call continues from the saved files."""
         files, controllers = self._files, self._controllers
         known = files.load()
         if known is not None:
@@ -103,8 +110,9 @@ class ControllerRegistration:
         return applied.broker_id
 
     def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[GroupState | None]:
-        """Register; return the master, if any. Raises BadAnswer, OSError; if the controllers no
-        longer know the broker, the caller must `forget`."""
+        """Register this process (1003), with the address for clients; return the group's state,
+        None while it has no master. `damaged`: the log may not lead. Raises BadAnswer, OSError;
+        after a BadAnswer with a code of UNKNOWN_BROKER the caller must `forget` the id."""
         applied = self._files.load_applied()
         request = controller_protocol.register(
             self._name,
@@ -125,7 +133,8 @@ class ControllerRegistration:
         return group_state
 
     def forget(self, broker_id: int) -> Steps[None]:
-        """Give up the id, which controllers no longer know. Raises OSError."""
+        """Remove the id's files, because controllers no longer know it: the next `identify` gets
+        another id. Raises OSError."""
         logger.error(
             "the controllers no longer know broker %d of %s: it registers again and gets"
             " another id",

@@ -32,10 +32,11 @@ CALL_TIMEOUT_MS = 3_000
 CONTROLLERS_MAX = 16
 """Maximum number of controllers; a quorum has three or five."""
 NOBODY_LEADS = "no controller is known to lead"
+"""Result of `Controllers.ask` while no leader is known."""
 
 
 class Controllers:
-    """The controllers of a group; see the module."""
+    """The controllers of a group; see the module. Loop thread only."""
 
     def __init__(
         self,
@@ -45,10 +46,11 @@ class Controllers:
         period_ms: int,
         on_leader: Callable[[], None],
     ) -> None:
-        """`period_ms`: interval of checks while the leader answers (RocketMQ:
+        """`period_ms`: interval of the checks for another leader while one is known (RocketMQ:
         syncControllerMetadataPeriod). `on_leader` is called when another controller is taken for
-        the leader."""
+        the leader. Addresses are `host:port`; beyond CONTROLLERS_MAX they are ignored."""
         self.addresses = list(addresses)[:CONTROLLERS_MAX]
+        """The configured addresses, in their order; the leader's may not be among them."""
         self.leader = ""
         """Address of the supposed leader, "" if unknown."""
         self._on_leader = on_leader
@@ -60,7 +62,8 @@ class Controllers:
         self._doubted = ""
 
     def tick(self) -> None:
-        """Search for the leader if that is due; called several times a second."""
+        """If the search is due, send each controller without a pending request the request for its
+        leader (1005); answers change `leader` later. Called several times a second."""
         now_ms = self._steady_ms()
         if now_ms < self._due_ms:
             return
@@ -73,7 +76,9 @@ class Controllers:
                 answer.then(partial(self._on_metadata, address))
 
     def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Deferred[Command | str]:
-        """Send a request to the leader."""
+        """Send a request to the supposed leader; resolves to its answer of any code, or to the
+        reason why there is no answer: at once NOBODY_LEADS if no leader is known. `leader` is
+        dropped first if it did not answer or does not lead."""
         leader = self.leader
         if not leader:
             return Deferred.resolved(NOBODY_LEADS)
@@ -82,15 +87,16 @@ class Controllers:
         return answer
 
     def leads(self, address: str) -> None:
-        """Use the controller at `address` as the leader for later requests; `on_leader` is called
-        if it is another one."""
+        """Use the controller at `address` as the leader for later requests; if it was not the
+        leader before, `on_leader` is called now."""
         self._doubted = ""
         if address != self.leader:
             self.leader = address
             self._on_leader()
 
     def doubt(self, address: str) -> None:
-        """Drop the controller at `address` as leader: it does not answer, or refused."""
+        """If the controller at `address` is the supposed leader, drop it, because it refused or
+        does not answer; the search is due at the next tick. Otherwise no-op."""
         if address == self.leader:
             self.leader, self._doubted = "", address
             self._due_ms = min(self._due_ms, self._steady_ms())

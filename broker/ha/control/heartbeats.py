@@ -38,8 +38,8 @@ from turbopump.net.wire.headers.controller import BrokerHeartbeatResponse
 LEASE_PART = 0.8
 """Fraction of controllerHeartBeatTimeoutMills; the rest is a margin for clock drift."""
 CALLS_IN_TIMEOUT = 3
-"""Heartbeats in a time-out: one is given up early enough for two more before the broker counts as
-dead."""
+"""Number of heartbeats that fit into a time-out if none is answered: the first is given up early
+enough for two more before the broker counts as dead."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Link:
 
 
 class ControllerHeartbeats:
-    """The heartbeats of a broker; see the module."""
+    """The heartbeats of a broker; see the module. Loop thread only."""
 
     def __init__(
         self,
@@ -62,10 +62,12 @@ class ControllerHeartbeats:
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`make` returns the present heartbeat; `on_answer` is called with the group's state that a
-        controller of this project sends beside the lease. Intervals are brokerHeartbeatInterval and
+        """`make` builds a heartbeat when it is sent; `on_answer` is called with each successful
+        answer, of any controller, after the lease was updated: a controller of this project sends
+        the group's state in it. Times are brokerHeartbeatInterval and
         controllerHeartBeatTimeoutMills."""
         self.lease_until_ms = LONG_AGO_MS
+        """End of the lease, in ms of the monotonic clock; LONG_AGO_MS without a lease."""
         self.leader_is_java = False
         """Whether RocketMQ's own controller leads, by its last answer: it ignores additional fields
         of a heartbeat."""
@@ -82,11 +84,12 @@ class ControllerHeartbeats:
 
     @property
     def holds(self) -> bool:
-        """Whether the lease that the controllers granted is still valid."""
+        """Whether the lease that the controllers granted in this term is valid now."""
         return self._steady_ms() < self.lease_until_ms
 
     def tick(self) -> None:
-        """Send the heartbeats that are due."""
+        """Send the heartbeats that are due to all controllers and the leader; a controller with a
+        pending heartbeat gets none. Called several times a second."""
         leader = self._controllers.leader
         addresses = self._controllers.addresses
         if leader and leader not in addresses:
@@ -101,7 +104,8 @@ class ControllerHeartbeats:
                 del self._links[address]
 
     def beat(self) -> Deferred[bool]:
-        """Send a heartbeat to the leader now; resolves to whether it succeeded."""
+        """Send a heartbeat to the leader now, even if it is not due; resolves to whether the leader
+        accepted it, at once False if no leader is known."""
         leader = self._controllers.leader
         if not leader:
             return Deferred.resolved(False)
@@ -109,12 +113,14 @@ class ControllerHeartbeats:
         return self._send(leader, link).map(lambda a: not isinstance(a, str) and a.code == 0)
 
     def begin(self) -> None:
-        """Begin a term: earlier leases, and pending requests for one, do not count."""
+        """Begin a term as master: the present lease ends, and answers to heartbeats sent before
+        grant none."""
         self._term += 1
         self.lease_until_ms = LONG_AGO_MS
 
     def send_soon(self) -> None:
-        """Make all heartbeats due now: another controller leads, or a lease is needed."""
+        """Make all heartbeats due at the next `tick`: another controller leads, or a lease is
+        needed."""
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS
 

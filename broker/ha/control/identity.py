@@ -33,10 +33,13 @@ from turbopump.engine.disk.files import Files, sync_above
 logger = logging.getLogger(__name__)
 
 TEMPORARY = "-temp"
+"""Suffix of the file of the id that was applied for."""
 FORGOTTEN = "-forgotten"
+"""Suffix of the copy that `forget` leaves of the first file."""
 _UNFINISHED = ".new"
 _SEPARATOR = "#"
 ID_MAX = 2**63 - 1
+"""Largest broker id; the smallest is 1."""
 
 
 class IdentityError(Exception):
@@ -45,16 +48,20 @@ class IdentityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An id that was applied for; `check_code` proves that this broker applied."""
+    """An id that this broker applied for, whether it was assigned or not."""
 
     broker_id: int
+    """The id, 1 to ID_MAX."""
     check_code: str
+    """Secret text that proves to a controller that this broker applied for the id."""
 
 
 class IdentityFiles:
-    """The files of a broker. Methods raise OSError; written files are durable on return."""
+    """The files of a broker. Methods block for the disk and raise OSError; written files are
+    durable on return."""
 
     def __init__(self, files: Files, path: str, cluster_name: str, broker_name: str) -> None:
+        """`path` is of the first file; the names are checked against those in the files."""
         self._files = files
         self._path = path
         self._folder = path.rpartition("/")[0] or "."
@@ -62,32 +69,34 @@ class IdentityFiles:
         self._broker_name = broker_name
 
     def load(self) -> int | None:
-        """Return the id, None if none was assigned yet. Raises IdentityError."""
+        """Return the assigned id, None if no file has one. Raises IdentityError if the file is
+        another broker's or damaged."""
         found = self._read(self._path, 3)
         return None if found is None else self._id(found[2], self._path)
 
     def load_applied(self) -> Applied | None:
-        """Return the id that was last applied for, and its code, whether it was assigned or not.
-        Raises IdentityError."""
+        """Return the id that was last applied for and its code, whether it was assigned or not;
+        None without such a file. Raises IdentityError if the file is another broker's or
+        damaged."""
         path = self._path + TEMPORARY
         found = self._read(path, 4)
         return None if found is None else Applied(self._id(found[2], path), found[3])
 
     def save_applied(self, applied: Applied) -> None:
-        """Save the id and its code before it is applied for."""
+        """Replace the second file; to be called before the id is applied for."""
         self._replace(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
 
     def drop_applied(self) -> None:
-        """Remove the second file: the id belongs to another broker."""
+        """Remove the second file, because its id belongs to another broker; no-op without it."""
         self._remove(self._path + TEMPORARY)
 
     def save(self, broker_id: int) -> None:
-        """Save an id that a controller assigned."""
+        """Replace the first file with an id that a controller assigned; the second file stays."""
         self._replace(self._path, str(broker_id))
 
     def forget(self) -> None:
-        """Remove both files, because the controllers no longer know the id. A copy of the first
-        file is kept, in case these were the wrong controllers."""
+        """Remove both files, because the controllers no longer know the id. The first file is kept
+        with the suffix FORGOTTEN, in case these were the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
             atomic_replace.set_aside(self._files, self._path, self._path + FORGOTTEN)

@@ -11,25 +11,29 @@ acknowledged messages. Roles are decided elsewhere.
 from turbopump.broker.ha.control.controller_protocol import GroupState
 
 OUTSIDE, IN_SET, MASTER = 0, 1, 2
-"""Values of BrokerHeartbeatRequest.standing."""
+"""Values of BrokerHeartbeatRequest.standing: a replica outside of the SyncStateSet, a replica in
+it, the master."""
 
 
 class LastRole:
-    """The last role of a broker."""
+    """The last role of a broker, in memory only."""
 
     def __init__(self) -> None:
         self.value: int | None = None
-        """OUTSIDE, IN_SET or MASTER, even if unconfirmed. None: no role was named yet."""
+        """OUTSIDE, IN_SET or MASTER, even if unconfirmed; None: no role was named since the process
+        started."""
         self.set_epoch = 0
-        """Epoch of the newest SyncStateSet that was named."""
+        """Epoch of the newest SyncStateSet that controllers named; 0 before the first."""
 
     def note_master(self) -> None:
         """Set the role to MASTER, because this broker is now the master."""
         self.value = MASTER
 
     def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
-        """Note the set named while this broker is in `epoch`; a master ignores it until there is
-        another master."""
+        """Set the role to IN_SET or OUTSIDE, by whether a controller's SyncStateSet contains
+        `own_id`. `epoch` is of this broker's present role. An older set of that epoch is ignored;
+        MASTER stays until the controller names another master, and an empty set changes only
+        `set_epoch`."""
         if group_state.epoch > epoch or group_state.set_epoch >= self.set_epoch:
             self.set_epoch = group_state.set_epoch
         elif group_state.epoch == epoch:

@@ -31,14 +31,18 @@ FIRST_ASK_MS = 100
 """Interval in ms of the first requests: the master was elected a moment ago, and takes its role
 now."""
 FIRST_ASKS = 20
+"""Number of requests at the interval FIRST_ASK_MS."""
 ASK_MS = 1_000
+"""Interval in ms of later requests."""
 ASK_AGAIN_MS = 5_000
 """Interval in ms for a master that was found, and is not followed: its port may have changed."""
 TIMEOUT_MS = 1_000
+"""Time-out in ms of a request."""
 
 
 class MasterLocator:
-    """Looks for one master at a time. Times are of the monotonic clock."""
+    """Looks for one master at a time. Loop thread only; times are of the monotonic clock. Addresses
+    are `host:port`."""
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class MasterLocator:
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:
-        """`found(ha_address, fenced)` is called with the master's address for replicas."""
+        """`found(ha_address, fenced)` is called with the master's address for replicas, at each
+        answer; `fenced`: the master records its epoch, as all but RocketMQ's do, so the replica
+        may insist on it."""
         self.address = ""
         """The master's address for clients, "" if no master is to be followed."""
         self._call = call
@@ -58,7 +64,8 @@ class MasterLocator:
         self._due_ms = LONG_AGO_MS
 
     def look_for(self, address: str) -> None:
-        """Look for the master at `address`; "" stops the search."""
+        """Look for the master whose address for clients is `address`, from the start; the first
+        request is sent now, and answers of an earlier master are ignored. "" stops the search."""
         self.address = address
         self._search += 1
         self._asked = 0
@@ -67,7 +74,8 @@ class MasterLocator:
         self.tick(False)
 
     def tick(self, follows: bool) -> None:
-        """Ask if that is due; called several times a second. `follows`: its log arrives."""
+        """Send the master a request for its HA address (906) if that is due; called several times a
+        second. `follows`: this replica receives the master's log now, so no request is needed."""
         now_ms = self._steady_ms()
         if not self.address or self._busy:
             return
@@ -86,7 +94,9 @@ class MasterLocator:
             answer.then(partial(self._answered, self._search))
 
     def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
-        """Take the address that the master sent by itself (906 in the other direction)."""
+        """If `address` is of the master that is looked for, call `found` now with the address
+        `ha_address` that this master sent unasked (906 in the other direction). No-op for another
+        master, or if `ha_address` is ""."""
         if address == self.address and ha_address:
             self._known = True
             self._due_ms = self._steady_ms() + ASK_AGAIN_MS

@@ -62,6 +62,7 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 logger = logging.getLogger(__name__)
 
 NO_ROLE = -1
+"""Value of `Membership.epoch` before the first role."""
 CHANGE_MAX_MS = 30_000
 """Time in ms after which a term whose epoch is not on disk is given up, for a broker with a faster
 disk. It allows five syncs of a slow disk, 5 s each."""
@@ -87,7 +88,8 @@ class _Log(Protocol):
 
 
 class Membership:
-    """See the module. Loop thread only."""
+    """A broker's membership; see the module. Loop thread only, and no method waits: a change of
+    role is begun within the call, and a term begins once its epoch is on disk."""
 
     def __init__(
         self,
@@ -101,16 +103,20 @@ class Membership:
         steady_ms: Callable[[], int],
         on_doubt_reported: Callable[[], None],
     ) -> None:
-        """`service` must use the membership's alterations, `files` has the broker's identity; for
-        `on_doubt_reported` see ControllerRegistration."""
+        """`service` must use the membership's `alterations` and lease (`holds`), `files` has the
+        broker's identity; for `on_doubt_reported` see ControllerRegistration. `wall_ms` returns ms
+        since 1970, `steady_ms` ms of the monotonic clock."""
         self.options = options
+        """The options that the membership was made with."""
         self.stage = Stage.JOINING
+        """Whether the broker still joins the group or is a member."""
         self.own_id: int | None = None
-        """The broker's id at the controllers; None until it is assigned."""
+        """The broker's id at the controllers, from 1; None until it is assigned."""
         self.on_lease: Callable[[], None] = lambda: None
-        """Called after a lease began or lapsed."""
+        """Called after a lease began or lapsed, and the service was notified."""
         self.epoch = NO_ROLE
-        """Epoch of the present role, or of the last one."""
+        """Newest epoch that controllers have named to this member, even if it has no role in it;
+        NO_ROLE before the first."""
         self._service, self._log = service, log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
@@ -137,6 +143,7 @@ class Membership:
             options.sync_controller_metadata_period_ms,
             self._other_leader,
         )
+        """The group's controllers and their leader."""
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
@@ -146,6 +153,7 @@ class Membership:
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
+        """Heartbeats to the controllers, and the lease."""
         self.alterations = SyncSetProposals(
             self.controllers,
             options.name,
@@ -153,18 +161,22 @@ class Membership:
             wall_ms,
             self.look_soon,
         )
+        """Decides on SyncStateSets, for the service: the leading controller does."""
         self.finder = MasterLocator(call, self._found, steady_ms)
+        """Search for the HA address of the named master."""
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
             self.controllers, identity, name, wall_ms, service, on_doubt_reported
         )
+        """Registration at the controllers, and the broker's id."""
 
     # Life
 
     def start(self, address: str, ha_address: str) -> None:
-        """Join, with the addresses for clients and for replicas. Raises IdentityError, OSError: the
-        files belong to another broker, or cannot be read."""
+        """Begin to join, with this broker's addresses `host:port` for clients and for replicas; the
+        role comes later. Raises IdentityError, OSError: the identity files belong to another
+        broker, or cannot be read."""
         self._identity.load()
         self._identity.load_applied()
         self._address, self._ha_address = address, ha_address
@@ -173,12 +185,14 @@ class Membership:
         self.tick()
 
     def stop(self) -> None:
-        """Stop: no controller is asked, and no answer counts, after this."""
+        """Stop for good: no request is sent after this, and pending answers are ignored. The role
+        stays as it is."""
         self._stopped, self._coming = True, None
         self._retry_loop.close()
 
     def tick(self) -> None:
-        """Do periodic work; called every 100 ms."""
+        """Send the requests and heartbeats that are due, and react to a lapsed lease and to the
+        store's health; called every 100 ms."""
         if self._stopped:
             return
         self.controllers.tick()
@@ -202,26 +216,29 @@ class Membership:
 
     @property
     def reason(self) -> str:
-        """Reason why there is no role, or the last one was not taken; "" if all is well."""
+        """Reason why there is no role, the last role was not taken, or the last request to the
+        controllers failed; "" if all is well."""
         return self._role_reason or self._retry_loop.reason
 
     def holds(self) -> bool:
-        """Whether this broker, as a master, may acknowledge: its lease is valid."""
+        """Whether the controllers' lease is valid now: without it a master may acknowledge no
+        message. A replica may hold a lease, too."""
         return self.heartbeats.holds
 
     def named_at(self) -> int:
         """Return the time, in ms of the monotonic clock, at which controllers last named another
-        broker as the master."""
+        broker as the master; LONG_AGO_MS if never, or if they have reported no master since."""
         return self._named_ms
 
     @property
     def ha_address(self) -> str:
-        """Address for replicas while this broker is the master."""
+        """This broker's own address `host:port` for replicas, set by `start`."""
         return self._ha_address
 
     @property
     def health(self) -> StoreHealth:
-        """The health reported to the controllers."""
+        """The health that heartbeats report: FAILED while this broker declines to lead, STOPPING
+        after `retire` if the store takes messages, else the store's."""
         if self._candidacy_veto.declines:
             return StoreHealth.FAILED
         health = self._log.health
@@ -230,27 +247,29 @@ class Membership:
 
     @property
     def has_successor(self) -> bool:
-        """Whether this broker serves as the master while another member may take its place."""
+        """Whether this broker is the master with a valid lease, and controllers of this project
+        could elect another member of the SyncStateSet in its place."""
         term = self._service.term
         serves = isinstance(term, Leader) and self.holds() and self.health is not StoreHealth.FAILED
         others = isinstance(term, Leader) and len(term.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
     def retire(self) -> None:
-        """Have another member lead. Until another member does, this broker serves; then it follows
-        no master."""
+        """Report STOPPING to the controllers, now and permanently, so that they elect another
+        member. Until then this broker serves as the master; afterwards it follows no master."""
         self._retires = True
         self.tick()
 
     def on_notice(self, group_state: GroupState) -> None:
-        """Handle a notice (1008). It is ignored before the registration: it may be meant for an
-        earlier life."""
+        """Take the role in a controller's notice (1008), if its epoch is greater than the present
+        one, or its set newer. Ignored before this broker is a member (the notice may be meant for
+        an earlier process), after `stop`, and without a master."""
         if not self._stopped and self.stage is Stage.MEMBER and group_state.master is not None:
             self._take(group_state)
 
     def look_soon(self) -> None:
-        """Make the next reading of the group's state from the controllers due at once, because it
-        may have changed."""
+        """Make the next reading of the group's state from the controllers (1004) due at the next
+        tick, because it may have changed."""
         self._retry_loop.retry_soon()
 
     def _other_leader(self) -> None:

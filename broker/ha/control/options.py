@@ -15,5 +15,8 @@ class MembershipOptions(ReplicationConfig):
     """The options of replication, and other options that a member needs."""
 
     name: Name
+    """Names of the broker's cluster and group."""
     identity_path: str
+    """Path of the file with the broker's assigned id (identity.py)."""
     last_life: PreviousShutdown = field(default_factory=PreviousShutdown)
+    """State of the store before it was opened."""

@@ -26,6 +26,7 @@ from turbopump.engine.types import FlushMode, LogOffset, StoreError
 logger = logging.getLogger(__name__)
 
 NOTHING = LogOffset(0)
+"""Confirmed offset of a store that has confirmed no byte."""
 BOOT_FILE = "bootId"
 """File with the boot of the machine in which the store was last open, and a doubt; beside
 `abort`."""
@@ -36,15 +37,21 @@ class PreviousShutdown:
     """State found before the store was opened."""
 
     crashed: bool = False
+    """Whether the store was not closed."""
     same_boot: bool = True
+    """Whether the machine has not been rebooted since the store was last open; False if
+    unknown."""
     is_sync: bool = False
+    """Whether the store is now configured with SYNC_FLUSH."""
     confirmed: LogOffset = NOTHING
-    """haConfirmOffset of the checkpoint."""
+    """Confirmed offset of the checkpoint, or a newer one of this process."""
     doubt: str = ""
-    """Doubt of an earlier life that no controller knows."""
+    """Reason, found in an earlier life, why messages may be missing, if it was not reported to a
+    controller yet; "" otherwise."""
 
     def lost(self, log_end: LogOffset) -> str:
-        """Return why the store may lack acknowledged messages, "" if it surely has them."""
+        """Return the reason why the store, whose log ends at `log_end` after recovery, may lack
+        acknowledged messages; "" if it surely has them."""
         if self.doubt:
             return self.doubt
         if self.confirmed > log_end:
@@ -55,9 +62,9 @@ class PreviousShutdown:
 
 
 def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> PreviousShutdown:
-    """Find the state before the store is opened. An unrecorded boot counts as different.
-    `confirmed` is the offset confirmed by an earlier life in this process: the checkpoint may be a
-    second older."""
+    """Read the state from the disk; to be called before the store is opened. An unrecorded or
+    unreadable boot counts as different. `confirmed` is the offset confirmed by an earlier life in
+    this process: the checkpoint may be a second older. Blocks for the disk."""
     root = config.root
     path = f"{root}/{BOOT_FILE}"
     try:
@@ -76,8 +83,8 @@ def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> P
 
 
 def record(files: Files, config: StoreConfig, doubt: str) -> None:
-    """Record the boot and the doubt after the store was opened, before any acknowledgement. Raises
-    StoreError."""
+    """Same as `write`, for the time after the store was opened and before any acknowledgement;
+    raises StoreError in place of OSError."""
     try:
         write(files, config, doubt)
     except OSError as error:
@@ -85,7 +92,8 @@ def record(files: Files, config: StoreConfig, doubt: str) -> None:
 
 
 def write(files: Files, config: StoreConfig, doubt: str) -> None:
-    """Write the file, on any thread; with `doubt` "" after it was reported. Raises OSError."""
+    """Write the present boot and `doubt` (the result of `lost`, "" once a controller knows it) to
+    BOOT_FILE, durably. Blocks, on any thread; raises OSError."""
     path = f"{config.root}/{BOOT_FILE}"
     files.write(path, f"{files.boot_id()}\n{doubt}".encode())
     files.sync(path)

@@ -29,14 +29,15 @@ few requests a second, while clients wait."""
 
 
 class RetryLoop:
-    """The attempts of a broker. Loop thread only."""
+    """Runs a broker's scripts, one at a time. Loop thread only."""
 
     def __init__(
         self, stage: Callable[[], str], steady_ms: Callable[[], int], period_ms: int
     ) -> None:
-        """`stage` returns the present stage for the log."""
+        """`stage` returns the broker's stage as a word for log lines; `period_ms` is the pause
+        after a script that succeeded; `steady_ms` returns the monotonic clock in ms."""
         self.reason = "not registered yet"
-        """Reason why the last script failed; "" if it succeeded."""
+        """Reason why the last script failed; "" if it succeeded; a placeholder before the first."""
         self._stage = stage
         self._steady_ms = steady_ms
         self._period_ms = period_ms
@@ -45,23 +46,25 @@ class RetryLoop:
         self._again = False
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether no script is running and the pause after the last one is over at `now_ms`, a
-        time of the monotonic clock."""
+        """Whether no script is running and the pause after the last script has ended by `now_ms`,
+        a time of the monotonic clock."""
         return self._script is None and now_ms >= self._due_ms
 
     def run(self, script: Steps[None]) -> None:
-        """Begin a script of requests, which continues as answers arrive. After its end or failure a
-        pause begins, see `is_due`."""
+        """Run a script up to its first unanswered request; it continues later, as answers arrive.
+        BadAnswer, IdentityError, OSError and StoreError end it as a failure: they are logged and
+        become `reason`. To be called only while no script is running (`is_due`)."""
         self._script, self._again = script, False
         self._go_on(script, None)
 
     def retry_soon(self) -> None:
-        """Make the next script due at once, or as soon as the running one has succeeded."""
+        """Make the next script due now, or as soon as the running script has succeeded; `run` is
+        not called."""
         self._due_ms = min(self._due_ms, self._steady_ms())
         self._again = self._script is not None
 
     def close(self) -> None:
-        """End the running script: no answer counts after this."""
+        """End the running script: its pending answers are ignored. No-op without a script."""
         script, self._script = self._script, None
         if script is not None:
             script.close()

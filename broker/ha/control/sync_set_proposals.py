@@ -48,8 +48,9 @@ class SyncSetProposals:
         wall_ms: Callable[[], int],
         on_stale: Callable[[], None],
     ) -> None:
-        """`term` returns this broker's id and the epoch in which it is the master; `on_stale` is
-        called when the controller's set, or its master, differs from the known one."""
+        """`term` returns this broker's id and the epoch in which it is the master. `on_stale` is
+        called after a lost proposal, or a refusal because the controller's master or set is another
+        one: the group's state must be read again. `wall_ms` returns ms since 1970."""
         self._controllers = controllers
         self._name = name
         self._term = term
@@ -57,7 +58,8 @@ class SyncSetProposals:
         self._on_stale = on_stale
 
     def propose(self, proposal: Proposal) -> Deferred[Answer]:
-        """Propose a set to the controller; resolves to its decision, or Lost."""
+        """Send a set to the leading controller; resolves to its decision, or to Lost, which is
+        resolved at once if no leader is known."""
         own_id, epoch = self._term()
         request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
         result: Deferred[Answer] = Deferred()

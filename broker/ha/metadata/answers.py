@@ -53,10 +53,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], object]
+"""Work that a disk thread runs; it touches no shared state."""
 Steps = Generator[Command | Work | Deferred[Any] | None, Any, T]
-"""A script that yields requests, receives their answers and returns a result. It may also yield
-work for another thread, or a pending result; None lets the loop serve others first. Raises BadBody.
-"""
+"""A script that returns T or raises BadBody. It yields a request and is sent its answer, yields
+work for another thread and is sent its result, yields a Deferred and is sent its value, or yields
+None to let the loop serve others first. If an answer is missing, a driver sends the reason, a text,
+or ends the script."""
 
 MAX_INLINE: Final = 128 << 10
 """Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""
@@ -69,13 +71,13 @@ copying."""
 MAX_TABLE: Final = 48 << 20
 """Bytes of all pages of a table at most: as a file it can be read again up to 64 MiB."""
 MAX_STARTS: Final = 3
-"""Attempts to read a table that changes between two pages, before the next round."""
+"""Maximum attempts to read a table that changes between two pages."""
 MAX_NAMED: Final = 5
-"""Refused entries that are named in the log."""
+"""Maximum number of refused entries that a log line names."""
 MAX_CLOCK_AHEAD_MS: Final = 7 * 24 * 3_600_000
 """Maximum of a master's clock ahead of this one, in ms; as far as a timer wheel reaches."""
 MAX_GROUP_NAME: Final = 255
-"""Length of a group name that was made before names were limited to 120."""
+"""Maximum characters of a group's name: those made before the limit of 120 are accepted."""
 
 _ALL_PERMS: Final = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
 
@@ -85,19 +87,25 @@ class Table:
     """A table of a master: its entries by name, and other members of the body."""
 
     version: DataVersion
+    """Version of the table: of all pages."""
     entries: dict[str, Any]
+    """JSON value of each entry, unchecked, by the name of the topic or group; of all pages."""
     members: dict[str, Any]
+    """All JSON members of the first page's body."""
 
 
 def checked(answer: Command) -> dict[str, Any]:
-    """Return the body of a successful answer. Raises BadBody."""
+    """Return the JSON object in the body of a successful answer. Raises BadBody, also for an answer
+    with another code."""
     if answer.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
     return bodies.load_object(answer.body)
 
 
 def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
-    """Return the result of `reader` for the body of a successful answer."""
+    """Return `reader(body)` for the JSON object of a successful answer; a large body is read by
+    another thread, so `reader` must touch no shared state. Raises BadBody, its own and the
+    reader's."""
 
     def work() -> T | ValueError:
         try:
@@ -112,8 +120,8 @@ def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
 
 
 def all_topics(counts: bool = False) -> Steps[Table]:
-    """Request all topics page by page (21). `counts`: with the counts of idle queues, if the master
-    supports them."""
+    """Request all topics page by page (21), with the deletions of topics. `counts`: also with the
+    counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
     return _pages(
         lambda first, version: new_request(
@@ -127,7 +135,7 @@ def all_topics(counts: bool = False) -> Steps[Table]:
 
 
 def all_groups() -> Steps[Table]:
-    """Request all groups page by page (201)."""
+    """Request all subscription groups page by page (201), with their bans and deletions."""
     return _pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -173,12 +181,14 @@ def _text(version: DataVersion) -> str:
 
 
 def log_end() -> Steps[LogOffset]:
-    """Return where the master's log ends now (28, which every RocketMQ has)."""
+    """Request the log offset after the last byte of the master's log (28, which every RocketMQ
+    has)."""
     return log_end_of((yield new_request(RequestCode.GET_BROKER_RUNTIME_INFO)))
 
 
 def log_end_of(answer: Command) -> LogOffset:
-    """Read a broker's log end from its answer to 28. Raises BadBody."""
+    """Read the log offset after the last byte of a broker's log from its answer to 28. Raises
+    BadBody."""
     members = as_object(checked(answer).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
@@ -187,8 +197,9 @@ def log_end_of(answer: Command) -> LogOffset:
 
 
 def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
-    """Read the master's progress of timers. Raises BadBody, also for a time that no valid clock
-    shows: with it a broker would deliver nothing before that time."""
+    """Read the master's progress of timers from its answer to 60; `now_ms` is the wall clock, in ms
+    since 1970. Raises BadBody, also for a progress over MAX_CLOCK_AHEAD_MS after `now_ms`: with it
+    a broker would deliver nothing before that time."""
     body = answer.body
     try:
         found = decode(b"".join(body) if isinstance(body, list) else body)
@@ -202,47 +213,52 @@ def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
 
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:
-    """Return the valid topics of a table."""
+    """Return the valid topics of a table by name; invalid entries are left out and logged."""
     return _readable(table.entries, _topic, "topic")
 
 
 def groups_of(table: Table) -> dict[str, SubscriptionGroupConfig]:
-    """Return the valid groups of a table."""
+    """Return the valid groups of a table by name; invalid entries are left out and logged."""
     return _readable(table.entries, _group, "group")
 
 
 def bans_of(table: Table) -> dict[str, dict[str, int]]:
-    """Return group to topic to mask of the bans. Raises BadBody."""
+    """Return the bans of a table of groups: by group, then by topic, RocketMQ's mask of forbidden
+    operations. Raises BadBody."""
     return read_bans(table.members)
 
 
 def deleted_groups_of(table: Table) -> dict[str, int]:
-    """Return group to the time of its last deletion with its offsets, in epoch ms. Raises
-    BadBody."""
+    """Return, by group, the time of its last deletion together with its offsets, in ms since 1970.
+    Raises BadBody."""
     return read_deleted(table.members)
 
 
 def deleted_of(table: Table) -> dict[str, LogOffset]:
-    """Return topic to the log's end at its deletion; only masters of this project send it."""
+    """Return, by topic, the log offset at which the master's log ended at the topic's last
+    deletion, for at most MAX_DELETED_TOPICS; only masters of this project send it. Raises
+    BadBody."""
     ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
 
 
 def deletion_times_of(table: Table) -> dict[str, int]:
-    """Return topic to the time of its last deletion at the master, in epoch ms. Raises BadBody."""
+    """Return, by topic, the time of its last deletion at the master, in ms since 1970; topics with
+    an unknown time are left out. Raises BadBody."""
     times = bodies.table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
     return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 
 def may_count(table: Table) -> bool:
-    """Whether the sender knows the counts of idle queues, or will once it serves as the master.
-    RocketMQ's never does."""
+    """Whether the sender of a table of topics knows the counts of idle queues, or will once it
+    serves as the master: a broker of this project. RocketMQ's never does."""
     return DELETED_TOPICS in table.members
 
 
 def idle_queue_counts(table: Table) -> Counts | None:
-    """Return the counts of the master's idle queues, None if it sent none. Raises BadBody."""
+    """Return, by topic and queue id, the next queue offset of the master's queues without a message
+    in its log; None if the master sent no such member. Raises BadBody."""
     value = table.members.get(QUEUE_COUNTS)
     if value is None:
         return None
@@ -300,7 +316,8 @@ def merged(
     their_version: DataVersion,
     gone: Collection[str],
 ) -> dict[str, T]:
-    """Merge two tables: entries in both come from the newer table, names in `gone` are removed.
+    """Return a new table: entries in both come from the table with the newer version (`theirs` if
+    they are equal), names in `gone` are left out.
 
     Entries in only one table stay: the master may be the broker that lost them (R20, R21).
     """
@@ -312,16 +329,16 @@ def merged(
 
 
 def check_count(entries: Collection[str], limit: int, kind: str) -> None:
-    """Raises BadBody if a table would exceed a broker's limit."""
+    """Raise BadBody if there are more than `limit` entries; `kind` is their noun in the text."""
     if len(entries) > limit:
         raise BadBody(f"{len(entries)} {kind}s, a broker holds at most {limit}")
 
 
 def check_topics(topics: Collection[str]) -> None:
-    """Raises BadBody if there are too many topics."""
+    """Raise BadBody if there are more than MAX_TOPICS topics."""
     check_count(topics, MAX_TOPICS, "topic")
 
 
 def check_groups(groups: Collection[str]) -> None:
-    """Raises BadBody if there are too many groups."""
+    """Raise BadBody if there are more than MAX_GROUPS groups."""
     check_count(groups, MAX_GROUPS, "group")

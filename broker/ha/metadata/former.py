@@ -17,15 +17,18 @@ from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import as_int, as_object
 
 LIVES: Final = "deletionTimes"
-"""Field of a request for offsets (43), and of its answer, which then has no offsets: when topics
-and groups were last deleted. RocketMQ ignores the field."""
+"""Name of a field of a request for offsets (43), and of a member of its answer, which then has no
+offsets: the times of the last deletions of topics and groups. RocketMQ ignores the field."""
 
 
 class Former(NamedTuple):
-    """Names of topics and groups with former lives."""
+    """Topics and groups that were deleted, so that a peer's entries for them belong to a former
+    life."""
 
     topics: frozenset[str]
+    """Names of topics."""
     groups: frozenset[str]
+    """Names of consumer groups."""
 
     def has(self, topic: str, group: str) -> bool:
         """Whether a peer's entry for that topic and group belongs to a former life."""
@@ -43,12 +46,12 @@ class FormerLives:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any deletion is known here."""
+        """Whether any deletion is known here: otherwise the peer need not be asked."""
         return any(known_deletions(self._broker).values())
 
     def learn(self, answer: Any) -> None:
-        """Read a peer's answer; a peer that omits the field counts as knowing all. Raises
-        BadBody."""
+        """Read the JSON body of a peer's answer to 43; a peer that omits the member LIVES counts as
+        knowing all deletions. Raises BadBody."""
         lives = as_object(answer).get(LIVES)
         if lives is None:
             return
@@ -57,7 +60,8 @@ class FormerLives:
         self._groups = read_deleted(members)
 
     def now(self) -> Former:
-        """Return the topics and groups whose last deletion the peer does not know."""
+        """Return the topics and groups whose last deletion, as known here at this moment, the peer
+        did not know when it answered; empty before `learn`."""
         if self._topics is None:
             return Former(frozenset(), frozenset())
         mine = known_deletions(self._broker)
@@ -67,8 +71,8 @@ class FormerLives:
 
 
 def known_deletions(broker: BrokerContext) -> dict[str, dict[str, int]]:
-    """Return the last deletions that this broker knows, for a peer: times in epoch ms, 0 if
-    unknown."""
+    """Return the last deletions that this broker knows, for a peer: under DELETED_TIMES by topic,
+    under DELETED by group, each with its time in ms since 1970, 0 if unknown."""
     times = list(broker.store.deletions.times().items())[-MAX_DELETED_TOPICS:]
     return {DELETED_TIMES: dict(times), DELETED: broker.groups.deletion_times()}
 

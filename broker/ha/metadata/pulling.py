@@ -44,15 +44,16 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig
 logger = logging.getLogger(__name__)
 
 PERIOD_MS: Final = 3_000
-"""Interval between two rounds, in ms; RocketMQ's replicas check every 3 s, and copy all every 10 or
-60 s."""
+"""Interval between two rounds, in ms (RocketMQ: a check each 3 s, a full copy each 10 or 60 s)."""
 PERIOD_OF_MIB_MS: Final = 3_000
 """Additional interval in ms for each MiB of a round: reading one takes some 20 ms of two loops."""
 MAX_PERIOD_MS: Final = 60_000
+"""Maximum interval in ms."""
 FIRST_RETRY_MS: Final = 500
 """Pause in ms after a failed round, doubled up to MAX_RETRY_MS: short for a master that has just
 restarted, long for a dead one."""
 MAX_RETRY_MS: Final = 10_000
+"""Maximum pause in ms after a failed round."""
 DELETE_AGAIN_MS: Final = 10_000
 """Pause in ms after a failed deletion before the next try."""
 TIMEOUT_MS: Final = 5_000
@@ -63,13 +64,14 @@ class Versioned(Protocol):
     """A table of this broker, or a progress."""
 
     versions: Versions
+    """The broker's rules for new versions, common to all its tables."""
 
     @property
     def data_version(self) -> DataVersion:
         """The version of the table's content."""
 
     def bump_version(self, now_ms: int) -> None:
-        """Start a new version of the same content."""
+        """Give the unchanged content a newer version, of the term in `versions`."""
 
 
 class CountedLog(Protocol):
@@ -77,7 +79,7 @@ class CountedLog(Protocol):
 
     @property
     def min(self) -> LogOffset:
-        """Log offset of the first byte that the log has."""
+        """Log offset of the log's first byte."""
 
     @property
     def wants_counts(self) -> bool:
@@ -85,10 +87,10 @@ class CountedLog(Protocol):
         log."""
 
     def no_counts(self) -> None:
-        """Record that the current master does not know these offsets."""
+        """Record that the current master does not know these queue offsets."""
 
     def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
-        """Keep the master's offsets, durably; resolves with None or the error."""
+        """Save the master's queue offsets on a disk thread; resolves with None or the error."""
 
 
 @dataclass(slots=True)
@@ -96,25 +98,33 @@ class Following:
     """The master of a term, and its last answers: the fence against late answers."""
 
     address: str
+    """Address `host:port` of the master for clients."""
     epoch: int
+    """Term of the master; 0 or less: there are no epochs."""
     topics: answers.Table | None = None
     groups: answers.Table | None = None
     offsets: Offsets | None = None
+    """Absent before an answer; entries that a later answer lacks were deleted by the master."""
     shares: str = ""
     """Version of the last assignments received."""
     counts_from: int = -1
     """Begin of the log for which the counts of idle queues were requested."""
     failures: int = 0
+    """Rounds in a row that did not reach the master."""
     due_ms: int = LONG_AGO_MS
+    """Time of the next round, of the monotonic clock."""
     busy: bool = False
+    """Whether a round is running."""
     cuts: int = 0
     """Number of cuts of the log: entries taken over before a cut may have been set back since."""
     bytes: int = 0
     errors: list[str] = field(default_factory=list)
+    """Bytes and errors of the present or last round."""
 
 
 class MetadataFollower:
-    """See the module. Loop thread only; times are of the monotonic clock, except `now_ms`."""
+    """See the module. Loop thread only; times are in ms of the monotonic clock, but `now_ms` is of
+    the wall clock (ms since 1970)."""
 
     def __init__(
         self,
@@ -124,14 +134,14 @@ class MetadataFollower:
         log: CountedLog | None = None,
         pause: Callable[[], Deferred[None]] | None = None,
     ) -> None:
-        """`queue_end` returns the offset after the last message of a queue, of all records of the
-        log; by default the store's. `log` (engine.replicated.Replicated) may need counts of queues
-        that it has no records of. `pause` returns a value that resolves after the loop has served
+        """`queue_end` returns the queue offset after the last message of a topic's queue, by all
+        records of the log; by default the store's. `log` (engine.replicated.Replicated) may need
+        counts of queues that it has no records of. `pause` resolves after the loop has served
         others; by default there is no pause between two steps."""
         self.error = ""
-        """Reason why the last round was incomplete; "" if it was complete."""
+        """Reason why the last round was incomplete; "" if it was complete, or before the first."""
         self.synced_ms = LONG_AGO_MS
-        """When all tables were last taken over and durable."""
+        """End of the last complete round whose tables are durable; LONG_AGO_MS before the first."""
         self._broker = broker
         self._call = call
         self._log = log
@@ -153,12 +163,13 @@ class MetadataFollower:
 
     @property
     def master(self) -> str:
-        """Address of the broker that is asked, "" if none."""
+        """Address `host:port` of the master that is asked for its tables, "" without a master."""
         return self._following.address if self._following is not None else ""
 
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
-        """Follow a master. It serves clients at `address` ("" if unknown) in the term `epoch` (0
-        and less: there are no epochs)."""
+        """Copy the tables of the master that serves clients at `address` ("" if unknown: stop
+        copying) in the term `epoch` (0 or less: there are no epochs). The first round is due at
+        `steady_ms`; same arguments as before, or a call after `leave`, change nothing."""
         if self._left:
             return
         if not self._versions.following:
@@ -176,25 +187,23 @@ class MetadataFollower:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
     def stop(self) -> None:
-        """Stop asking: no answer counts after this."""
+        """Stop copying until the next `follow`: pending answers are ignored."""
         self._following = None
 
     def leave(self) -> None:
-        """Leave the role before the broker stops: other masters are ignored, and deliveries made as
-        master count as far as replicas have them."""
+        """Stop copying for good, before the broker stops; deliveries made as master count as far as
+        replicas have them."""
         self.stop()
         self._left = True
         self._broker.delay.durable.leave()
         self._broker.timers.durable.leave()
 
     def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
-        """Become the master of that epoch (0 and less: no epochs). To be called when the log
-        has changed sides, before it takes a message. Resolves when the tables are durable, or with
-        the error.
-
-        Progress beyond the log is removed: its offsets will belong to other messages here. Topics
-        that only the log contains are added (R20).
-        """
+        """Stop copying, and change the tables for a master of `epoch` (0 or less: no epochs), now.
+        To be called when the log has changed sides, before it takes a message. Resolves to None
+        when the tables are durable, or to the error. Progress beyond the log is removed: its
+        offsets will belong to other messages here. Topics that only the log contains are added
+        (R20)."""
         self.stop()
         self._apply_deletions(now_ms)
         self._deletions.clear()
@@ -214,8 +223,8 @@ class MetadataFollower:
         return broker.saver.saved()
 
     def create_from_store(self, now_ms: int) -> None:
-        """Add topics that only the log contains (R20), except those whose queues are being removed;
-        also for a replica that acts for its master."""
+        """Add topics that only the log contains (R20) to the table, except topics whose queues are
+        being removed; also for a replica that acts for its master."""
         store = self._broker.store
         names = [name for name in store.topics() if name not in store.deletions.going]
         self._broker.topics.create_from_store(
@@ -223,9 +232,9 @@ class MetadataFollower:
         )
 
     def truncated(self, now_ms: int) -> int:
-        """Limit the tables after a replica's log was cut or restarted; return how many offsets were
-        set back. They are not marked as set back: the master's offsets are right, and clients that
-        still take this broker for the master must not set theirs back."""
+        """After a replica's log was cut or restarted, limit the progress of deliveries, and set
+        consumer offsets beyond the end back to it; return their number. They are not marked as set
+        back: the master's are right, and clients of an acting broker must not go back."""
         self._deletions.clear()
         self._broker.delay.truncated()
         self._broker.timers.truncated()
@@ -264,7 +273,8 @@ class MetadataFollower:
             )
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Begin a round if it is due."""
+        """Begin a round of requests if it is due, and delete queues of topics that the master
+        deleted, if this log has reached their end. Called every 100 ms."""
         self._now_ms, self._steady_ms = now_ms, steady_ms
         if steady_ms >= self._deletions_due_ms:
             self._apply_deletions(now_ms)
@@ -360,8 +370,7 @@ class MetadataFollower:
                 now.errors.append(f"{part.__name__.strip('_')}: {error}")
 
     def _is_adopted(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
-        """Whether all local entries came from this very table: it is of the same term, which has
-        one master, and this broker was not that master."""
+        """Whether all local entries came from this very table: of the same term's only master."""
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
@@ -468,8 +477,7 @@ class MetadataFollower:
         version: DataVersion,
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
-        """Return the names that this master is known to have had; the missing ones were deleted
-        there."""
+        """Return the names that this master is known to have had: it deleted the missing ones."""
         if earlier is not None and _goes_on(now, earlier.version, table.version):
             return set(earlier.entries)
         return set(mine) if self._is_adopted(now, version, table.version) else set()
@@ -552,8 +560,7 @@ class MetadataFollower:
                 logger.error("%s", error)
 
     def _on_unapplied_deletions(self, now_ms: int) -> None:
-        """Handle deletions that the log proves. The offsets of these topics are removed here, and
-        copied from the master again."""
+        """Handle deletions that the log proves; these topics' offsets are copied once more."""
         self._apply_deletions(now_ms)
         now = self._following
         if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
@@ -575,12 +582,9 @@ def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, StoredAssignment]
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
-    """Return the version for a table that was taken over.
-
-    A version of a later term is not taken: the answering broker may be a replica of the next master
-    by then, and have entries which that master never had. With that version all entries would count
-    as the next master's own, and be deleted there.
-    """
+    """Return the version for a table that was taken over. A version of a later term is not taken:
+    the answering broker may be a replica of the next master by then, with entries that the next
+    master never had; under that version they would count as the next master's, and be deleted."""
     if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
         return mine
     return theirs

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from turbopump.broker.ha.control.controller_protocol import GroupState
 
 RATE_PERIOD_MS: Final = 1_000
-"""Period in ms that a rate is taken over (RocketMQ: FlowMonitor)."""
+"""Period in ms over which a rate is measured (RocketMQ: FlowMonitor)."""
 
 NOT_TOLD: Final = LogOffset(0)
+"""Value of a master's durable offset before the master has sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +42,23 @@ class ReplicaStatus:
     """Whether the replica is a member of the SyncStateSet; in default HA, whether its lag is below
     haMaxGapNotInSync."""
     learner: bool = False
+    """Whether the replica only copies: it never becomes a member of the SyncStateSet."""
     behind_ms: int = 0
-    """Time in ms for which the replica has lacked a part of the log."""
+    """Time in ms for which the replica has lacked a part of the log; 0 if it lacks nothing."""
     bytes_per_second: int = 0
+    """Rate of the log bytes sent to the replica, over the last RATE_PERIOD_MS."""
 
     @property
     def name(self) -> str:
-        """The replica's id if known: an address has another port after each reconnect."""
+        """The replica's id as text if known, else its address: an address has another port after
+        each reconnect."""
         return self.address if self.broker_id is None else str(self.broker_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:
-    """A master and its replicas; `members` (this broker included) is empty in default HA."""
+    """A master and its connected replicas. `members` are the ids in the SyncStateSet (this broker
+    included), and `set_epoch` is its epoch; both are empty or 0 in default HA."""
 
     replicas: tuple[ReplicaStatus, ...] = ()
     members: frozenset[int] = frozenset()
@@ -69,13 +74,14 @@ class LeaderStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """A replica's connection to its master. Times are of the wall clock, 0 if it never happened."""
+    """A replica's connection to its master. Times are epoch ms, 0 if it never happened;
+    `bytes_per_second` is the rate of received log bytes."""
 
     master_address: str = ""
-    """Address of the master's HA port; empty if unknown."""
+    """The address `host:port` of the master's HA port; "" if unknown."""
     state: State = State.READY
     reason: str = ""
-    """The reason why it is not following."""
+    """Reason why the replica is not following; "" if it follows."""
     last_read_ms: int = 0
     last_write_ms: int = 0
     bytes_per_second: int = 0
@@ -90,14 +96,16 @@ class HaCounters:
     set_changes: int = 0
     """Number of changes of the SyncStateSet in force."""
     truncated_bytes: int = 0
-    """Bytes cut off this log to follow a master."""
+    """Number of bytes cut off this log to follow a master."""
     reconnects: int = 0
-    """Connections to a master that were made after a connection was lost."""
+    """Number of connections to a master that were made after a connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """The whole state at a moment. A broker without `follower` is a master."""
+    """The whole state at a moment. `log_end` is the end of this broker's log, `confirm` the log
+    offset before which readers may read. A broker without `follower` is a master; a master between
+    two terms has neither."""
 
     log_end: LogOffset
     confirm: LogOffset
@@ -109,13 +117,15 @@ class ReplicationStatus:
 
 
 class Replication(Protocol):
-    """Interface of a broker's replication for handlers and metrics."""
+    """Interface of a broker's replication for handlers and metrics (broker/ha/service.py). Loop
+    thread only."""
 
     def status(self) -> ReplicationStatus:
-        """The state of replication now."""
+        """Return a snapshot of the state of replication."""
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """Set the master's durable offset, from RESET_MASTER_FLUSH_OFFSET."""
+        """Set the master's durable log offset that `status` shows, from RESET_MASTER_FLUSH_OFFSET
+        (908). Nothing else uses it."""
 
 
 class Stage(Enum):
@@ -124,17 +134,21 @@ class Stage(Enum):
     JOINING = "JOINING"
     """No role since the start, or none after the controllers forgot this broker."""
     MEMBER = "MEMBER"
+    """The controllers know this broker: it leads or follows."""
 
 
 class MasterFinder(Protocol):
     """Search of a replica for its master."""
 
     def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
-        """Note a master's announcement of the address that its log is copied from."""
+        """Follow the log address `ha_address` that a master announced in a 906; ignored unless
+        `address` is that of this broker's master. `fenced`: the announcing master is no RocketMQ
+        broker and handles epochs as this one does."""
 
 
 class GroupMembership(Protocol):
-    """Interface of a group with controllers for handlers and runtime facts."""
+    """Interface of a group with controllers for handlers and runtime facts (broker/ha/control).
+    Loop thread only."""
 
     @property
     def stage(self) -> Stage:
@@ -146,22 +160,24 @@ class GroupMembership(Protocol):
 
     @property
     def reason(self) -> str:
-        """The reason why the broker is not a member, or cannot lead."""
+        """Reason why the broker is not a member, or cannot lead; "" without a reason."""
 
     @property
     def finder(self) -> MasterFinder:
-        """The part that is notified of the address of the broker's master."""
+        """The part that receives the address of this broker's master."""
 
     def holds(self) -> bool:
-        """Whether the broker may acknowledge as a master: its lease is valid."""
+        """Whether the broker may acknowledge sends as a master: its lease is valid at this
+        moment."""
 
     def on_notice(self, group_state: "GroupState") -> None:
-        """Handle a role change pushed by a controller (1008)."""
+        """Handle a role change pushed by a controller (1008); it may change this broker's role.
+        Ignored before the broker is a MEMBER."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """A client's request for queue locks of a group."""
+    """A client's request for queue locks of a group, or for their release."""
 
     group: str
     client_id: str
@@ -173,17 +189,22 @@ class LockVotes(Protocol):
 
     @property
     def is_young(self) -> bool:
-        """Whether a lock granted before the broker's last stop may still be valid."""
+        """Whether a lock that this broker granted before its last stop may still be valid, which it
+        has forgotten."""
 
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
-        """The queues that the client gets if this broker grants them, too."""
+        """Request the locks from the other brokers of the group. Resolves to those queues, in the
+        request's order, that the client gets if this broker grants them, too; the caller grants
+        them here."""
 
     def unlock(self, wanted: LockRequest) -> None:
-        """Release the locks at the other brokers, too."""
+        """Send the release to the other brokers, without a wait; an unreachable one keeps the locks
+        until the lease ends."""
 
 
 class ActingReplicas(Protocol):
-    """Interface of a broker whose group has replicas that act for their master (RIP-32)."""
+    """Interface of a broker whose group has replicas that act for their master (RIP-32;
+    broker/ha/acting). Loop thread only."""
 
     @property
     def quorum(self) -> LockVotes:
@@ -191,25 +212,29 @@ class ActingReplicas(Protocol):
 
     @property
     def why_not(self) -> str:
-        """The reason why a master does not serve yet, "" if it does."""
+        """Reason why a master does not serve yet; "" if it does."""
 
     @property
     def acts_for_ms(self) -> int | None:
         """Time in ms for which this replica has acted for its master; None if it does not act."""
 
     def noticed(self) -> None:
-        """Handle 905: the lowest broker id of the group has changed."""
+        """Handle 905, the lowest broker id of the group has changed: the group's members are
+        queried soon."""
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
-        """Handle 906 of a returning master; the reason why it is refused, None if it is
-        accepted."""
+        """Handle 906 of a returning master: this replica stops acting and follows it. `number`
+        identifies its return, None from RocketMQ. Returns the reason why it is refused, None if it
+        is accepted."""
 
     def master_serves(self, number: int) -> None:
-        """Handle 906 of a returned master that now serves, with the number of its return."""
+        """Handle 906 of a returned master that now serves; another `number` than that of
+        `master_comes` is ignored. Pop's notes that it has read are forgotten."""
 
 
 class ByteRate:
-    """Byte rate over the last full period; each piece costs only an addition."""
+    """Byte rate over the last full period; each piece costs only an addition. All times are ms of
+    the same clock, chosen by the caller."""
 
     __slots__ = ("_began_ms", "_bytes", "_last")
 
@@ -223,8 +248,8 @@ class ByteRate:
         self._bytes += size
 
     def per_second(self, now_ms: int) -> int:
-        """Bytes per second in the last full period of RATE_PERIOD_MS; 0 if nothing was counted in
-        it."""
+        """Return the bytes per second in the last full period of RATE_PERIOD_MS; 0 if nothing was
+        counted in it. The first call after a period's end begins the next period."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         return self._last
@@ -237,7 +262,8 @@ class ByteRate:
 
 class Behind:
     """Lag of a replica in ms: the time since the last moment at which its current end was the end
-    of the log (as SyncState computes it for the groups that have a SyncState)."""
+    of the log (as SyncState computes it for the groups that have a SyncState). All times are ms of
+    the same clock, chosen by the caller."""
 
     __slots__ = ("_acked", "_caught_up_ms", "_seen")
 
@@ -246,8 +272,8 @@ class Behind:
         self._seen = (LogOffset(0), now_ms)
 
     def on_ack(self, log_offset: LogOffset, log_end: LogOffset, now_ms: int) -> None:
-        """Record that the replica has the log up to `log_offset`, while the master's log ends at
-        `log_end`."""
+        """Record at `now_ms` that the replica has the log up to `log_offset`, while the master's
+        log ends at `log_end`."""
         self._acked = log_offset
         end, at_ms = self._seen
         if log_offset >= end:
@@ -262,5 +288,6 @@ class Behind:
             self._caught_up_ms = now_ms
 
     def ms(self, log_end: LogOffset, now_ms: int) -> int:
-        """The lag in ms; 0 while the replica has the whole log."""
+        """Return the lag in ms at `now_ms`; 0 while the replica has the whole log up to
+        `log_end`."""
         return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

@@ -76,7 +76,7 @@ TICK_MS = 100
 """Interval in ms of the node's tick: the store's policy, the deadlines of long polls and the delay
 levels."""
 HISTORY_FOLDER = "rebalance"
-"""Folder in the store for the histories of assignments."""
+"""Name of the folder in the store for the histories of assignments."""
 SAVER_TICK_MS = 1_000
 """Interval in ms of saving a table again after a failure (a full disk); the request for the change
 has received the error already."""

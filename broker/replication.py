@@ -35,9 +35,9 @@ class ReplicaStatus:
     """Id of the replica; None in default HA, where replicas do not send it, and before a
     handshake."""
     acked: LogOffset
-    """End of the replica's log; -1 until it has reported it."""
+    """Log offset at which the replica's log ends; -1 until it has reported it."""
     next_log_offset: LogOffset
-    """First byte that was not sent to the replica yet; -1 until known."""
+    """Log offset of the first byte that was not sent to the replica yet; -1 until known."""
     in_sync: bool
     """Whether the replica is a member of the SyncStateSet; in default HA, whether its lag is below
     haMaxGapNotInSync."""
@@ -86,7 +86,7 @@ class FollowerStatus:
     last_write_ms: int = 0
     bytes_per_second: int = 0
     master_flushed: LogOffset = NOT_TOLD
-    """The master's durable offset: RocketMQ's masterFlushOffset."""
+    """The master's durable log offset: RocketMQ's masterFlushOffset."""
 
 
 @dataclass(slots=True)

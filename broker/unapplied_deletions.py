@@ -21,7 +21,7 @@ from turbopump.engine.types import StoreError
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 10_000
-"""Delay in ms from a failed deletion to the next attempt."""
+"""Minimum delay in ms from a failed deletion to the next attempt."""
 
 
 class UnappliedDeletions:

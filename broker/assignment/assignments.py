@@ -67,10 +67,10 @@ StoredAssignment.to_json."""
 
 @dataclass(frozen=True, slots=True)
 class AssignmentQuery:
-    """A member's query (400). `strategy` is the name that the member asks for, "" for the default;
-    `body` is that of its request. `forwarded_by` is the name of the broker that forwarded it, ""
-    for the member's own; `kept` and `generation` describe that broker's copy of the assignment,
-    None and -1 without a copy."""
+    """A member's query (400). `strategy` is the name that the member asks for, "" for AVG; the
+    configuration may name another. `body` is that of its request. `forwarded_by` is the name of the
+    broker that forwarded it, "" for the member's own; `kept` and `generation` describe that
+    broker's copy of the assignment, None and -1 without a copy."""
 
     group: str
     topic: str
@@ -85,9 +85,9 @@ class AssignmentQuery:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentAnswer:
-    """The answer to a query, to be sent as it is. `code` differs from SUCCESS only for a broker
-    that forwarded the query to a broker that is not the coordinator; `remark` is the reason why the
-    body has no queues."""
+    """The answer to a query, to be sent as it is; `fields` are the fields of its header. `code`
+    differs from SUCCESS only for a broker that forwarded the query to a broker that is not the
+    coordinator; `remark` is the reason why the body has no queues."""
 
     body: bytes
     fields: dict[str, str] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Assignments:
     def answer(self, query: AssignmentQuery) -> Deferred[AssignmentAnswer]:
         """Resolve, within about a second, to the answer for a member: its queues, or a success
         without queues and with a reason, after which the member keeps its queues and asks again.
-        Never fails."""
+        The answer to a broker that wrongly forwarded the query is SYSTEM_ERROR."""
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 
     def group_changed(self, name: str) -> None:

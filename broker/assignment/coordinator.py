@@ -251,9 +251,8 @@ class CoordinatedTopics:
                 entry.changed_ms = self._steady_ms()
 
     def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
-        """Note members of the entry that are not in `group` (None: without members) as departed.
-        Nothing is computed before the next query; a member that has returned by then keeps its
-        queues."""
+        """Note members of the entry that are not in `group` (None: it has no members) as departed.
+        Nothing is computed before the next query."""
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
         entry.absent -= present

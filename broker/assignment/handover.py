@@ -24,8 +24,8 @@ NOTICE_ROUNDS_MAX: Final = 5
 """Maximum number of rounds of notices to members that do not ask: members that compute shares by
 themselves never do."""
 AGAIN_MS: Final = 1_000
-"""Minimum time in ms to the first further notice after a forced handover; each round doubles the
-time."""
+"""Minimum of the handover time in ms that further notices are computed from: after round i the next
+one follows 2^i times that time later."""
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 

@@ -46,7 +46,8 @@ class AssignmentChange:
         return len(self.after) + sum(map(len, self.after.values()))
 
     def ended(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
-        """Return a copy with the results of the handover."""
+        """Return a copy with these results of the handover; `end_ms` is epoch ms, the others are
+        durations in ms."""
         return replace(self, end_ms=end_ms, overlap_ms=overlap_ms, unowned_ms=unowned_ms)
 
 

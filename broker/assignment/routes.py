@@ -57,13 +57,13 @@ class KnownRoute:
 
     @property
     def size(self) -> int:
-        """Total number of queues."""
+        """Total number of readable queues."""
         return sum(count for _, count in self.counts)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The readable queues, sorted; made by the thread that uses them first, because they may be
-        thousands."""
+        """The readable queues, sorted as `sorted_queues` does; made by the thread that uses them
+        first, because they may be thousands."""
         if self._queues is None:
             self._queues = queues_of(self.topic, self.counts)
         return self._queues

@@ -14,8 +14,8 @@ from typing import Final
 from turbopump.engine.store import Store
 
 SAMPLES_MAX: Final = 1_024
-"""Maximum number of (time, log end) samples of a step that are not readable yet; beyond it every
-second sample is dropped, which makes the result older but never wrong."""
+"""Maximum number of samples (time, log end) kept while their log end is not readable; beyond it
+every second sample is dropped, which makes the result older but never wrong."""
 
 
 class _Passed:

@@ -77,7 +77,7 @@ class JournaledPop:
 
     @property
     def name(self) -> str:
-        """The key of the note in the file."""
+        """The key of the note in the file: unique for each check point."""
         return unique_key(self.key, CHECK_POINT_TAG)
 
     @property

@@ -35,7 +35,7 @@ WINDOW_MS: Final = 60_000
 """Window of records that are read, in ms before the last one: offsets are saved every 5 s,
 and copied by replicas every 10 s."""
 READ_MAX: Final = 64
-"""Records that are read in a step, of all queues together; some 5 ms."""
+"""Maximum number of records that are read in a step, of all queues together; some 5 ms."""
 INTERVALS_MAX: Final = 200_000
 """Maximum number of intervals kept, for all queues; beyond it messages may be handed out twice."""
 

@@ -35,11 +35,12 @@ Pair = tuple[str, str]
 
 
 class AckOutcome(Enum):
-    """Result of `OrderedBatches.ack` when no offset moves: the handle is of another pop, or names
-    no message of the batch. The values are not sent."""
+    """Result of `OrderedBatches.ack` when no offset moves. The values are not sent."""
 
     IGNORED = "of another pop"
+    """The handle belongs to another pop than the queue's present batch, or there is no batch."""
     UNKNOWN = "of no message of the batch"
+    """The offset is not in the present batch."""
 
 
 @dataclass(slots=True)
@@ -87,8 +88,8 @@ class OrderedBatch:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the batch in RocketMQ's format: the first offset, then the distance of each other
-        offset to it."""
+        """Return the batch as an object of consumerOrderInfo.json (RocketMQ: OrderInfo); `o` has
+        the first offset, then the distance of each other offset to it."""
         first = self.offsets[0]
         members: dict[str, Any] = {
             "popTime": self.pop_time_ms,
@@ -338,7 +339,7 @@ class OrderedBatches:
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content."""
+        """Return the content of consumerOrderInfo.json, whether changed or not."""
         return {
             "table": {
                 f"{topic}@{group}": {str(at): batch.to_json() for at, batch in queues.items()}

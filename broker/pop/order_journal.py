@@ -64,8 +64,8 @@ class OrderJournal:
         return self._log.add_ordered(queue, body, queue.queue_id % self._revive_queues, now_ms)
 
     def rewrite_old(self, now_ms: int) -> None:
-        """Append the records of outstanding batches again that are older than REFRESH_MS, at most
-        REFRESHED_MAX; results are not awaited."""
+        """Append the records of outstanding batches again that are older than REFRESH_MS at
+        `now_ms`, at most REFRESHED_MAX; results are not awaited."""
         for _ in range(REFRESHED_MAX):
             queue, logged_ms = next(iter(self._logged_ms.items()), (None, now_ms))
             if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from turbopump.engine.types import QueueOffset
 
 MAX_WAITING: Final = 20_000
-"""Maximum of pending hand-outs of a queue (popCkOffsetMaxQueueSize); the queue is not popped beyond
-it."""
+"""Maximum number of pending hand-outs of a queue (popCkOffsetMaxQueueSize); at that number the
+queue is not popped."""
 
 
 class PoppedQueue(NamedTuple):
-    """A queue as one group reads it; `topic` may be a retry topic."""
+    """A queue as a group reads it; `topic` may be a retry topic."""
 
     topic: str
     group: str

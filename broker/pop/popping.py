@@ -161,7 +161,8 @@ class Popping:
         be later (`Lives.pop_time_ms`). `arrived` is the only (topic, queue id) to look at.
 
         Check points are appended at once. The answer may leave once `Popped.when_safe` resolves;
-        then the group's offsets move, too. An ordered pop moves them to its first message at once.
+        then the group's offsets move, too. An ordered pop commits at once the offset at which it
+        began to read: messages are passed by acknowledgements only.
         """
         turn, draw = self._turns.take()
         revive_queue = turn % self._revive_queues

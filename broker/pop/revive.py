@@ -49,15 +49,16 @@ of the last check point done, not of the next one, as in RocketMQ."""
 READ_MAX: Final = 256
 """Maximum number of records of all revive queues that are read in a step, some 5 ms."""
 OPEN_MAX: Final = 50_000
-"""Maximum of open check points of a revive queue; while the first of them are due, reading
+"""Maximum number of open check points of a revive queue; while the first of them are due, reading
 stops."""
 BACK_MAX: Final = 10_000
-"""Records before the progress whose check points are remembered as done: timers of a new master, or
-after a crash, deliver some of them once more."""
+"""Number of records before the progress whose check points are remembered as done: timers of a new
+master, or after a crash, deliver some of them once more."""
 DONE_MAX: Final = 5_000
-"""Check points of a revive queue that are remembered as done, 300 bytes each."""
+"""Number of check points of a revive queue that are remembered as done, the latest ones; at times
+twice as many, 300 bytes each."""
 FOREIGN_MS: Final = 13 * 3_600_000
-"""Latest due time of a check point after its store time, in ms. Brokers store a check point a
+"""Maximum time in ms from a check point's store time to its due time. Brokers store a check point a
 second before it is due; a later one was written by a client, and is skipped."""
 WRITES_MAX: Final = 40
 """Maximum number of messages of all revive queues that are revived in a step, some 5 ms."""
@@ -212,8 +213,9 @@ class ReviveQueue:
         self._life += 1
 
     def read_first(self) -> None:
-        """Make `step` revive nothing more before all records that are in the queue now are read:
-        late records may acknowledge messages of check points read long ago."""
+        """Make `step` revive nothing before all records that are in the queue now are read: late
+        records may acknowledge messages of check points read long ago. Reaching OPEN_MAX ends that,
+        too."""
         self._behind = self._store.max_queue_offset(self._topic, self._queue_id)
 
     def step(

@@ -133,8 +133,8 @@ class PopEscape:
 
     @property
     def has_room(self) -> bool:
-        """Whether timers may be handed in. The revive queues must be read first: in a master's log,
-        too, timers follow the records of these queues."""
+        """Whether timers may be passed to `take`. The revive queues must be read first: in a
+        master's log, too, timers follow the records of these queues."""
         return self._is_read and self._late_count < OPEN_MAX
 
     @property

@@ -47,9 +47,9 @@ deadline."""
 
 
 class PopService:
-    """The pop of a broker. Loop thread only. `now_ms` returns epoch ms, and all times are of that
-    clock; `recover` moves offsets past the messages that were handed out before this broker served.
-    """
+    """The pop of a broker, with its parts as public attributes. Loop thread only. `now_ms` returns
+    epoch ms, and all times are of that clock; `recover` moves offsets past the messages that were
+    handed out before this broker served."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class PopService:
         self.in_flight = in_flight
         self.changes = changes
         self.refused_count = 0
-        """Number of pops that returned nothing because the store did not take their check points.
-        """
+        """Number of pops that returned nothing because the store did not take their check points,
+        since the start."""
         self._refuses = False
         self._role = role
         self._settled = settled

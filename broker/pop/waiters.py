@@ -15,9 +15,9 @@ from enum import Enum, auto
 from typing import Final
 
 MAX_OF_GROUP: Final = 1_024
-"""Maximum of waiting pops of a topic, group and queue (popPollingSize)."""
+"""Maximum number of waiting pops of a topic, group and queue (popPollingSize)."""
 MAX_WAITING: Final = 100_000
-"""Maximum of all waiting pops (maxPopPollingSize)."""
+"""Maximum number of all waiting pops (maxPopPollingSize)."""
 MAX_SIZE: Final = 128 << 20
 """Maximum size of all waiting pops in memory, in bytes; beyond it a pop is answered at once."""
 WAITER_SIZE: Final = 1_200
@@ -35,11 +35,12 @@ Arrived = tuple[str, int]
 
 
 class WaiterAdded(Enum):
-    """Result of `PopWaiters.add`: the pop waits, or a limit is reached and the caller answers
-    it."""
+    """Result of `PopWaiters.add`."""
 
     WAITS = auto()
+    """The pop waits; its `attempt` answers it later."""
     FULL = auto()
+    """A limit is reached: the caller answers the pop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +69,8 @@ _Key = tuple[str, str, int]
 
 
 class PopWaiters:
-    """The waiting pops of a broker. Loop thread only."""
+    """The waiting pops of a broker. Loop thread only. Wakes one pop of each group for an arrival,
+    and every waiter that only asks."""
 
     def __init__(self, wake: Callable[[], None], watch: Callable[[bool], None]) -> None:
         """`wake` asks for a `sweep` soon; `watch` is called with True when the first pop begins to

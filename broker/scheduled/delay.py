@@ -126,10 +126,10 @@ class DelayedMessages:
     def merged(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
-        """Return the progress to adopt if the master's is `progress`; nothing is changed. A master
-        that is back may have an older version: while this replica acted, it sent messages to other
-        masters, and its own master asks for that progress later (RIP-32). Both are true then, and
-        each level gets the higher offset (I13)."""
+        """Return the progress to adopt if the master's is `progress`; nothing is changed. It is
+        `progress`, unless `version` is older than the version here: then each level gets the higher
+        offset (I13). A master that is back may have an older version: while this replica acted, it
+        sent messages to other masters, and its own master asks for that progress later (RIP-32)."""
         if not is_older(version, self.durable.data_version):
             return progress
         current = self.durable.current
@@ -143,8 +143,9 @@ class DelayedMessages:
         self.durable.data_version = DataVersion()
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
-        """Take over a replica's progress. This log, or other masters, have all its deliveries, so
-        each level gets the higher offset (RIP-32: pre-online)."""
+        """Make a replica's progress current where it is higher, level by level; the data version is
+        raised, never lowered. This log, or other masters, have all its deliveries (RIP-32:
+        pre-online)."""
         current = self.durable.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         self.durable.take_newer(current | newer, version)

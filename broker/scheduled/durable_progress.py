@@ -132,13 +132,14 @@ class DurableProgress(Generic[P]):
 
     def delivered_elsewhere(self, progress: P) -> None:
         """Set the current progress of an acting replica: other masters have the deliveries before
-        it, so it becomes safe at the next `settle`."""
+        it, so a later `settle` makes it safe without a new flush of this log."""
         end = LogOffset(0) if self._adopted is None else self._adopted[1]
         self.current, self._adopted = progress, (progress, end)
 
     def take_newer(self, progress: P, version: DataVersion) -> None:
-        """Make the progress of another broker of the group current; this log has its deliveries.
-        The data version is raised, never lowered."""
+        """Make the progress of another broker of the group current; this log has its deliveries. On
+        a replica it becomes safe once the log's present end is on disk. The data version is raised,
+        never lowered."""
         self.current = progress
         if not self._role.is_master:  # a master's own deliveries decide its safe progress
             self._adopted = progress, self._store.max_log_offset

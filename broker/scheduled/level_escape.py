@@ -34,7 +34,7 @@ class Levels(Protocol):
         """Return the first queue offset of the level that is not known to be delivered."""
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether the message's time has come."""
+        """Whether the message's time has come at `now_ms`."""
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
         """Return the message for its consumers; None: it can never be delivered."""
@@ -44,7 +44,7 @@ class Levels(Protocol):
 
 
 class LevelEscape:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; made when this replica begins to act."""
 
     def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
         self._store, self._escape, self._levels = store, escape, levels

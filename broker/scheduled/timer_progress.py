@@ -44,7 +44,7 @@ def progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
 
 
 def version_of(checkpoint: TimerCheckpoint) -> DataVersion:
-    """Return the version of a checkpoint."""
+    """Return the data version stored in a checkpoint."""
     return DataVersion(
         state_version=checkpoint.state_version,
         timestamp=checkpoint.timestamp_ms,

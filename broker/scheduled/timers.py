@@ -135,7 +135,8 @@ class Timers:
         )
 
     def load(self) -> None:
-        """Read the files, written by this broker or RocketMQ; raises StoreError."""
+        """Read wheel, checkpoint and metrics, written by this broker or RocketMQ. Raises
+        StoreError."""
         if not self._enabled:
             return
         self._files.load()
@@ -568,7 +569,7 @@ class Timers:
         return self._files.count(slot_ms // self._precision_ms)
 
     def status(self, now_ms: int) -> TimerStatus:
-        """Return the status for operators."""
+        """Return the figures for operators at `now_ms`, computed from the wheel at each call."""
         slots, read_tick = self._slots, self.durable.current.read_ms // self._precision_ms
         return read_status(
             self._store,

@@ -56,8 +56,8 @@ class TransactionOutcomes(HalfMarks):
         """(the op message's queue offset, the newest half message it names)."""
 
     def get(self, at: QueueOffset) -> TransactionOutcome | None:
-        """Return the outcome of the half message at queue offset `at`; OPEN if it has no mark, None
-        before `base`."""
+        """Return the outcome of the half message at queue offset `at`; OPEN if none was set, even
+        if it is not stored yet; None before `base`."""
         mark = self.mark_of(at)
         return None if mark < 0 else TransactionOutcome(mark)
 
@@ -67,8 +67,8 @@ class TransactionOutcomes(HalfMarks):
         self._ops.append((op_offset, newest))
 
     def op_base_at(self, base: QueueOffset) -> QueueOffset:
-        """Return the queue offset of the first op message that names a half message at or after
-        `base`, or the offset after the last one."""
+        """Return the queue offset of the first noted op message that names a half message at or
+        after `base`, else the offset after the last noted one; `op_base` if none was noted."""
         for op_offset, newest in self._ops:
             if newest >= base:
                 return op_offset

@@ -71,7 +71,7 @@ _FOREVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message and its place in the log."""
+    """A half message, its offsets in HALF_TOPIC and in the log, and its decoded properties."""
 
     queue_offset: QueueOffset
     log_offset: LogOffset

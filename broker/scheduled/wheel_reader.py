@@ -140,8 +140,8 @@ class WheelReader:
         return tuple(self._floors)
 
     def clear(self) -> None:
-        """Forget all units taken out of the wheel, and the position of reading, because another
-        broker delivers now."""
+        """Forget all units taken out of the wheel, because another broker delivers now; `cursor`
+        and `high` stay until `begin`."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
@@ -221,12 +221,13 @@ class WheelReader:
         return self._scanned
 
     def note_pushed(self, ticks: list[tuple[int, int]]) -> None:
-        """Note units that were pushed to the heap natively: (tick, number of units)."""
+        """Note units that native code pushed to the heap: (tick, number of units) of each slot."""
         for tick, count in ticks:
             self._waiting[tick] = self._waiting.get(tick, 0) + count
 
     def note_delivered(self, ticks: list[tuple[int, int]]) -> None:
-        """Note units that were delivered from the heap natively: (tick, number of units)."""
+        """Note units that native code delivered from the heap: (tick, number of units) of each
+        slot."""
         for tick, count in ticks:
             self._waiting[tick] -= count
             self._begun.add(tick)

@@ -36,8 +36,9 @@ from turbopump.pyx.pops import Pops
 from turbopump.pyx.pulls import Pulls
 
 CARRIED_MS: Final = 60_000
-"""Time in ms for which a pull's own subscription counts as noted; the table of such subscriptions
-forgets after 10 minutes."""
+"""Time in ms for which native code serves pops, and pulls with a subscription of their own, before
+a handler notes that subscription again; the table of such subscriptions forgets after 10 minutes.
+"""
 
 MAX_WAITING: Final = 10_000
 """Maximum number of sends that wait for the disk or for replicas (RocketMQ:
@@ -65,9 +66,13 @@ class FastPath:
         offsets: OffsetTable,
     ) -> None:
         self.lane = lane
+        """Native sends."""
         self.pulls = pulls
+        """Native pulls."""
         self.acks = lane.acks
+        """Native acknowledgements of popped messages."""
         self.pops = Pops(popped, lane.acks)
+        """Native pops."""
         self._config = config
         self._topics = topics
         self._role = role
@@ -189,7 +194,8 @@ class FastPath:
 
     def allow_ack(self, group: str, topic: str, ended_ms: int) -> None:
         """Let native code serve acknowledgements of the group in the topic, after a handler found
-        one legal: for pops after `ended_ms` (epoch ms, Lives.ended_ms). No effect on a replica."""
+        one legal: for pops after `ended_ms` (epoch ms, Lives.ended_ms). No effect on a replica, or
+        if the topic is not saved."""
         found = self._topics.get(topic)
         if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
             assert found is not None, "the handler has found the hold"

@@ -58,6 +58,7 @@ class Refusal(Enum):
     RocketMQ's answer."""
 
     LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
+    """The message asks for light queues, see `wants_light_queues`."""
 
 
 @dataclass(slots=True)
@@ -82,8 +83,8 @@ class Draft:
 
 
 class MessageWriter:
-    """Appends messages to the store under the broker's role. Loop thread only; `now_ms` is epoch ms
-    and becomes the store time."""
+    """Appends messages to the store under the broker's role. Loop thread only; `now_ms` is epoch
+    ms."""
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ class Role:
     def when_safe(self, appended: Appended, permit: Permit) -> Deferred[PutStatus]:
         """Resolve with the final status for the sender of a message that was just appended under
         that permit: at once if the append failed. SERVICE_NOT_AVAILABLE: the term ended, so the
-        outcome is unknown."""
+        outcome is unknown; for time-outs see Store.when_safe."""
         term = permit.term
         if appended.status is PutStatus.PUT_OK and term is not None and term.over:
             # The term ended within the append: the outcome of the message is unknown.

@@ -27,8 +27,11 @@ class TimerRefusal(Enum):
     answer."""
 
     ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    """The time is malformed or too far, or a recall is due."""
     FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
+    """The slot has too many timers (timerCongestNumEachSlot)."""
     NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
+    """This broker has no timers (timerWheelEnable)."""
 
 
 def is_timer(properties: dict[str, str]) -> bool:

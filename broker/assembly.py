@@ -109,11 +109,11 @@ _FAMILIES = (
 class BrokerRuntime:
     """Facilities that the process provides to the parts of a broker.
 
-    `wall_ms` is the wall clock and `steady_ms` the monotonic clock; `native_clock` is the wall
+    `wall_ms` returns epoch ms and `steady_ms` ms of the monotonic clock; `native_clock` is the wall
     clock of native code, None: the system's. `call_soon` runs work on the loop's thread after the
     current turn of the loop; it drops the work if another thread uses the store by then. `call`
-    asks another node, `neighbours` are the masters of the same process, `disk` makes and syncs the
-    files besides the log. For the others see BrokerContext.
+    asks another node, `neighbours` returns the masters of the same process, `disk` makes and syncs
+    the files besides the log. For the others see BrokerContext.
     """
 
     files: ConfigFiles
@@ -137,7 +137,10 @@ def make_broker(
     config: BrokerConfig, store: Store, topics: TopicTable, runtime: BrokerRuntime
 ) -> BrokerContext:
     """Make the parts of a broker, with their tables loaded. `topics` are loaded already, because
-    the store's recovery asks for them. Raises ConfigError for an unreadable table."""
+    the store's recovery asks for them; the store must be open. Callbacks of store, topics and
+    tables are set, and a master's offsets beyond the log's end are corrected. No request is served,
+    and no periodic work runs, before the caller does that. Raises ConfigError or StoreError for an
+    unreadable table."""
     files, saver, now_ms = runtime.files, runtime.saver, runtime.wall_ms()
     role = Role(config.replication, config.broker_id, store)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
@@ -271,7 +274,8 @@ def _set_back(role: Role, committed: OffsetTable, store: Store, now_ms: int) -> 
 
 
 def request_table(context: BrokerContext) -> Dispatcher:
-    """Table of all request codes that a broker knows, with their handlers."""
+    """Make a table of all request codes that a broker knows, with their handlers. Answers are held
+    until the changes of their request are saved."""
     table = Dispatcher(context.saver.hold_until_saved)
     for family in _FAMILIES:
         family.register(table, context)

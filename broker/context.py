@@ -47,16 +47,17 @@ class BrokerContext:
     """The parts of a running broker.
 
     `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
-    as text: both are set once the port is open, before a request is read. `register_topics`
-    resolves when every reachable name server has the topics (or was given up on). `save_config`
-    applies changed properties and writes them to the configuration's file, if any; it resolves when
-    they are durable.
+    as text: both are set once the port is open, before a request is read. `register_topics` begins
+    to register these topics, and resolves when every reachable name server has them (or was given
+    up on). `save_config` applies changed properties at once and writes them to the configuration's
+    file, if any; it resolves to None when they are durable, or to the OSError.
 
-    `steady_ms` is the monotonic clock, for leases, waits and heartbeats: setting the wall clock
-    forward an hour must not close every client, nor setting it back hold a lock for an hour. `ha`
-    is None without replication, `membership` without controllers, `acting` if no replica acts for
-    its master; `ha_address` is the address for replicas. `assignments` is set by assembly.py, which
-    has its dependencies.
+    `steady_ms` returns ms of the monotonic clock, for leases, waits and heartbeats: setting the
+    wall clock forward an hour must not close every client, nor setting it back hold a lock for an
+    hour. `started_ms` is epoch ms. `ha` is None without replication, `membership` without
+    controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
+    for replicas, "" before it is known. `shutting_down` is set when a stop begins. `assignments`,
+    `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies.
     """
 
     config: BrokerConfig

@@ -73,9 +73,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TICK_MS = 100
-"""Interval in ms of the store's policy, the deadlines of long polls and the delay levels."""
+"""Interval in ms of the node's tick: the store's policy, the deadlines of long polls and the delay
+levels."""
 HISTORY_FOLDER = "rebalance"
-"""Folder in the store for the histories of assignments."""
+"""Name of the folder in the store for the histories of assignments."""
 SAVER_TICK_MS = 1_000
 """Interval in ms of saving a table again after a failure (a full disk); the request for the change
 has received the error already."""
@@ -87,9 +88,10 @@ so that sends and heartbeats do not wait for pulls."""
 class BrokerNode:
     """A broker on the running loop.
 
-    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is called
-    several times a second with the progress of `start` if the store's recovery takes long.
-    `neighbours` are the masters that run in the same process.
+    `seed` makes its random choices repeatable, `now_ms` returns epoch ms (None: the system's
+    clock). `on_progress` is called on the loop several times a second with the progress of `start`
+    if the store's recovery takes long. `neighbours` returns the masters that run in the same
+    process.
     """
 
     def __init__(
@@ -134,17 +136,19 @@ class BrokerNode:
         self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
         self.context: BrokerContext
+        """The broker's parts; exists, like `table`, once the broker serves."""
         self.table: Dispatcher
-        """Handlers of requests; exists, like `context`, once the broker serves."""
+        """Handlers of requests by code; exists, like `context`, once the broker serves."""
 
     @property
     def address(self) -> str:
-        """Address `ip:port` for clients, which name servers hand out; known after `start`."""
+        """The address `ip:port` for clients, which name servers hand out; "" before `start` has
+        opened the port."""
         return self._address
 
     @property
     def grpc_address(self) -> str:
-        """Address `ip:port` where gRPC is served; empty where it is off."""
+        """The address `ip:port` where gRPC is served; "" where it is off."""
         return self._grpc.address if self._grpc is not None else ""
 
     async def start(self) -> None:
@@ -202,8 +206,9 @@ class BrokerNode:
             raise
 
     async def stop(self) -> None:
-        """Let another broker of the group lead, unregister, answer pending requests, write
-        everything to disk. The last is done even if this is cancelled, or an earlier part fails."""
+        """Let another broker of the group lead, unregister, answer pending requests, and write
+        everything to disk; returns when the store is closed. The last is done even if this is
+        cancelled, or an earlier part fails. No effect on a broker that does not run."""
         await self._store_reopen.stop()
         try:
             if self._runs and self._replicating is not None:

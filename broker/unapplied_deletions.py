@@ -21,11 +21,11 @@ from turbopump.engine.types import StoreError
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 10_000
-"""Delay in ms from a failed deletion to the next attempt."""
+"""Minimum delay in ms from a failed deletion to the next attempt."""
 
 
 class UnappliedDeletions:
-    """Deletions in progress. Loop thread only."""
+    """Deletions in progress. Loop thread only. The constructor registers `apply` with the store."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -34,7 +34,9 @@ class UnappliedDeletions:
         broker.store.on_unapplied_deletions.append(self.apply)
 
     def apply(self, now_ms: int) -> None:
-        """Begin each deletion that was found and is not in progress."""
+        """Begin each deletion that the store has found and that is not in progress; `now_ms` is
+        epoch ms. Sends to the topic are refused meanwhile. A failure is logged, and tried again at
+        the store's first call after AGAIN_MS."""
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
         for topic, life in deletions.unapplied().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms

@@ -46,25 +46,31 @@ B = TypeVar("B")
 FORWARD_TIMEOUT_MS: Final = 800
 """Time-out in ms of a forwarded query: a Java client waits 1 s for its first answer."""
 UNUSED_MS: Final = 600_000
-"""Time in ms without a query after which an assignment is forgotten, except its copy on disk."""
+"""Time in ms without a query after which an assignment is removed from memory; its copy on disk
+stays."""
 CACHED_ANSWERS_MAX: Final = 1_000
-"""Maximum of kept answers in mode CLIENT, each for a topic of a group."""
+"""Maximum number of cached assignments in mode CLIENT, each of a topic to a group."""
 KEPT_MAX: Final = 64 << 10
-"""Maximum of bytes of a kept assignment that is sent to another broker with a query."""
+"""Maximum size in bytes of an answer with a stored assignment; a larger one is sent without it."""
 TRUSTED_GENERATION: Final = 2**53
-"""Maximum of a generation that another broker may name: it only counts assignments."""
+"""Maximum generation that another broker may name: it only counts assignments."""
 
 FORWARDED, GENERATION = "forwardedBy", "keptGeneration"
 """Fields of a forwarded query: the forwarding broker, and the generation of its copy."""
 WANTS_KEPT, HAS_KEPT = "wantsKept", "hasKept"
-"""Fields of its answer: the coordinator wants the copy, or its body contains a newer one."""
+"""Fields of the answer to a forwarded query, "true" if set: the coordinator wants the copy, or its
+body contains a newer one."""
 KEPT: Final = "kept"
+"""Member of the body of a forwarded query or its answer: the stored assignment, as of
+StoredAssignment.to_json."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentQuery:
-    """A member's query. `body` is that of its request; `kept` and `generation` describe the copy
-    of the broker that forwarded it, `forwarded_by`."""
+    """A member's query (400). `strategy` is the name that the member asks for, "" for AVG; the
+    configuration may name another. `body` is that of its request. `forwarded_by` is the name of the
+    broker that forwarded it, "" for the member's own; `kept` and `generation` describe that
+    broker's copy of the assignment, None and -1 without a copy."""
 
     group: str
     topic: str
@@ -79,8 +85,9 @@ class AssignmentQuery:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentAnswer:
-    """The answer to a query. `code` differs from SUCCESS only for a broker that forwarded the query
-    to a broker that is not the coordinator."""
+    """The answer to a query, to be sent as it is; `fields` are the fields of its header. `code`
+    differs from SUCCESS only for a broker that forwarded the query to a broker that is not the
+    coordinator; `remark` is the reason why the body has no queues."""
 
     body: bytes
     fields: dict[str, str] = field(default_factory=dict)
@@ -89,8 +96,8 @@ class AssignmentAnswer:
 
 
 def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes:
-    """Encode the body of an answer to 400; None: the member keeps its queues
-    (protocol/body/QueryAssignmentResponseBody)."""
+    """Encode the body of an answer to 400, with queues in the given order, all of `mode` (PULL or
+    POP); None: the member keeps its queues (protocol/body/QueryAssignmentResponseBody)."""
     if queues is None:
         return b"{}"
     beans = [{"messageQueue": queue.to_json(), "mode": mode} for queue in queues]
@@ -100,8 +107,8 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentDeps:
     """The dependencies of assignments. `call` sends requests to other nodes, `me` returns this
-    broker as a coordinator, `run_on_disk_thread` runs work on a disk thread, `call_soon` on the
-    loop after its turn."""
+    broker as a coordinator, `steady_ms` returns ms of the monotonic clock and `wall_ms` epoch ms,
+    `run_on_disk_thread` runs work on a disk thread, `call_soon` on the loop after its turn."""
 
     config: BrokerConfig
     consumers: ConsumerTable
@@ -117,11 +124,13 @@ class AssignmentDeps:
 
 
 class Assignments:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only. Sets `on_change` of the routes."""
 
     def __init__(self, deps: AssignmentDeps) -> None:
         self.history = AssignmentHistory()
+        """Changes of assignments that wait to be written."""
         self.kept = deps.kept
+        """The stored assignments of all groups and topics."""
         self._config = deps.config
         self._consumers = deps.consumers
         self._modes = deps.modes
@@ -145,7 +154,8 @@ class Assignments:
         self.reconfigure()
 
     def reconfigure(self) -> None:
-        """Apply a changed configuration: members ask again, because all assignments may change."""
+        """Apply the configuration object's present values: members of the groups are notified to
+        ask again, because all assignments may change."""
         config, topics = self._config, self._topics
         topics.handover_ms = config.rebalance_handover_ms
         topics.writes_history = config.rebalance_history_bytes > 0
@@ -153,12 +163,14 @@ class Assignments:
             self._consumers.mark_changed(group)
 
     def answer(self, query: AssignmentQuery) -> Deferred[AssignmentAnswer]:
-        """Return the queues of a member; resolves within about a second."""
+        """Resolve, within about a second, to the answer for a member: its queues, or a success
+        without queues and with a reason, after which the member keeps its queues and asks again.
+        The answer to a broker that wrongly forwarded the query is SYSTEM_ERROR."""
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 
     def group_changed(self, name: str) -> None:
-        """If members of a group have come or gone, have its assignments compared at the next
-        tick."""
+        """Note that members of a group may have come or gone; call it after each change of the
+        consumer table. The next `tick` compares the assignments."""
         if name not in self._generations:
             return
         group = self._consumers.group(name)
@@ -171,11 +183,13 @@ class Assignments:
         self._topics.group_changed(name)
 
     def topics_changed(self, names: Sequence[str]) -> None:
-        """Note that topics of this broker have other queues, or were deleted."""
+        """Note that topics of this broker have other queues, or were deleted: their routes are
+        requested again soon."""
         self._routes.changed(names)
 
     def tick(self) -> None:
-        """Do periodic work; called about every 100 ms."""
+        """Do periodic work, every 100 ms: compare changed groups, request due routes, force due
+        handovers, and notify members that must ask again."""
         changed, self._changed = self._changed, {}
         for name in changed:
             group = self._consumers.group(name)
@@ -188,7 +202,7 @@ class Assignments:
         self._send_notices()
 
     def forget_unused(self) -> None:
-        """Drop assignments not queried for a long time; called about every minute."""
+        """Remove assignments without a query for UNUSED_MS from memory; called every minute."""
         self._topics.forget_unused(UNUSED_MS)
         for name in [name for name in self._generations if self._consumers.group(name) is None]:
             del self._generations[name]

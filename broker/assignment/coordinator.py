@@ -33,7 +33,7 @@ from turbopump.net.wire.queues import MessageQueue
 T = TypeVar("T")
 
 INLINE: Final = 500
-"""Maximum of members plus queues that are computed on the loop, some 2 ms; more on another
+"""Maximum number of members plus queues that are computed on the loop, some 2 ms; more on another
 thread."""
 REJOIN_MS: Final = 35_000
 """Time in ms after a start in which unconnected members of the last assignment count as members:
@@ -42,13 +42,15 @@ COMPUTE_TRIES_MAX: Final = 3
 """Maximum number of computations for a query if members keep coming and going meanwhile."""
 
 Computed = tuple[Shares, float] | AllocationError
+"""(shares, duration of the computation in ms), or the error."""
 
 
 class RunOnThread(Protocol):
     """Runs work on another thread."""
 
     def __call__(self, work: Callable[[], T]) -> Deferred[T | OSError]:
-        """Run `work`; resolves to its result."""
+        """Run `work` on another thread; resolves on the loop thread to its result or its
+        OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,16 @@ class _Decision:
 
 @dataclass(slots=True)
 class CoordinatedTopic:
-    """The assignment of a topic's queues to a group. `inherited` was in force before this broker
-    coordinated it; `named` are the strategies that members ask for; `departed` is when members left
-    that may be back; `absent` are members from before a restart that may return until `absent_ms`.
-    While it is `busy`, another thread uses `settling`."""
+    """The assignment of a topic's queues to a group; times are ms of the monotonic clock. While it
+    is `busy`, another thread uses `settling`.
+
+    `generation` counts assignments of this topic and group over all brokers. `error` is why the
+    last computation failed, "" if it did not. `busy` resolves when the work on another thread ends.
+    `inherited` was in force before this broker coordinated it; `named` are the strategies that
+    members ask for, by client id; `departed` is when members left that may be back; `absent` are
+    members from before a restart that may return until `absent_ms`. `changed_ms` is the time of the
+    first change since the last computation, `used_ms` of the last query.
+    """
 
     group: str
     topic: str
@@ -106,7 +114,8 @@ class CoordinatedTopic:
 
 
 class CoordinatedTopics:
-    """See the module. Loop thread only, except for the work on a busy entry."""
+    """See the module. Loop thread only, except for the work on a busy entry. An entry is a
+    CoordinatedTopic; times are ms of the monotonic clock."""
 
     def __init__(
         self,
@@ -120,7 +129,10 @@ class CoordinatedTopics:
         """`on_awaited` is called with members of a group that must ask again; None: all of them."""
         self._on_awaited = on_awaited
         self.handover_ms = 0
+        """Time in ms after which queues of members that did not ask are given to their new owners
+        (rebalanceHandoverMs); set by the caller."""
         self.writes_history = False
+        """Whether changes are added to the history; set by the caller."""
         self._kept = kept
         self._history = history
         self._steady_ms = steady_ms
@@ -131,7 +143,8 @@ class CoordinatedTopics:
         self._open: dict[tuple[str, str], CoordinatedTopic] = {}
 
     def run(self, work: Callable[[], T], weight: int) -> Deferred[T]:
-        """Run small work now, other work on another thread. It must not fail."""
+        """Run `work` now if `weight` (members plus queues) is at most INLINE, else on another
+        thread. Resolves on the loop thread to its result. `work` must not raise."""
         if weight <= INLINE:
             return Deferred.resolved(work())
         done: Deferred[T] = Deferred()
@@ -144,12 +157,12 @@ class CoordinatedTopics:
         return done
 
     def of_group(self, group: str) -> list[CoordinatedTopic]:
-        """Return the topics of a group that this broker coordinates."""
+        """Return the entries of a group, one for each topic that this broker coordinates."""
         return list(self._groups.get(group, {}).values())
 
     def get(self, group: ConsumerGroup, topic: str, held: Shares | None) -> CoordinatedTopic:
-        """Return the entry, made if missing. `held` are the members' queues as far as known, by
-        default from the kept assignment."""
+        """Return the entry, made if missing, and count it as used. `held` are the members' queues
+        as far as known, None: those in the stored assignment; only used for a new entry."""
         topics = self._groups.setdefault(group.name, {})
         entry = topics.get(topic)
         if entry is None:
@@ -159,7 +172,8 @@ class CoordinatedTopics:
         return entry
 
     def drop(self, group: str, topic: str) -> None:
-        """Drop an entry: this broker no longer coordinates it."""
+        """Remove an entry, if there is one: this broker no longer coordinates it. Its change goes
+        to the history as not settled; the stored assignment stays."""
         topics = self._groups.get(group, {})
         entry = topics.pop(topic, None)
         if entry is None:
@@ -179,8 +193,9 @@ class CoordinatedTopics:
         pops: bool,
         tries: int = COMPUTE_TRIES_MAX,
     ) -> Deferred[None]:
-        """Resolves when the assignment is that of these members and queues, and not busy; also
-        after COMPUTE_TRIES_MAX if members keep coming and going: then check `is_ready`."""
+        """Compute the assignment again unless it is of these inputs. Resolves when it is, and is
+        not busy; also after `tries` computations if members keep coming and going: then check
+        `is_ready`. `rooms` and `pops`: machine rooms, and whether members pop."""
         done: Deferred[None] = Deferred()
         absent = len(entry.absent)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
@@ -196,7 +211,7 @@ class CoordinatedTopics:
         return done
 
     def is_ready(self, entry: CoordinatedTopic) -> bool:
-        """Whether there is an assignment, not busy, and coordinated by this broker."""
+        """Whether the entry has an assignment, is not busy, and was not dropped."""
         return entry.basis is not None and entry.busy is None and self._is_mine(entry)
 
     def ask(
@@ -205,8 +220,9 @@ class CoordinatedTopics:
         member: str,
         encode: Callable[[Sequence[MessageQueue]], bytes],
     ) -> Deferred[bytes]:
-        """Return the answer to a member, of the queues that it may have now, encoded by
-        `encode`."""
+        """Resolve to the answer for a member: the queues that it may have now, encoded by `encode`,
+        maybe from the cache. Queues of the member that are not in its share are free for others
+        from this call. The entry must be `is_ready`."""
         body = entry.bodies.get(member)
         if body is not None:
             return Deferred.resolved(body)
@@ -228,13 +244,15 @@ class CoordinatedTopics:
         return self._exclusively(entry, work, 2 * len(share)).map(take)
 
     def group_changed(self, name: str) -> None:
-        """Note that connections of the group have come or gone; all members get a notice."""
+        """Note the time at which connections of the group came or went, for the history. Nothing is
+        computed here."""
         for entry in self._groups.get(name, {}).values():
             if entry.changed_ms is None:
                 entry.changed_ms = self._steady_ms()
 
     def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
-        """Find the members that left; a member that returned at once did not."""
+        """Note members of the entry that are not in `group` (None: it has no members) as departed.
+        Nothing is computed before the next query."""
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
         entry.absent -= present
@@ -244,8 +262,8 @@ class CoordinatedTopics:
             entry.named.pop(member, None)
 
     def tick(self) -> None:
-        """Force handovers that are due, stop to wait for members that did not return in time, and
-        close entries without open work."""
+        """Force handovers that are due, and stop to wait for members that did not return in time;
+        `on_awaited` is called for members that must ask again."""
         now_ms = self._steady_ms()
         for entry in list(self._open.values()):
             if entry.busy is not None:
@@ -260,7 +278,7 @@ class CoordinatedTopics:
                 self._open.pop((entry.group, entry.topic), None)
 
     def forget_unused(self, unused_ms: int) -> None:
-        """Drop entries without a query for that long; their assignments are kept."""
+        """Drop entries without a query for `unused_ms` ms; their stored assignments stay."""
         now_ms = self._steady_ms()
         for entry in [one for topics in self._groups.values() for one in topics.values()]:
             if now_ms - entry.used_ms >= unused_ms and entry.busy is None:
@@ -399,7 +417,8 @@ class CoordinatedTopics:
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:
-    """Return (shares, duration of the computation in ms), or the error."""
+    """Return (shares, duration of the computation in ms), or the AllocationError; nothing is
+    raised. May run on any thread."""
     began = time.perf_counter_ns()
     try:
         shares = allocate(strategy, sharing)

@@ -21,9 +21,11 @@ from turbopump.net.allocation.shares import Shares
 from turbopump.net.wire.queues import MessageQueue
 
 NOTICE_ROUNDS_MAX: Final = 5
-"""Rounds of notices to members that do not ask: members that compute shares by themselves
-never do."""
+"""Maximum number of rounds of notices to members that do not ask: members that compute shares by
+themselves never do."""
 AGAIN_MS: Final = 1_000
+"""Minimum of the handover time in ms that further notices are computed from: after round i the next
+one follows 2^i times that time later."""
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -38,7 +40,8 @@ class _Forced:
 
 @dataclass(slots=True)
 class QueueHandover:
-    """See the module. Times are of the monotonic clock, in milliseconds.
+    """See the module. Times are of the monotonic clock, in milliseconds. Members are client ids;
+    `shares` is the assignment in force.
 
     `overlap_ms` is the longest time for which a queue may have had two owners since `begin`,
     `unowned_ms` the longest time without an owner.
@@ -60,7 +63,8 @@ class QueueHandover:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every member holds exactly its new share, so that the handover has ended."""
+        """Whether every member was answered with exactly its share, so that the handover has
+        ended."""
         return len(self._informed) == len(self.shares)
 
     def holds_all(self, member: str) -> bool:
@@ -68,7 +72,8 @@ class QueueHandover:
         return member in self._informed
 
     def assume(self, shares: Shares) -> None:
-        """Assume that members hold these shares, decided elsewhere or before a restart."""
+        """Set the assignment as already held by its members, because it was decided elsewhere or
+        before a restart. No member counts as answered."""
         self.shares = shares
         self._informed.clear()
         self._deadline_ms = None
@@ -76,8 +81,9 @@ class QueueHandover:
         self._holder = {queue: member for member, queues in shares.items() for queue in queues}
 
     def begin(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
-        """Begin another assignment; its queues are given out from now, the last after
-        `handover_ms`. Members that are not in it must have left."""
+        """Set another assignment. A queue is given to its new owner once it is free; `handover_ms`
+        later `tick` is due and frees all queues. Members that are not in `shares` must have left
+        (`leave`)."""
         self.shares = shares
         self.overlap_ms = self.unowned_ms = 0
         self._owner = {queue: member for member, queues in shares.items() for queue in queues}
@@ -98,7 +104,8 @@ class QueueHandover:
         self._deadline_ms = None if self.is_settled else now_ms + handover_ms
 
     def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
-        """Return (queues that the member may have now, members that must ask again)."""
+        """Return (queues that the member may have now, members that must ask again) for an answer
+        that is sent: queues outside of its share count as free. A member without a share leaves."""
         share = self.shares.get(member)
         if share is None:
             return [], self.leave(member, now_ms)
@@ -120,7 +127,8 @@ class QueueHandover:
         return granted, awaited & self._asked
 
     def leave(self, member: str, now_ms: int) -> set[str]:
-        """Remove a member and free its queues; return the members that must ask again."""
+        """Remove a member and free its queues; return the members that get some of them and have
+        asked already: they must ask again."""
         self._overlap_ends(member, now_ms)
         self._informed.discard(member)
         self._asked.discard(member)
@@ -129,13 +137,14 @@ class QueueHandover:
         return awaited & self._asked
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `tick` has to be called."""
+        """Whether `tick` has to be called, at `now_ms`."""
         return self._deadline_ms is not None and now_ms >= self._deadline_ms
 
     def tick(self, now_ms: int) -> set[str]:
-        """End the handover time; return the members that must ask again. Queues of members that did
-        not ask in time count as free; they may use them until they ask, which is the overlap. These
-        members get further notices, at growing intervals, because one may be lost."""
+        """End the handover time: queues of members that did not ask in time count as free; they may
+        use them until they ask, which is the overlap. Return the members that must ask again. Call
+        it only when `is_due`: late members get further notices, at growing intervals, because one
+        may be lost."""
         self._rounds += 1
         self._deadline_ms = None
         if not self.is_settled and self._rounds < NOTICE_ROUNDS_MAX:

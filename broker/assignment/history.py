@@ -16,15 +16,16 @@ from turbopump.engine.disk.flush import give_way
 from turbopump.net.allocation.shares import Shares
 
 WAITING_MAX: Final = 100_000
-"""Maximum of members and queues in waiting changes; the oldest changes are dropped if the disk is
-too slow. They use at most as much memory as the assignments themselves."""
+"""Maximum number of members and queues in waiting changes; the oldest changes are dropped if the
+disk is too slow. They use at most as much memory as the assignments themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """An assignment that replaced another. Times are the wall clock's, in ms: of the cause, of the
-    decision, and when all members held their shares; `end_ms` is 0 if that did not happen before
-    the next change. For `overlap_ms` and `unowned_ms` see handover.py."""
+    """An assignment that replaced another. Times are epoch ms: of the cause, of the decision, and
+    when all members held their shares; `end_ms` is 0 if that did not happen before the next change.
+    `trigger` has the causes, joined by "+": join, leave, queues, admin; else timer. `compute_ms` is
+    a duration; for `overlap_ms` and `unowned_ms` see handover.py."""
 
     group: str
     topic: str
@@ -41,30 +42,32 @@ class AssignmentChange:
 
     @property
     def weight(self) -> int:
-        """Number of members and queues."""
+        """Number of members and queues after the change."""
         return len(self.after) + sum(map(len, self.after.values()))
 
     def ended(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
-        """Return a copy with the results of the handover."""
+        """Return a copy with these results of the handover; `end_ms` is epoch ms, the others are
+        durations in ms."""
         return replace(self, end_ms=end_ms, overlap_ms=overlap_ms, unowned_ms=unowned_ms)
 
 
 class AssignmentHistory:
-    """Changes until they are written. Loop thread only."""
+    """Changes until they are written, in memory only. Loop thread only."""
 
     def __init__(self) -> None:
         self._changes: deque[AssignmentChange] = deque()
         self._weight = 0
 
     def add(self, change: AssignmentChange) -> None:
-        """Add a change; drop the oldest ones above WAITING_MAX."""
+        """Add a change; while more than WAITING_MAX members and queues wait, the oldest changes are
+        dropped."""
         self._changes.append(change)
         self._weight += change.weight
         while self._weight > WAITING_MAX and len(self._changes) > 1:
             self._weight -= self._changes.popleft().weight
 
     def take(self) -> list[AssignmentChange]:
-        """Return the changes since the last call, to be written."""
+        """Return the changes since the last call, oldest first, and forget them."""
         changes = list(self._changes)
         self._changes.clear()
         self._weight = 0
@@ -72,7 +75,8 @@ class AssignmentHistory:
 
 
 def lines_of(changes: Sequence[AssignmentChange]) -> Iterator[bytes]:
-    """Yield the lines; on a disk thread, which gives way between two."""
+    """Yield a line of JSON with its line end for each change (docs/FORMATS.md), in the order given.
+    For a disk thread: it gives way to the loop before each line."""
     for change in changes:
         give_way()
         yield _line(change)

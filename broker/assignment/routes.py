@@ -31,11 +31,12 @@ RULES: Final = CacheRules(
     unused_ms=120_000,
     size_max=500_000,  # queues of all kept routes, some 60 MB
 )
+"""Life times and sizes of cached routes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinator:
-    """The broker that decides for a topic's groups."""
+    """The broker that decides for a topic's groups; `address` is `host:port`."""
 
     broker_name: str
     broker_id: int
@@ -44,8 +45,9 @@ class GroupCoordinator:
 
 @dataclass(slots=True)
 class KnownRoute:
-    """Number of readable queues of a topic on each broker, and the brokers that serve it. `version`
-    changes with the queues. Immutable, except for the cached queues."""
+    """The route of a topic: `counts` has the number of readable queues on each broker (broker name,
+    number), `brokers` the address of each broker by name and id. `version` grows with each change
+    of `counts`. Immutable, except for the cached queues."""
 
     topic: str
     version: int
@@ -55,20 +57,20 @@ class KnownRoute:
 
     @property
     def size(self) -> int:
-        """Total number of queues."""
+        """Total number of readable queues."""
         return sum(count for _, count in self.counts)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues, sorted; made by the thread that uses them first, because they may be
-        thousands."""
+        """The readable queues, sorted as `sorted_queues` does; made by the thread that uses them
+        first, because they may be thousands."""
         if self._queues is None:
             self._queues = queues_of(self.topic, self.counts)
         return self._queues
 
     def coordinator(self) -> GroupCoordinator | None:
-        """Return the broker with the smallest name and, in it, the smallest id; None without
-        brokers."""
+        """Return the broker with the smallest name (in Java's order) and the smallest id in it;
+        None without brokers."""
         names = [name for name, addresses in self.brokers.items() if addresses]
         if not names:
             return None
@@ -90,30 +92,33 @@ class TopicRoutes:
         """`servers` returns the name servers; without any, a topic's route is made from this
         broker's own configuration, returned by `own`."""
         self.on_change: Callable[[str], None] = lambda topic: None
-        """Called with topics whose queues have changed."""
+        """Called with a topic whose readable queues have changed since its former route, before the
+        new route is returned."""
         self._servers, self._own = servers, own
         self._queries = NameServerQueries(call, servers, TIMEOUT_MS)
         self._cache = RouteCache[KnownRoute](self._query, _size, steady_ms, RULES)
         self._versions = 0
 
     def get(self, topic: str) -> Deferred[KnownRoute | None]:
-        """Return the route; None for a topic that does not exist, or if no name server answers."""
+        """Resolve to the route: at once if a former answer is known, which is then queried again if
+        it is old. None for a topic that does not exist, or if no name server answers."""
         if not self._servers():
             return Deferred.resolved(self._take_own(topic))
         return self._cache.want(topic).map(_present)
 
     def refresh_soon(self, topic: str) -> None:
-        """Request the route soon: a broker did not answer, or the topic was changed."""
+        """Request a known topic's route now, unless the last request is younger than 500 ms: a
+        broker of it did not answer."""
         self._cache.refresh_soon(topic)
 
     def changed(self, topics: Sequence[str]) -> None:
-        """Request the routes of this broker's changed topics soon; name servers are notified now,
-        too."""
+        """Request the routes of this broker's changed topics in 500 ms: name servers are notified
+        of the change now, too."""
         for topic in topics:
             self._cache.refresh_later(topic)
 
     def tick(self) -> None:
-        """Request the routes that are due, forget unused ones."""
+        """Request the known routes that are due, and forget unused ones."""
         self._cache.forget_unused()
         if self._servers():
             self._cache.refresh()

@@ -38,18 +38,21 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 logger = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 512
-"""Maximum of pending messages of all kinds, and of pending other requests."""
+"""Maximum number of pending messages of all kinds, and of pending requests of `ask`."""
 BYTES_MAX: Final = 16 << 20
+"""Maximum size of the bodies of pending messages, in bytes."""
 TIMEOUT_MS: Final = 3_000
-"""Time-out in ms of a message (RocketMQ: 3 s)."""
+"""Time-out in ms of a message or another request (RocketMQ: 3 s)."""
 WEAK_STORE_FROM_TRY: Final = 3
 """Number of the try from which a stored message counts as arrived, although less safe than its
 master requires: otherwise it would be sent, and delivered, for ever."""
 AVOID_MS: Final = 2_000
-"""Time in ms in which a master that refused a message gets none while there are others."""
+"""Time in ms in which a master that refused a message, or did not answer, gets none while there are
+others."""
 TOLD_MAX: Final = 16
-"""Maximum of masters shown to operators with their counts."""
+"""Maximum number of masters shown to operators with their counts."""
 REASON_MAX: Final = 200
+"""Maximum length of `Escape.waits`, in characters."""
 
 _NOT_AGAIN: Final = (
     names.DELAY,
@@ -73,8 +76,8 @@ _STORED: Final = frozenset(
 
 
 class Arrival(NamedTuple):
-    """Arrival of a message: the address of the master that has it, and the producer group and key
-    used."""
+    """Arrival of a message: the address `host:port` of the master that has it, the producer group
+    and the key used, and that master's answer to the send."""
 
     address: str
     group: str
@@ -90,23 +93,24 @@ class SpecialTimerReceiver(Protocol):
         """Whether `take` may be called now."""
 
     def takes(self, topic: str) -> bool:
-        """Whether due timers for the topic belong to this receiver."""
+        """Whether due timers for the topic are passed to `take` instead of being sent."""
 
     def take(self, message: NewMessage, left: Callable[[], None]) -> None:
-        """Take the message of a due timer; `left` is called once the timer need not be delivered
-        again."""
+        """Take the message of a due timer. `left` is called, possibly before this returns, once the
+        timer need not be delivered again, or never if acting stops."""
 
 
 @dataclass(slots=True)
 class Escaped:
-    """Messages taken by one master."""
+    """Messages taken by one master's group since the start: their number, and the epoch ms of the
+    last."""
 
     messages: int = 0
     last_ms: int = 0
 
 
 class Escape:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; every result is a Deferred, nothing blocks."""
 
     def __init__(
         self,
@@ -120,6 +124,7 @@ class Escape:
         self._config = config
         self._remote, self._neighbours = call, neighbours
         self.steady_ms = steady_ms
+        """Returns ms of the monotonic clock."""
         self._wall_ms = wall_ms
         self._masters = TopicMasters(
             call, lambda: config.namesrv_addr, config.broker_name, steady_ms
@@ -128,21 +133,22 @@ class Escape:
         self._avoided: dict[str, int] = {}
         self._messages = self._bytes = self._questions = 0
         self.to: dict[str, Escaped] = {}
-        """Messages sent since the start, by the name of the master's group."""
+        """Messages taken by other masters since the start, by the name of the master's group; at
+        most TOLD_MAX groups."""
         self.apart: SpecialTimerReceiver | None = None
-        """Receives timers that are not sent as they are; None: there are no such timers. To be
-        set."""
+        """Receives timers that are not sent as they are; None: there are no such timers. Set by
+        PopService's assembly."""
         self.waits = ""
-        """Reason why the last message could not be sent; "" if it was."""
+        """Reason why the last message could not be sent; "" once a message has arrived after it."""
 
     @property
     def is_on(self) -> bool:
-        """Whether an acting replica sends due messages (enableRemoteEscape)."""
+        """Whether an acting replica may send due messages to other masters (enableRemoteEscape)."""
         return self._config.replication.enable_remote_escape
 
     @property
     def has_room(self) -> bool:
-        """Whether another message may be sent now."""
+        """Whether another message may be sent now; `send` itself does not check it."""
         return self._messages < MESSAGES_MAX and self._bytes < BYTES_MAX
 
     def send(
@@ -155,10 +161,14 @@ class Escape:
         is_half: bool = False,
         home: str = "",
     ) -> Deferred[Arrival | None]:
-        """Send a message that has failed `failures` times before. Resolves to its arrival, None if
-        no master took it. Messages with the same `key` go to the same master; `due_ms`: when
-        consumers get it, None: at once; `is_half`: not before its producer ends the transaction;
-        `home`: the topic that the master must have, if not the message's own."""
+        """Send a message to a master of another group that has the topic. Resolves to its arrival,
+        or to None if no master took it within TIMEOUT_MS: the caller sends it again later, with
+        `failures` + 1.
+
+        Messages with the same `key` go to the same master; `due_ms` (epoch ms): when consumers get
+        it, None: at once; `is_half`: not before its producer ends the transaction; `home`: the
+        topic that the master must have, if not the message's own.
+        """
         home = home or message.topic
         master = self._master(home, key)
         if master is None:
@@ -175,8 +185,8 @@ class Escape:
         return sent
 
     def ask(self, address: str, request: Command) -> Deferred[Command | str]:
-        """Send another request about a sent message; resolves to the answer, or the reason why it
-        is missing."""
+        """Send another request to the master at `address`. Resolves to its answer, whatever its
+        code, or to the reason why it is missing, at once if MESSAGES_MAX requests are pending."""
         if self._questions >= MESSAGES_MAX:
             return Deferred.resolved("too many requests to other masters are pending")
         asked: Deferred[Command | str] = Deferred()

@@ -22,8 +22,10 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
 
 FIRST_PAUSE_MS: Final = 200
-"""Pause in ms after a failure; doubled with each further one up to LAST_PAUSE_MS."""
+"""Pause in ms after the first failure of an item; doubled with each further failure up to
+LAST_PAUSE_MS."""
 LAST_PAUSE_MS: Final = 5_000
+"""Maximum pause in ms between two tries of an item."""
 _DOUBLINGS_MAX: Final = 5
 
 K = TypeVar("K", bound=Hashable)
@@ -37,7 +39,7 @@ class _Open:
 
 
 class RetryWindow(Generic[K, A]):
-    """See the module. Loop thread only."""
+    """The items of a window; `len` is the number of items that are not done. Loop thread only."""
 
     def __init__(
         self,
@@ -60,12 +62,13 @@ class RetryWindow(Generic[K, A]):
         return len(self._open)
 
     def start(self, item: K) -> None:
-        """Send another item."""
+        """Add an item that is not in the window, and send it now."""
         self._open[item] = _Open()
         self.send(item)
 
     def send(self, item: K) -> None:
-        """Send an item of the window; a failed one before its pause has ended."""
+        """Send an item of the window now, even if its pause has not ended; it must not be out.
+        KeyError for an item that is done."""
         one = self._open[item]
         one.is_out = True
         sent = self._send(item, one.failures)
@@ -75,7 +78,7 @@ class RetryWindow(Generic[K, A]):
             sent.then(partial(self._answered, item, one))
 
     def retry(self, most: int) -> bool:
-        """Send failed items whose pause has ended, up to `most`; False if there are fewer, or no
+        """Send up to `most` failed items whose pause has ended; False if there are fewer, or no
         room for them."""
         now_ms, waiting = self._escape.steady_ms(), self._waiting
         while most > 0:
@@ -88,16 +91,18 @@ class RetryWindow(Generic[K, A]):
         return True
 
     def is_out(self, item: K) -> bool:
-        """Whether an item was sent and is not answered; False once it is done."""
+        """Whether an item was sent and is not answered; False for a failed item in its pause, and
+        once it is done."""
         one = self._open.get(item)
         return one is not None and one.is_out
 
     def done(self, item: K) -> None:
-        """Forget an item, if it is not done yet; an answer to it does not count."""
+        """Remove an item, if it is in the window; a later answer to it is ignored and `arrived` is
+        not called."""
         self._open.pop(item, None)
 
     def stop(self) -> None:
-        """Forget all items: answers to sent items do not count."""
+        """Remove all items: later answers to sent items are ignored."""
         self._open.clear()
         self._waiting.clear()
 
@@ -118,7 +123,8 @@ class RetryWindow(Generic[K, A]):
 
 
 class QueueWindow(RetryWindow[QueueOffset, A]):
-    """The messages of a queue from `next` on, which are started in its order.
+    """The messages of a queue, started in its order; `next` is the queue offset of the first
+    message that was not started.
 
     done_to | some of these are done, others are not ... next | not started yet
             '----------- at most `size` of them -----------'
@@ -137,20 +143,22 @@ class QueueWindow(RetryWindow[QueueOffset, A]):
 
     @property
     def done_to(self) -> QueueOffset:
-        """The offset before which all messages are done."""
+        """The queue offset before which all messages are done or skipped."""
         return next(iter(self._open), self.next)
 
     @property
     def has_room(self) -> bool:
-        """Whether another message may start."""
+        """Whether `start_next` may be called: fewer than `size` messages follow `done_to`, and the
+        bridge has room."""
         return self.next - self.done_to < self._size and self._escape.has_room
 
     def start_next(self) -> None:
-        """Send the next message."""
+        """Send the message at `next`, and increment `next`."""
         number = self.next
         self.skip_to(number + 1)
         self.start(number)
 
     def skip_to(self, number: int) -> None:
-        """Skip messages before `number` that were not started: they were removed, or are done."""
+        """Move `next` forward to `number`: messages before it that were not started were removed,
+        or are done. A lower number has no effect."""
         self.next = QueueOffset(max(self.next, number))

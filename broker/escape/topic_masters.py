@@ -22,11 +22,12 @@ from turbopump.net.wire.route import MASTER_ID, TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
 
 TIMEOUT_MS: Final = 3_000
+"""Time-out in ms of a name server's answer."""
 ROUTE_MAX: Final = 1 << 20
-"""Bytes of an answer at most: the loop reads that much in some 20 ms. Ten thousand groups have
-less."""
+"""Maximum size of a name server's answer, in bytes: the loop reads that much in some 20 ms. Ten
+thousand groups have less."""
 MASTERS_MAX: Final = 1_024
-"""Masters of a topic at most; the first by name."""
+"""Maximum number of masters of a topic; the first by name."""
 RULES: Final = CacheRules(
     fresh_ms=5_000,  # RocketMQ's bridge requests routes every 30 s
     again_ms=500,
@@ -34,11 +35,13 @@ RULES: Final = CacheRules(
     size_max=200_000,  # masters of all topics, some 60 MB with usual addresses
     entries_max=4_096,
 )
+"""Life times and sizes of cached routes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A master that takes messages of a topic, and its number of queues for them."""
+    """A master that takes messages of a topic: the name of its group, its address `host:port`, and
+    its number of queues of the topic."""
 
     name: str
     address: str
@@ -46,23 +49,23 @@ class Master:
 
 
 class Neighbour(Protocol):
-    """A master in the same process (broker/container)."""
+    """A master in the same process (broker/container). Loop thread only."""
 
     @property
     def name(self) -> str:
-        """Name of its group."""
+        """The broker name of its group."""
 
     @property
     def address(self) -> str:
-        """Address for clients, `host:port`."""
+        """The address for clients, `host:port`."""
 
     def queues(self, topic: str) -> int:
-        """Return the number of the topic's queues that take messages now; 0 if it is no longer a
-        master."""
+        """Return the number of the topic's queues that take messages now; 0 for an unknown topic,
+        or if it is no longer a master."""
 
     def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
-        """Answer a request without a connection; resolves to the answer, or the reason why it is
-        missing."""
+        """Pass a request to its handlers without a connection. Resolves to the answer, or within
+        `timeout_ms` to the reason why it is missing."""
 
 
 def near(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
@@ -102,21 +105,24 @@ class TopicMasters:
         )
 
     def for_topic(self, topic: str) -> tuple[Master, ...] | None:
-        """Return the known masters, sorted by name; None before any name server has answered."""
+        """Return the known masters of other groups, sorted by name, and request an unknown or old
+        route; () if there is no such master, None before any name server has answered. Never waits.
+        """
         found = self._cache.use(topic)
         if isinstance(found, Absent):
             return () if found.is_certain else None
         return found
 
     def refresh_soon(self, topic: str) -> None:
-        """Request the route again, because a master did not take a message: there may be others by
-        now."""
+        """Request the route again soon, because a master did not take a message: there may be
+        others by now."""
         self._cache.refresh_soon(topic)
 
 
 def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
-    """Return the masters of other groups that take messages. A route shows an acting replica as a
-    master, but without the permission to write."""
+    """Return the masters of other groups in a route that take messages, sorted by name, at most
+    MASTERS_MAX. A route shows an acting replica as a master, but without the permission to write.
+    """
     addresses = {one.broker_name: one.broker_addrs.get(MASTER_ID) for one in route.broker_datas}
     found = []
     for queues in route.queue_datas:

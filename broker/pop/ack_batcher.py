@@ -28,7 +28,7 @@ class _Joined:
 
 class AckBatcher:
     """Joins acknowledgements. Loop thread only. `call_soon` schedules `flush` after the present
-    turn."""
+    turn; `now_ms` returns epoch ms."""
 
     def __init__(
         self,
@@ -44,7 +44,13 @@ class AckBatcher:
     def add(
         self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
     ) -> Deferred[PutStatus]:
-        """Add an acknowledgement; resolved once its record is as safe as a send."""
+        """Collect the acknowledgement of the message at `offset` of the check point `key`.
+        `invisible_ms` is the invisible time of that check point.
+
+        The Deferred is shared by all messages of a record. It resolves with PUT_OK once that
+        record is as safe as a send, or with the status of its failure. Nothing is written before
+        `flush`, except that a full record, or another `invisible_ms` for the key, flushes at once.
+        """
         joined = self._coming.get((key, revive_queue_id))
         if joined is not None and (
             joined.invisible_ms != invisible_ms or len(joined.offsets) >= MESSAGES_MAX
@@ -59,7 +65,8 @@ class AckBatcher:
         return joined.written
 
     def flush(self) -> None:
-        """Write one record for the collected acknowledgements of each check point."""
+        """Write one record for the collected acknowledgements of each check point now. An error is
+        logged and resolves its acknowledgements with UNKNOWN_ERROR; nothing is raised."""
         coming, self._coming = self._coming, {}
         for (key, revive_queue_id), joined in coming.items():
             try:

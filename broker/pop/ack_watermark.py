@@ -14,7 +14,8 @@ from typing import Final
 from turbopump.engine.store import Store
 
 SAMPLES_MAX: Final = 1_024
-"""Maximum number of samples kept; beyond it every second sample is dropped."""
+"""Maximum number of samples (time, log end) kept while their log end is not readable; beyond it
+every second sample is dropped, which makes the result older but never wrong."""
 
 
 class _Passed:
@@ -40,8 +41,8 @@ class _Passed:
 
 
 class AckWatermark:
-    """Computes the settled time step by step. `delivered_ms` returns the time up to which the
-    readable timers were delivered. Loop thread only."""
+    """Computes the settled time step by step. `delivered_ms(now_ms)` returns the time in epoch ms
+    up to which the readable timers were delivered. Loop thread only."""
 
     def __init__(self, store: Store, delivered_ms: Callable[[int], int]) -> None:
         self._store = store
@@ -54,8 +55,8 @@ class AckWatermark:
         self._stored, self._delivered = _Passed(), _Passed()
 
     def step(self, now_ms: int) -> int:
-        """Take a sample at `now_ms`, and return the settled time: epoch ms up to which every
-        acknowledgement can be read."""
+        """Take a sample at `now_ms` (epoch ms), and return the settled time: epoch ms up to which
+        every acknowledgement can be read, 0 before the first such sample."""
         if now_ms < self._now_ms:
             self.forget()  # the clock went back: older samples belong to times that come again
         self._now_ms = now_ms

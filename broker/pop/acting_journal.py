@@ -35,21 +35,23 @@ from turbopump.net.wire.pop_records import (
 T = TypeVar("T")
 
 FILE_NAME: Final = "popNotes.json"
+"""Name of the file in the broker's configuration folder."""
 POP_NOTES: Final = "popNotes"
-"""Field of a request for offsets (43), which asks for notes with greater numbers, and of its
-answer."""
+"""Field of a request for offsets (43): the number after which notes are requested. In its answer: a
+page of notes (`ActingJournal.page`)."""
 RETURN_NUMBER: Final = "returnNumber"
 """Field of the same request: the number of the 906 with which the returned master began to ask; 0
 if a replica asks."""
 TAKES_NOTES: Final = "takesPopNotes"
 """Field of a replica's request for offsets, and of its answer: the master takes notes over."""
 SIZE_MAX: Final = 32 << 20
-"""Maximum of bytes of all notes, some 50,000 notes: the file can be read again up to 64 MiB."""
+"""Maximum size of all notes in memory, in bytes, some 50,000 notes: the file can be read again up
+to 64 MiB."""
 SETTLED_MS: Final = 15_000
-"""Age in ms after which handled notes may be removed to make room: the group's offset is on disk by
-then, because it is saved every 5 s."""
+"""Age in ms after its pop at which a note with all messages handled may be removed to make room:
+the group's offset is on disk by then, because it is saved every 5 s."""
 PAGE: Final = 200
-"""Notes of a answer, some 100 KB and 5 ms."""
+"""Maximum number of notes in an answer, some 100 KB and 5 ms."""
 TAKEN_MAX: Final = 32
 """Number of other brokers' tables for which the last number taken over is remembered."""
 _GENERATION: Final = re.compile("[0-9a-f]{16}")
@@ -62,8 +64,9 @@ _ROW_SIZE: Final = 300
 @dataclass(slots=True, frozen=True)
 class JournaledPop:
     """A check point and its acknowledgements. `check_point` is None if the check point is in the
-    log and only acknowledgements are noted. `acked` contains the queue offsets of handled messages;
-    `number` grows with each change of any note."""
+    log and only acknowledgements are noted. `invisible_ms` is the check point's invisible time in
+    ms; `acked` contains the queue offsets of handled messages, without order; `number` is greater
+    than that of every note changed before."""
 
     key: CheckPointKey
     revive_queue_id: int
@@ -74,7 +77,7 @@ class JournaledPop:
 
     @property
     def name(self) -> str:
-        """The key of the note in the file."""
+        """The key of the note in the file: unique for each check point."""
         return unique_key(self.key, CHECK_POINT_TAG)
 
     @property
@@ -84,7 +87,7 @@ class JournaledPop:
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
 
     def bits(self, check_point: CheckPoint) -> int:
-        """Return the handled messages of the check point, bit i for the i-th message."""
+        """Return the handled messages as a bit set of `check_point`: bit i for its i-th message."""
         found = 0
         for queue_offset in self.acked:
             index = check_point.index_of(queue_offset)
@@ -93,11 +96,12 @@ class JournaledPop:
         return found
 
     def acknowledgement(self) -> Acknowledgement:
-        """Return the handled messages in the form of an acknowledgement record."""
+        """Return the handled messages as a batch acknowledgement record, even for a single
+        message."""
         return Acknowledgement(self.key, self.acked, is_batch=True)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the note in the form of the file and of answers."""
+        """Return the note as an object of popNotes.json and of answers; `from_json` parses it."""
         value: dict[str, Any] = {
             "ack": self.acknowledgement().body().decode(),
             "invisibleTime": self.invisible_ms,
@@ -114,7 +118,8 @@ class JournaledPop:
 
     @classmethod
     def from_json(cls, value: Any) -> "JournaledPop":
-        """Parse a note. Raises BadBody."""
+        """Parse the result of `to_json`. Raises BadBody if a member is missing, malformed, negative
+        or too long."""
         members = as_object(value)
         ack = Acknowledgement.parse(text(members, "ack").encode(), True)
         if not (ack.key.topic and ack.key.group):
@@ -133,7 +138,8 @@ class JournaledPop:
 
 
 class ActingJournal:
-    """The table of notes; see the module. Loop thread only."""
+    """The table of notes; see the module. Loop thread only. Changes are written to the file soon;
+    times are epoch ms."""
 
     def __init__(
         self, saver: TableSaver, role: Role, name: Callable[[], str], *, is_elected: bool
@@ -141,7 +147,7 @@ class ActingJournal:
         """`name` returns a text that differs between brokers and between calls; `is_elected`:
         controllers elect the master of this group."""
         self.on_note: Callable[[CheckPointKey], None] = lambda key: None
-        """Called after a note was made or changed."""
+        """Called with the key of a note after it was made or changed, before it is on disk."""
         self.master_takes = False
         """Whether this broker's last master takes over notes: a RocketMQ master does not."""
         self._role = role
@@ -158,7 +164,8 @@ class ActingJournal:
         """The number of a master's return, and of the last note that this master has read."""
 
     def load(self) -> None:
-        """Read the file. Raises ConfigError."""
+        """Replace the table with the content of popNotes.json; without a file it stays empty.
+        Raises ConfigError."""
         saved = self._saver.load(FILE_NAME, self._content)
         if saved is None:
             return
@@ -190,8 +197,8 @@ class ActingJournal:
 
     @property
     def generation(self) -> str:
-        """The identity of this table for other brokers, valid with the numbers of its notes. Made
-        on first use: most brokers never act."""
+        """The identity of this table for other brokers: 16 hexadecimal digits. Note numbers are
+        comparable within one generation. Made on first use, because most brokers never act."""
         if not self._generation:
             self._generation = blake2b(self._name().encode(), digest_size=8).hexdigest()
         return self._generation
@@ -200,11 +207,11 @@ class ActingJournal:
         return len(self._rows)
 
     def get(self, key: CheckPointKey) -> JournaledPop | None:
-        """Return the note of a check point."""
+        """Return the note of a check point, None if there is no note."""
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
     def all(self) -> list[JournaledPop]:
-        """Return all notes, ordered by their numbers."""
+        """Return all notes, least number first."""
         return list(self._by_number.values())
 
     # On a replica that acts
@@ -212,7 +219,9 @@ class ActingJournal:
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Deferred[PutStatus]:
-        """Note that messages were given out; PUT_OK once the note is on disk."""
+        """Note that the messages of a check point were given out. Resolves with PUT_OK once the
+        note is on disk, UNKNOWN_ERROR if it cannot be saved, OS_PAGE_CACHE_BUSY (nothing noted) if
+        the notes exceed SIZE_MAX."""
         known = self.get(check_point.key)
         acked = known.acked if known is not None else ()
         note = JournaledPop(
@@ -223,8 +232,9 @@ class ActingJournal:
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
     ) -> Deferred[PutStatus]:
-        """Note that messages are handled; PUT_OK once the note is on disk. `invisible_ms` is the
-        invisible time of their check point."""
+        """Note that messages are handled. `invisible_ms` is the invisible time of their check
+        point. Resolves as `add_check_point` does, or with MESSAGE_ILLEGAL for more than
+        MESSAGES_MAX messages."""
         known = self.get(ack.key) or JournaledPop(
             ack.key, revive_queue_id, invisible_ms, None, (), 0
         )
@@ -238,8 +248,9 @@ class ActingJournal:
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
     ) -> Deferred[object]:
         """Note messages of an open check point as handled: they are safe at another master, or were
-        acknowledged in records that the returned master will not read again. Resolved once that is
-        on disk, or cannot be noted: they may be delivered again then."""
+        acknowledged in records that the returned master will not read again. Resolves, with no
+        meaning in the value, once the note is on disk or has failed: after a failure they may be
+        delivered again. Without `master_takes` nothing is noted."""
         if not self.master_takes:
             return Deferred.resolved(None)
         known = self.get(check_point.key)
@@ -253,8 +264,9 @@ class ActingJournal:
     # On a broker that takes notes over
 
     def page(self, after: int, return_number: int) -> dict[str, Any]:
-        """Return a page of notes with numbers beyond `after`, for a peer. `return_number`
-        identifies the return of a master that asks; 0: another replica asks."""
+        """Return a page for a peer: at most PAGE notes with numbers greater than `after`, least
+        number first; `read_page` parses it. `return_number` identifies the return of a master that
+        asks, and the last page is remembered for `taken_over`; 0: another replica asks."""
         found = [note for note in self.all() if note.number > after]
         some, is_last = found[:PAGE], len(found) <= PAGE
         if is_last and return_number:
@@ -267,8 +279,10 @@ class ActingJournal:
         }
 
     def take(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
-        """Add notes of another broker, each once; False: there is no room. They are safe once the
-        saver has saved."""
+        """Add the notes of another broker's table with numbers greater than those taken before;
+        `notes` begin with the least number. They are merged into known notes, get new numbers, and
+        are safe once the saver has saved. Returns False, with nothing added, if they would exceed
+        SIZE_MAX."""
         if generation == self.generation:
             return True  # they came from here
         known = self._taken.get(generation, 0)
@@ -285,18 +299,19 @@ class ActingJournal:
         return True
 
     def forget(self, upto: int) -> None:
-        """Forget notes up to that number: they are in the master's log, and confirmed."""
+        """Remove notes with numbers up to `upto`: they are in the master's log, and confirmed. The
+        file is written soon."""
         self._remove([note for note in self.all() if note.number <= upto])
 
     def taken_over(self, return_number: int) -> None:
-        """Forget the notes that the master of that return has read: it serves, so they are safe
-        there."""
+        """Remove the notes on the pages that the master of that return has read to the last page:
+        it serves now, so they are safe there. Another return number removes nothing."""
         if self._read is not None and self._read[0] == return_number:
             self.forget(self._read[1])
         self._read = None
 
     def learn(self, *, master_takes: bool) -> None:
-        """Set whether the master takes over notes, and save the table if that has changed."""
+        """Set whether the master takes over notes; a change is saved soon."""
         if master_takes != self.master_takes:
             self.master_takes = master_takes
             self._save([], [])
@@ -367,8 +382,8 @@ class ActingJournal:
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Return (generation, notes, number to continue after; None on the last page) of a page made by
-    `ActingJournal.page`. Raises BadBody."""
+    """Parse a page made by `ActingJournal.page`: (generation, notes, number to continue after; None
+    on the last page). Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", JournaledPop.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")

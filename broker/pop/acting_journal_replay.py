@@ -26,15 +26,16 @@ from turbopump.engine.types import PutStatus
 logger = logging.getLogger(__name__)
 
 NOTES_OF_STEP: Final = 64
-"""Notes that are written in one step, two records each, some 3 ms."""
+"""Maximum number of notes written in one step, up to two records each, some 3 ms."""
 AGAIN_MS: Final = 1_000
 """Pause in ms after records that did not become safe. They may be in the log all the same; writing
 them again has no effect."""
 
 
 class ActingJournalReplay:
-    """See the module. Loop thread only; times are of the wall clock. `delivered_ms` returns the
-    time up to which the timers in the log were delivered, 0 while that is unknown."""
+    """See the module. Loop thread only; times are epoch ms. `delivered_ms(now_ms)` returns the time
+    up to which the timers in the log were delivered, 0 while that is unknown: nothing is written
+    then."""
 
     def __init__(
         self, notes: ActingJournal, log: ReviveLog, delivered_ms: Callable[[int], int]
@@ -47,12 +48,15 @@ class ActingJournalReplay:
         self._failed_ms = 0
 
     def stop(self) -> None:
-        """Stop writing: this broker is no longer the master. Outstanding answers do not count."""
+        """Stop writing: this broker is no longer the master. Results of writes that are still
+        pending are ignored; the notes stay."""
         self._left, self._pending, self._has_failed, self._failed_ms = None, 0, False, 0
         self._life += 1
 
     def step(self, now_ms: int) -> bool:
-        """Write some notes; return whether all notes are in the log, and safe."""
+        """Write at most NOTES_OF_STEP notes; call it until it returns True: no notes are left,
+        because all are in the log, and safe. False also while writes are pending and in the pause
+        after a failure."""
         if not len(self._notes):
             return True
         delivered_ms = self._delivered_ms(now_ms)

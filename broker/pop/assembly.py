@@ -46,9 +46,10 @@ from turbopump.pyx.pops import PopTurns
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopDeps:
-    """The dependencies of pop. `writer` stores records and revived messages. `delivered_ms` returns
-    the time up to which timers were delivered; `pulls` returns whether a group is set to pull a
-    topic."""
+    """The dependencies of pop. `writer` stores records and revived messages. `wall_ms` returns
+    epoch ms; `call_soon` runs a callback on the loop after the present turn. `delivered_ms(now_ms)`
+    returns the time up to which timers were delivered; `pulls(topic, group)` returns whether the
+    group is set to pull the topic; `store_host` returns the encoded address stamped on records."""
 
     config: BrokerConfig
     store: Store
@@ -70,7 +71,9 @@ class PopDeps:
 
 
 def make_pop(deps: PopDeps) -> PopService:
-    """Construct the pop service of a broker and load its tables. Raises ConfigError."""
+    """Construct the pop service of a broker and load its tables; it does nothing before its first
+    `step`. Effects: sets `deps.escape.apart`, and removes group offsets of former lives. Raises
+    ConfigError if a file is damaged."""
     config, offsets, acks = deps.config, deps.offsets, deps.fast.acks
 
     def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:

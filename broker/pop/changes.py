@@ -17,15 +17,16 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.pop_records import CheckPointKey
 
 MAX_SIZE: Final = 16 << 20
-"""Maximum of bytes of all handles; beyond it the oldest changes are forgotten."""
+"""Maximum size of all handles in memory, in bytes; beyond it the oldest changes are forgotten."""
 HANDLE_SIZE: Final = 700
-"""Bytes of a handle besides its texts."""
+"""Assumed size of a handle in memory, in bytes, besides its texts."""
 
 
 @dataclass(slots=True, frozen=True)
 class TimeChange:
-    """The new time of a message, whose new check point has the time `pop_time_ms`. `written`
-    resolves once the new check point, and the acknowledgement of the old one, are safe."""
+    """The new time of a message, whose new check point has the time `pop_time_ms` (epoch ms) and
+    the invisible time `invisible_ms`. `written` resolves with PUT_OK once the new check point, and
+    the acknowledgement of the old one, are safe, or with the status of the failure."""
 
     pop_time_ms: int
     invisible_ms: int
@@ -38,7 +39,8 @@ _Handle = tuple[CheckPointKey, QueueOffset]
 
 
 class ChangedHandles:
-    """The replaced handles. Loop thread only."""
+    """The handles whose message got a new time. A handle is a check point's key and the message's
+    queue offset. Loop thread only."""
 
     def __init__(self, mark: Callable[[CheckPointKey, QueueOffset, int], None]) -> None:
         """`mark` makes native code leave acknowledgements by a handle to Python (1), or handle them
@@ -49,12 +51,14 @@ class ChangedHandles:
         """Bytes of all handles."""
 
     def get(self, key: CheckPointKey, offset: QueueOffset) -> TimeChange | None:
-        """Return the change made with that handle, if any."""
+        """Return the change made with the handle; None if it was not replaced, or its time has
+        ended."""
         return self._changes.get((key, offset))
 
     def add(self, key: CheckPointKey, offset: QueueOffset, change: TimeChange, now_ms: int) -> None:
-        """Record that the handle is replaced. If the change fails, the record is dropped: the old
-        handle stays valid."""
+        """Record that the handle is replaced, and remove the oldest handles whose time ended by
+        `now_ms` (epoch ms). If `change.written` fails, the record is dropped: the old handle stays
+        valid. The handle must not be recorded yet."""
         self._changes[key, offset] = change
         self.size += _size(key)
         self._mark(key, offset, 1)
@@ -68,7 +72,7 @@ class ChangedHandles:
         )
 
     def drop(self, key: CheckPointKey, offset: QueueOffset) -> None:
-        """Forget the handle: its time has ended, or the change failed."""
+        """Forget the handle, if it is recorded: its time has ended, or the change failed."""
         if self._changes.pop((key, offset), None) is not None:
             self.size -= _size(key)
             self._mark(key, offset, -1)

@@ -15,18 +15,20 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
 
 SECOND: Final = 1_000
+"""A second in ms, the resolution of the counts."""
 FORGET_MS: Final = 60_000
 """Interval in ms between sweeps of expired counts while no figure is requested. A sweep does not
 run between two events that native code reported together: the first could be dropped before the
 second is counted."""
 
 Pair = tuple[str, str]
-"""Group, and topic or retry topic."""
+"""(group, topic or retry topic)."""
 
 
 class InFlightCount(NamedTuple):
-    """Messages in flight of a group in one topic. `oldest` contains (queue id, offset) places;
-    the message stored first is at one of them or later in that queue."""
+    """Messages in flight of a group in one topic. `oldest` contains one place (queue id, queue
+    offset) of each queue, in no order; the message stored first is at one of these places or later
+    in that queue."""
 
     messages: int
     oldest: list[tuple[int, QueueOffset]]
@@ -47,8 +49,9 @@ class InFlight:
     def popped(
         self, queue: PoppedQueue, first: QueueOffset, until_ms: int, count: int, now_ms: int
     ) -> None:
-        """Count messages of a queue, from `first`, as hidden until `until_ms`. Native events are
-        counted first: an acknowledgement received twice must not reduce this count."""
+        """Count `count` messages of a queue, the first at offset `first`, as hidden until
+        `until_ms`. Native events are counted first: an acknowledgement received twice must not
+        reduce this count."""
         self._collect()
         pair, second = (queue.group, queue.topic), until_ms // SECOND
         self._counts.setdefault(pair, Counter())[second] += count
@@ -57,7 +60,8 @@ class InFlight:
             self._forget(pair, now_ms)
 
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
-        """Subtract `count` acknowledged messages that were hidden until `until_ms`."""
+        """Subtract `count` acknowledged messages that were hidden until `until_ms`, which must be
+        the value given to `popped`; a count never drops under 0."""
         self._collect()
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second]:
@@ -72,8 +76,9 @@ class InFlight:
         first: tuple[int, QueueOffset] | None,
         now_ms: int,
     ) -> None:
-        """Apply native pops and acknowledgements, in their order: the new count is the greater of
-        `floor` and the old count plus `change`. `first` is the first message popped."""
+        """Apply native pops and acknowledgements, in their order, to the messages of `pair` hidden
+        until `until_ms`: the new count is the greater of `floor` and the old count plus `change`.
+        `first` is (queue id, queue offset) of the first message popped, None if none was popped."""
         counts, second = self._counts.get(pair), until_ms // SECOND
         if first is not None:
             counts = self._counts.setdefault(pair, Counter())
@@ -87,7 +92,8 @@ class InFlight:
             self._forget(pair, now_ms)
 
     def counts(self, now_ms: int) -> Counter[str]:
-        """Return the messages in flight of each group, after forgetting expired counts."""
+        """Return group to its messages in flight in all topics, without groups that have no count.
+        Expired counts are removed."""
         self._collect()
         found: Counter[str] = Counter()
         for pair in list(self._counts):
@@ -97,7 +103,8 @@ class InFlight:
         return found
 
     def count_of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
-        """Return number and oldest message of the messages in flight of a group in one topic."""
+        """Return the count and the oldest places of a group's messages in flight in one topic; (0,
+        []) without any. A retry topic is counted under its own name."""
         self._collect()
         pair = group, topic
         if pair in self._counts:

@@ -35,7 +35,7 @@ WINDOW_MS: Final = 60_000
 """Window of records that are read, in ms before the last one: offsets are saved every 5 s,
 and copied by replicas every 10 s."""
 READ_MAX: Final = 64
-"""Records that are read in a step, of all queues together; some 5 ms."""
+"""Maximum number of records that are read in a step, of all queues together; some 5 ms."""
 INTERVALS_MAX: Final = 200_000
 """Maximum number of intervals kept, for all queues; beyond it messages may be handed out twice."""
 
@@ -43,14 +43,15 @@ _CHECK_POINT: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
 _ORDERED: Final = java_hash(ORDERED_TAG.encode()) & 0xFFFFFFFF
 
 Interval = tuple[int, int]
+"""(first, end) in queue offsets, end exclusive."""
 
 
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
-    """The groups' offsets. `get` returns -1 for no offset; `set_back_ms` returns when the offset
-    was last set back, because earlier hand-outs do not count then; `lives` decides which life
-    of the topic or group a pop belongs to; `exists` returns whether the queue's topic and group
-    exist; `restore` marks an ordered batch as outstanding again."""
+    """The groups' offsets. `get` returns -1 for no offset; `set` commits one; `set_back_ms` returns
+    when the offset was last set back, in epoch ms, because earlier hand-outs do not count then;
+    `lives` decides which life of the topic or group a pop belongs to; `exists` returns whether the
+    queue's topic and group exist; `restore` marks an ordered batch as outstanding again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
@@ -60,8 +61,8 @@ class PoppedOffsets:
     restore: Callable[[LoggedBatch], None]
 
     def counts(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
-        """Whether a pop at that time belongs to the present life and is later than the last set
-        back."""
+        """Whether a pop at `pop_time_ms` (epoch ms) belongs to the present life and is later than
+        the last time the offset was set back."""
         is_former = self.lives.is_former(queue.topic, queue.group, pop_time_ms)
         return not is_former and pop_time_ms > self.set_back_ms(queue)
 
@@ -75,9 +76,13 @@ def recover_offsets(
     noted: Iterable[CheckPoint] = (),
 ) -> Generator[bool, None, None]:
     """Move the offsets past the messages handed out, and restore ordered batches, in steps.
-    `places` are the queues that contain the records; `noted` are check points kept elsewhere (an
-    acting replica notes its hand-outs). Yields True while it has to wait for replicas: records that
-    the log had at the beginning are not confirmed and cannot be read yet."""
+
+    `places` are the queues (topic, queue id) that contain the records; check points of another
+    `broker_name` are ignored; `noted` are check points kept elsewhere (an acting replica notes its
+    hand-outs). Yields after each step: True while records that the log had at the beginning are not
+    confirmed and cannot be read yet, so the caller must wait; False to be resumed at once. Offsets
+    only grow; the work is complete when the generator ends.
+    """
     end_of_before = store.max_log_offset
     while store.dispatched_log_offset < end_of_before:
         yield True

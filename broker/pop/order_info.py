@@ -20,31 +20,39 @@ from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import kept_size
 
 FILE_NAME: Final = "consumerOrderInfo.json"
+"""Name of the file in the broker's configuration folder."""
 MAX_SIZE: Final = 64 << 20
-"""Bytes of all batches, some 50,000 queues with 32 messages each; beyond it, queues without a batch
-are not popped in order."""
+"""Maximum size of all batches in memory, in bytes, some 50,000 queues with 32 messages each; beyond
+it, queues without a batch are not popped in order."""
 STALE_MS: Final = 24 * 3_600_000
-"""Age in ms after which a batch is forgotten (CLEAN_SPAN_FROM_LAST)."""
+"""Age in ms after its hand-out at which a batch is forgotten (CLEAN_SPAN_FROM_LAST)."""
 
 _BATCH_SIZE: Final = 500
 _MESSAGE_SIZE: Final = 40
 
 Pair = tuple[str, str]
-"""Topic, or a retry topic, and group."""
+"""(topic or retry topic, group)."""
 
 
 class AckOutcome(Enum):
-    """Result of acknowledging a message of an ordered batch when no offset moves."""
+    """Result of `OrderedBatches.ack` when no offset moves. The values are not sent."""
 
     IGNORED = "of another pop"
+    """The handle belongs to another pop than the queue's present batch, or there is no batch."""
     UNKNOWN = "of no message of the batch"
+    """The offset is not in the present batch."""
 
 
 @dataclass(slots=True)
 class OrderedBatch:
-    """The messages given out from a queue, RocketMQ's OrderInfo. Times are in ms of the wall clock.
-    `acked` has bit i for the i-th of `offsets`; `visible_ms` contains times that were changed
-    since; `counts` contains how often an offset had been given out before."""
+    """The messages given out from a queue, RocketMQ's OrderInfo. Times are epoch ms, `invisible_ms`
+    is a duration.
+
+    `offsets` are ascending queue offsets, never empty. `acked` has bit i for the i-th of `offsets`.
+    `visible_ms` has the time of each offset whose invisible time was changed since. `counts` has
+    how often an offset had been given out before; without an entry, never. `attempt_id` identifies
+    the consumer's request, for a repetition after a lost answer.
+    """
 
     pop_time_ms: int
     invisible_ms: int
@@ -56,8 +64,8 @@ class OrderedBatch:
     counts: dict[QueueOffset, int] = field(default_factory=dict)
 
     def blocked_until_ms(self) -> int:
-        """Return the time in epoch ms at which the last unacknowledged message becomes visible
-        again; 0 if every message is acknowledged."""
+        """Return the epoch ms at which all unacknowledged messages are visible again: the latest of
+        their times; 0 if every message is acknowledged."""
         waiting = [
             self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for at, offset in enumerate(self.offsets)
@@ -66,7 +74,8 @@ class OrderedBatch:
         return max(waiting, default=0)
 
     def next_offset(self) -> QueueOffset:
-        """Return the first unacknowledged offset, or the offset after the batch."""
+        """Return the offset to commit: the first unacknowledged offset, or if all are acknowledged
+        the offset after the batch."""
         for at, offset in enumerate(self.offsets):
             if not self.acked & 1 << at:
                 return offset
@@ -79,8 +88,8 @@ class OrderedBatch:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the batch in RocketMQ's format: the first offset, then the distance of each other
-        offset to it."""
+        """Return the batch as an object of consumerOrderInfo.json (RocketMQ: OrderInfo); `o` has
+        the first offset, then the distance of each other offset to it."""
         first = self.offsets[0]
         members: dict[str, Any] = {
             "popTime": self.pop_time_ms,
@@ -131,10 +140,11 @@ class OrderedBatches:
         self._changed = False
         self._table: dict[Pair, dict[int, OrderedBatch]] = {}
         self.size = 0
-        """Bytes of all batches."""
+        """Approximate size of all batches in memory, in bytes."""
 
     def load(self) -> None:
-        """Read the file, written by RocketMQ or this broker; raises ConfigError."""
+        """Add the batches of the file, written by RocketMQ or this broker; without a file, nothing.
+        Raises ConfigError."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -149,18 +159,20 @@ class OrderedBatches:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def get(self, topic: str, group: str, queue_id: int) -> OrderedBatch | None:
-        """Return the outstanding batch of the queue."""
+        """Return the batch last given out of the queue, also if all of it is acknowledged or
+        visible again; None if there is no batch. Not a copy."""
         return self._table.get((topic, group), {}).get(queue_id)
 
     def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
-        """Set the batch of a queue to the state found in the log."""
+        """Replace the batch of a queue with the state found in the log; without room nothing
+        happens."""
         if self.has_room(topic, group, queue_id):
             self._put((topic, group), queue_id, batch)
             self._changed = True
 
     def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
-        """Return the number of messages of the group that are hidden and not acknowledged at
-        `now_ms`."""
+        """Return the number of unacknowledged messages in the group's batches of the topic that
+        block their queues at `now_ms` (epoch ms)."""
         batches = self._table.get((topic, group), {}).values()
         return sum(
             len(batch.offsets) - batch.acked.bit_count()
@@ -169,15 +181,16 @@ class OrderedBatches:
         )
 
     def outdated(self, done: Callable[[str, str, int], int]) -> None:
-        """Forget batches that were handled under another master: `done` returns the group's offset
-        of a queue, and all messages of the batch are before it."""
+        """Remove batches that were handled under another master: `done(topic, group, queue_id)`
+        returns the group's offset, and all messages of the batch are before it."""
         for pair, queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if done(*pair, queue_id) > batch.offsets[-1]:
                     self.clear(*pair, queue_id)
 
     def end_former(self, is_former: Callable[[str, str, int], bool]) -> None:
-        """Forget batches that were given out in a former life of their topic or group."""
+        """Remove batches given out in a former life: `is_former(topic, group, pop_time_ms)` is
+        True."""
         for (topic, group), queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if is_former(topic, group, batch.pop_time_ms):
@@ -186,8 +199,8 @@ class OrderedBatches:
     def blocked_until_ms(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:
-        """Return the time in epoch ms until which the queue may not be popped; 0: it may be popped
-        now. The same attempt may read its batch again, because its answer was lost (R43)."""
+        """Return the epoch ms until which the queue may not be popped; 0: it may be popped now. A
+        pop with the `attempt_id` of the batch is not blocked, because its answer was lost (R43)."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or (attempt_id is not None and attempt_id == batch.attempt_id):
             return 0
@@ -195,7 +208,8 @@ class OrderedBatches:
         return until_ms if now_ms < until_ms else 0
 
     def has_room(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a batch of the queue can be kept."""
+        """Whether a batch of the queue can be kept: the queue has one already, or all batches
+        together are smaller than MAX_SIZE."""
         return queue_id in self._table.get((topic, group), {}) or self.size < MAX_SIZE
 
     def give(
@@ -209,7 +223,9 @@ class OrderedBatches:
         pop_time_ms: int,
         invisible_ms: int,
     ) -> Mapping[QueueOffset, int]:
-        """Record messages as given out; return how often each had been given out before."""
+        """Replace the queue's batch with messages given out now; `offsets` are ascending. Return
+        how often each offset had been given out before, 0 for the first time; a repeated
+        `attempt_id` is not counted."""
         pair = topic, group
         before = self._table.get(pair, {}).get(queue_id)
         batch = OrderedBatch(
@@ -234,11 +250,13 @@ class OrderedBatches:
         offset: QueueOffset,
         pop_time_ms: int,
     ) -> QueueOffset | AckOutcome:
-        """Record a message as handled; return the offset to commit. Acknowledgements of earlier
-        pops than the last one are ignored (I17).
+        """Mark a message as handled and return the offset to commit, which the caller commits.
+        `pop_time_ms` must be that of the present batch: acknowledgements of earlier pops are
+        IGNORED (I17).
 
-        An unknown batch, of a RocketMQ broker or a forged handle, moves nothing: its messages are
-        popped once more. RocketMQ commits past any offset, which loses the messages before it.
+        Without a batch, as for a RocketMQ broker's or a forged handle, the result is IGNORED too:
+        its messages are popped once more. RocketMQ commits past any offset, which loses the
+        messages before it.
         """
         batch = self.get(topic, group, queue_id)
         if batch is None:
@@ -260,7 +278,8 @@ class OrderedBatches:
         pop_time_ms: int,
         until: int,
     ) -> bool:
-        """Keep the message invisible until `until`, in ms; return whether it is in the batch."""
+        """Keep the message of that pop invisible until `until` (epoch ms), also if that is earlier
+        than now. Return False, with no effect, if the present batch does not contain it."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
             return False
@@ -269,19 +288,20 @@ class OrderedBatches:
         return True
 
     def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
-        """Make the batch of that pop time available at once: it reached no consumer."""
+        """Make the batch of that pop time visible at once, because it reached no consumer; another
+        batch stays. Times set by `hide` stay."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time_ms == pop_time_ms:
             batch.invisible_ms = 0
 
     def clear_all(self) -> None:
-        """Forget all batches: another broker is the master."""
+        """Remove all batches: another broker is the master."""
         self._changed = self._changed or bool(self._table)
         self._table.clear()
         self.size = 0
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """Forget the batch of a queue: the group's offset was changed."""
+        """Remove the batch of a queue, if it has one: the group's offset was changed."""
         queues = self._table.get((topic, group), {})
         batch = queues.pop(queue_id, None)
         if batch is not None:
@@ -289,8 +309,9 @@ class OrderedBatches:
             self._changed = True
 
     def sweep(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
-        """Forget batches older than a day, and batches of queues that do not exist. `queues_of`
-        returns the number of queues of a topic for a group."""
+        """Remove batches given out more than STALE_MS before `now_ms` (epoch ms), and batches of
+        queues that do not exist: `queues_of(topic, group)` returns the number of queues, 0 if the
+        topic or the group is gone."""
         for pair, queues in list(self._table.items()):
             count = queues_of(*pair)
             for queue_id, batch in list(queues.items()):
@@ -300,24 +321,25 @@ class OrderedBatches:
                 del self._table[pair]
 
     def take_save(self) -> dict[str, Any] | None:
-        """Return the content to write to FILE_NAME, once; None if nothing has changed."""
+        """Return the content to write to FILE_NAME and regard it as saved; None if nothing has
+        changed since. After a failed write the caller calls `save_failed`."""
         if not self._changed:
             return None
         self._changed = False
         return self.to_json()
 
     def save(self) -> None:
-        """Write the file now (a clean stop)."""
+        """Write the file now if anything has changed; blocks, for a clean stop. Raises OSError."""
         content = self.take_save()
         if content is not None:
             self._files.save(FILE_NAME, content)
 
     def save_failed(self) -> None:
-        """Note that the content of `take_save` is not on disk: the next interval tries again."""
+        """Make the next `take_save` return the content again: the last content is not on disk."""
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content."""
+        """Return the content of consumerOrderInfo.json, whether changed or not."""
         return {
             "table": {
                 f"{topic}@{group}": {str(at): batch.to_json() for at, batch in queues.items()}

@@ -23,13 +23,14 @@ from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
 REFRESH_MS: Final = 20_000
-"""Age in ms after which a record is renewed: a third of the window of offset_recovery.py."""
+"""Age in ms after which the record of an outstanding batch is written again: a third of the window
+of offset_recovery.py."""
 REFRESHED_MAX: Final = 64
-"""Batches whose records are renewed in a step."""
+"""Maximum number of batches that one `rewrite_old` looks at."""
 
 
 class LoggedBatch(NamedTuple):
-    """A record: the state of a queue at that position of the log."""
+    """A record: the batch of a queue that broker `broker_name` wrote at log offset `at`."""
 
     queue: PoppedQueue
     batch: OrderedBatch
@@ -38,7 +39,7 @@ class LoggedBatch(NamedTuple):
 
 
 class OrderJournal:
-    """Writes batches to the log, and restores them. Loop thread only."""
+    """Writes batches to the log, and restores them. Loop thread only; times are epoch ms."""
 
     def __init__(
         self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str
@@ -50,7 +51,8 @@ class OrderJournal:
         self._logged_ms: OrderedDict[PoppedQueue, int] = OrderedDict()
 
     def write(self, queue: PoppedQueue, now_ms: int) -> Deferred[PutStatus]:
-        """Write the present batch of the queue to the log; resolved once it is safe."""
+        """Append the present batch of the queue to the log now. Resolves with PUT_OK once the
+        record is safe, at once for a queue without a batch; else with the status of the failure."""
         batch = self._batches.get(*queue)
         if batch is None:
             return Deferred.resolved(PutStatus.PUT_OK)
@@ -62,7 +64,8 @@ class OrderJournal:
         return self._log.add_ordered(queue, body, queue.queue_id % self._revive_queues, now_ms)
 
     def rewrite_old(self, now_ms: int) -> None:
-        """Renew the records of outstanding batches that were written long ago."""
+        """Append the records of outstanding batches again that are older than REFRESH_MS at
+        `now_ms`, at most REFRESHED_MAX; results are not awaited."""
         for _ in range(REFRESHED_MAX):
             queue, logged_ms = next(iter(self._logged_ms.items()), (None, now_ms))
             if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:
@@ -72,18 +75,21 @@ class OrderJournal:
                 self.write(queue, now_ms)
 
     def forget(self) -> None:
-        """Forget all batches: the records of another master count, not the local state."""
+        """Remove all batches, here and from OrderedBatches: the records of another master count,
+        not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 
     def restore(self, found: LoggedBatch, now_ms: int) -> None:
-        """Restore the batch that was outstanding when the last master ended."""
+        """Put the batch of a record into OrderedBatches; its record counts as written at
+        `now_ms`."""
         self._batches.put(*found.queue, found.batch)
         self._logged_ms[found.queue] = now_ms
 
 
 def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
-    """Return the body of a record."""
+    """Return the body of a record, which `read_record` parses: JSON of the batch with broker,
+    group, queue id and topic."""
     members = batch.to_json()
     members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
     if check_lengths(attempt=batch.attempt_id):
@@ -92,7 +98,7 @@ def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
 
 
 def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
-    """Parse the body of a record at position `at` of the log. Raises BadBody: clients write to the
+    """Parse the body of a record; `at` is its log offset. Raises BadBody: clients write to the
     topic, too."""
     members: dict[str, Any] = small_object(body)
     batch = OrderedBatch.from_json(members)

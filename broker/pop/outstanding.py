@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from turbopump.engine.types import QueueOffset
 
 MAX_WAITING: Final = 20_000
-"""Maximum of pending hand-outs of a queue (popCkOffsetMaxQueueSize); the queue is not popped beyond
-it."""
+"""Maximum number of pending hand-outs of a queue (popCkOffsetMaxQueueSize); at that number the
+queue is not popped."""
 
 
 class PoppedQueue(NamedTuple):
-    """A queue as one group reads it; `topic` may be a retry topic."""
+    """A queue as a group reads it; `topic` may be a retry topic."""
 
     topic: str
     group: str
@@ -29,14 +29,16 @@ class PoppedQueue(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OutstandingBatch:
-    """Messages given out of a queue, up to before `end`; `is_safe` once their check point is."""
+    """Messages given out of a queue, up to before `end`; `is_safe` once their check point is
+    safe."""
 
     end: QueueOffset
     is_safe: bool = False
 
 
 class OutstandingPops:
-    """The pending hand-outs, by queue. Loop thread only. `commit` sets the group's offset."""
+    """The pending hand-outs, by queue. Loop thread only. `commit(queue, offset)` sets the group's
+    offset; `skip` and `settle` call it before they return."""
 
     def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
         self._commit = commit
@@ -45,34 +47,38 @@ class OutstandingPops:
         """Messages that the filter skipped since the last hand-out: (first, end), end exclusive."""
 
     def next_offset(self, queue: PoppedQueue) -> QueueOffset | None:
-        """Return the offset of the next pop; None: the group's offset counts."""
+        """Return the end of the last pending hand-out, where the next pop begins; None if no
+        hand-out is pending: the next pop begins at the group's offset."""
         waiting = self._waiting.get(queue)
         return waiting[-1].end if waiting else None
 
     def is_full(self, queue: PoppedQueue) -> bool:
-        """Whether too many hand-outs of the queue wait for their check points."""
+        """Whether MAX_WAITING hand-outs of the queue wait for their check points."""
         return len(self._waiting.get(queue, ())) >= MAX_WAITING
 
     def add(self, queue: PoppedQueue, end: QueueOffset) -> OutstandingBatch:
-        """Add a hand-out; `settle` or `drop` must follow."""
+        """Add a hand-out of messages up to before `end`, after the earlier hand-outs of the queue.
+        The caller passes the result to `settle` or `drop` later."""
         given = OutstandingBatch(end)
         self._waiting.setdefault(queue, deque()).append(given)
         return given
 
     def skip(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
-        """Skip the messages from `start` to before `end`, which the filter refused: no check point
-        is needed."""
+        """Count the messages from `start` to before `end` as handed out and safe: the filter
+        refused them, so no check point is needed. The next check point must begin at `take_origin`.
+        """
         self._skipped[queue] = self._origin(queue, start), end
         self.settle(queue, self.add(queue, end))
 
     def has_skipped(self, queue: PoppedQueue) -> bool:
-        """Whether the next check point of the queue must cover messages that the filter skipped."""
+        """Whether the filter skipped messages since the last hand-out, which the next check point
+        must cover."""
         return queue in self._skipped
 
     def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
         """Return where the check point of a hand-out read from `start` must begin: at the first
-        message skipped since the last hand-out. Later hand-outs do not include the skipped
-        messages."""
+        message skipped since the last hand-out if the skipped messages end at `start`, else at
+        `start`. The skipped messages are forgotten: call it once for each hand-out."""
         origin = self._origin(queue, start)
         self._skipped.pop(queue, None)
         return origin
@@ -82,7 +88,9 @@ class OutstandingPops:
         return first if end == start else start  # else the offset was set meanwhile
 
     def settle(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
-        """Mark the hand-out as safe, and commit the offset, in the order of the queue."""
+        """Mark the hand-out as safe. If it is the first pending hand-out of the queue, commit the
+        end of the safe hand-outs up to the first that is not safe. A hand-out that was dropped or
+        forgotten has no effect."""
         given.is_safe = True
         waiting = self._waiting.get(queue)
         end = None
@@ -94,8 +102,8 @@ class OutstandingPops:
             self._commit(queue, end)
 
     def drop(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
-        """Remove a hand-out whose check point may be missing: its messages, and the messages after
-        them, are given out once more."""
+        """Remove a hand-out whose check point may be missing, and all later hand-outs of the queue:
+        their messages are given out once more."""
         self._skipped.pop(queue, None)
         waiting = self._waiting.get(queue)
         if waiting is not None and given in waiting:
@@ -105,13 +113,14 @@ class OutstandingPops:
                 del self._waiting[queue]
 
     def forget(self, queue: PoppedQueue) -> None:
-        """Forget the queue's hand-outs: the group's offset was set, and they must not move it."""
+        """Remove the queue's hand-outs without a commit: the group's offset was set, and they must
+        not move it."""
         self._waiting.pop(queue, None)
         self._skipped.pop(queue, None)
 
     def forget_name(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Forget the hand-outs of a deleted topic, or of a group deleted with its offsets: none is
-        committed."""
+        """Remove the hand-outs of a deleted topic, or of a group deleted with its offsets, without
+        a commit. A retry topic is a topic of its own."""
         known = {*self._waiting, *self._skipped}
         for queue in [one for one in known if topic == one.topic or group == one.group]:
             self.forget(queue)

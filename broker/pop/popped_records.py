@@ -36,7 +36,9 @@ _NOT_NEEDED: Final = (
 def records_of(
     taken: QueueBatch, popped: Popped, query: PopQuery, broker_name: str
 ) -> list[memoryview]:
-    """Return the records of a queue: slices of the log, or rewritten records of a retry topic."""
+    """Return the records of a queue as encoded messages: for the topic itself `taken.slices`,
+    slices of the log with any number of records each; for a retry topic one rewritten record per
+    element. The order is that of the queue."""
     if taken.kind is RetryKind.NORMAL:
         return taken.slices
     made = []

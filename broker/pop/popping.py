@@ -34,13 +34,13 @@ from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 from turbopump.pyx.pops import PopTurns
 
 QUEUES_OF_STEP: Final = 128
-"""Queues that are looked at in one step of a pop, some microseconds each."""
+"""Number of queues that one step of a pop looks at, some microseconds each."""
 
 SPAN_MAX: Final = 1024
 """Maximum span in queue offsets of the handles of a check point or ordered batch, from their start
 to the last message: BATCH_ACK_MESSAGE has a bit for each."""
 DISTANCE_MAX: Final = (1 << 31) - 1
-"""A distance in a check point is a Java int."""
+"""Maximum distance of a message to the start of its check point, in queue offsets: a Java int."""
 
 _MOVED: Final = {
     ReadStatus.OFFSET_TOO_SMALL,
@@ -56,8 +56,9 @@ _NOTHING_HERE: Final = {
 
 @dataclass(slots=True, frozen=True)
 class PopQuery:
-    """The request of a consumer. `queue_id` -1: any queue; `wanted` as for `Store.read`;
-    `from_end`: a group without an offset begins at the end (initMode MAX)."""
+    """The request of a consumer. `queue_id` -1: any queue; `count`: maximum of messages; `wanted`
+    as for `Store.read`; `from_end`: a group without an offset begins at the end (initMode MAX);
+    `attempt_id`: identifies an ordered pop and its repetitions."""
 
     topic: str
     group: str
@@ -72,7 +73,9 @@ class PopQuery:
 
 @dataclass(slots=True)
 class QueueBatch:
-    """The messages popped of a queue: their queue offsets and their records."""
+    """The messages popped of a queue. `start` is the first offset of the check point, at most the
+    first of `offsets`; `offsets` are ascending. `slices` are views of the log with whole records,
+    any number in each, in the order of `offsets`."""
 
     kind: RetryKind
     queue: PoppedQueue
@@ -83,12 +86,15 @@ class QueueBatch:
 
 @dataclass(slots=True)
 class Popped:
-    """The messages found for a request.
+    """The messages found for a request; `pop_time_ms` is epoch ms.
 
-    `rests` has, by topic and queue id, how many messages are left in each queue that was looked at.
-    `unread` are queues in which nothing was found, though they were not examined to their end.
-    `blocked_ms` has by queue id when a queue of an ordered pop can be popped again, in epoch ms.
-    `refused` is why the check point of a hand-out was not stored, None if each was stored.
+    `taken` has a batch for each queue with messages, in the order read, and `count` their messages.
+    `counts` has, for an ordered pop, the text of each batch for the answer's order count. `rests`
+    has, by topic and queue id, how many messages are left in each queue that was looked at and not
+    empty. `unread` are queues in which nothing was found, though they were not examined to their
+    end. `blocked_ms` has by queue id when a queue of an ordered pop can be popped again, in epoch
+    ms. `refused` is why the check point of a hand-out was not stored, None if each was stored.
+    `pending` are the writes of the check points.
     """
 
     pop_time_ms: int
@@ -104,12 +110,12 @@ class Popped:
 
     @property
     def rest(self) -> int:
-        """Number of messages left in the queues that were looked at."""
+        """Total of `rests`."""
         return sum(self.rests.values())
 
     def when_safe(self) -> Deferred["Popped"]:
-        """Return this result once each check point is written, without the queues whose check
-        points failed."""
+        """Resolve with this object once each check point is written or has failed. Batches whose
+        check points failed are removed from it, and `refused` is set."""
         return gather(self.pending).map(lambda _written: self)
 
 
@@ -151,9 +157,13 @@ class Popping:
     def pop(
         self, query: PopQuery, now_ms: int, arrived: tuple[str, int] | None = None
     ) -> Generator[None, None, Popped]:
-        """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`). `arrived` is
-        the only topic and queue id to look at. The answer may leave once `Popped.when_safe`
-        resolves."""
+        """Pop at `now_ms` (epoch ms), in steps; the generator returns the result. The pop time may
+        be later (`Lives.pop_time_ms`). `arrived` is the only (topic, queue id) to look at.
+
+        Check points are appended at once. The answer may leave once `Popped.when_safe` resolves;
+        then the group's offsets move, too. An ordered pop commits at once the offset at which it
+        began to read: messages are passed by acknowledgements only.
+        """
         turn, draw = self._turns.take()
         revive_queue = turn % self._revive_queues
         pop_time_ms = self._lives.pop_time_ms(query.topic, query.group, now_ms)
@@ -169,8 +179,9 @@ class Popping:
         return popped
 
     def next_offset(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
-        """Return the offset at which the group pops the queue next; a group without an offset gets
-        one."""
+        """Return the offset at which the group pops the queue next: a reset offset, else the end of
+        the last hand-out, else the group's offset. Effects: a reset offset is used up, and a group
+        without an offset gets one. `now_ms` is epoch ms."""
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
             self._outstanding.forget(queue)
@@ -183,15 +194,16 @@ class Popping:
         return known if known >= 0 else self._begin(query, queue, now_ms)
 
     def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
-        """Yield all queues that pops of the group read, including those in retry topics."""
+        """Yield all queues that pops of the group read, first the topic's, then those in retry
+        topics. `queue_id` -1: all queues of the topic. Nothing for an unknown topic."""
         query = PopQuery(topic, group, queue_id, 1, 0, None)
         for kind in (RetryKind.NORMAL, *self.retry_kinds(topic, group)):
             for _, queue in self._queues(query, kind, 0):
                 yield queue
 
     def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
-        """Return the offset at which the group would pop the queue next; without an offset, the
-        first message."""
+        """Return the end of the last hand-out, else the group's offset, else the first message of
+        the queue. Unlike `next_offset` it changes nothing and ignores a reset."""
         handed = self._outstanding.next_offset(queue)
         if handed is not None:
             return handed
@@ -202,8 +214,9 @@ class Popping:
     def places_of(
         self, group: str, topic: str, queues: int, retries: list[tuple[str, int]]
     ) -> list[QueueOffset] | None:
-        """Return the offset at which the group pops each queue of the topic and its retry topics
-        next, -1 for a queue without an offset; None while a reset or a check point is pending."""
+        """Return the group's offset of each queue, -1 for a queue without an offset: queues 0 to
+        `queues` - 1 of the topic, then of each retry topic (name, number of queues) in the
+        order of `retries`. None while a reset or a check point is pending in any of them."""
         found = []
         for name, count in [(topic, queues), *retries]:
             if self._offsets.has_resets(group, name):
@@ -217,13 +230,14 @@ class Popping:
         return found
 
     def waiting_count(self, queue: PoppedQueue) -> int:
-        """Return the number of messages of the queue that were not handed out."""
+        """Return the number of messages from `peek_offset` to the end of the queue; messages that
+        the group's filter refuses count."""
         high = self._store.max_queue_offset(queue.topic, queue.queue_id)
         return max(0, high - self.peek_offset(queue))
 
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
-        """Return the kinds of retry topics that the group has for the topic; a pop reads one of
-        them."""
+        """Return the kinds of retry topics that exist and are the group's for the topic, the
+        configured kind first; a pop reads one of them."""
         return self._retry_names.read(topic, group)
 
     def _places(self, query: PopQuery, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
@@ -402,13 +416,14 @@ class Popping:
 
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
-    """Return the queue offset of each record in slices of the log, which contain whole records."""
+    """Return the queue offset of each record in slices of whole records of the log, in their
+    order."""
     return [QueueOffset(record.queue_offset) for piece in slices for record in records_in(piece)]
 
 
 def within_span(result: ReadResult) -> ReadResult:
-    """Return a read without the messages at SPAN_MAX or more after the first message: a later pop
-    gets them."""
+    """Return a read without the messages at SPAN_MAX or more queue offsets after its first message:
+    its `next_queue_offset` is after the last message kept, so that a later pop gets the others."""
     kept: list[memoryview] = []
     offsets: list[QueueOffset] = []
     for piece in result.slices:

@@ -27,7 +27,7 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import Record
 
 PROPERTIES_MAX: Final = 32_767
-"""Maximum of bytes of a record's properties: their length is a Java short."""
+"""Maximum size of a record's properties in bytes: their length is a Java short."""
 
 OWNER: Final = "turbopump.retry.group"
 """Topic attribute of version 1 retry topics whose name is ambiguous: the group that owns the
@@ -69,7 +69,8 @@ class RetryNames:
         self._v1_too = v1_too
 
     def read(self, topic: str, group: str) -> list[RetryKind]:
-        """Return the kinds that exist and may be read, the configured one first."""
+        """Return the kinds of the group's retry topics for the topic that exist, the kind that the
+        configuration writes first; [] for a topic that is a retry topic itself."""
         if topic.startswith(RETRY_PREFIX):
             return []
         kinds = [RetryKind.RETRY_V2] if self._v2 else [RetryKind.RETRY_V1, RetryKind.RETRY_V2]
@@ -78,13 +79,16 @@ class RetryNames:
         return [kind for kind in kinds if self._is_there(kind, topic, group)]
 
     def written(self, topic: str, group: str) -> RetryKind:
-        """Return the kind of retry topic that the group's messages are revived into."""
+        """Return the kind of retry topic into which the group's messages are revived, whether the
+        topic exists or not: version 2 if configured, or if another group uses the name of version
+        1."""
         is_v2 = self._v2 or self._is_shared(topic, group)
         return RetryKind.RETRY_V2 if is_v2 else RetryKind.RETRY_V1
 
     def made(self, topic: str, group: str, now_ms: int) -> TopicConfig | None:
-        """Return the retry topic that the group's messages are revived into. It is created, or its
-        owner added, if missing; None: the table of topics is full."""
+        """Return the retry topic into which the group's messages are revived. If missing, the topic
+        is created with one queue, or its owner added, and saved soon; None: the table of topics is
+        full. `now_ms` is epoch ms."""
         kind = self.written(topic, group)
         name = kind.topic_of(topic, group)
         is_ambiguous = kind is RetryKind.RETRY_V1 and name.removeprefix(RETRY_PREFIX).count("_") > 1
@@ -94,7 +98,8 @@ class RetryNames:
         )
 
     def owns(self, kind: RetryKind, topic: str, group: str) -> bool:
-        """Whether the messages in the retry topic of that kind are the group's."""
+        """Whether the messages in the retry topic of that kind are the group's. Always True for
+        version 2; for version 1 see the class."""
         if kind is RetryKind.RETRY_V2:
             return True
         name = kind.topic_of(topic, group)
@@ -144,7 +149,7 @@ class RetryNames:
 
 
 class RetryCopies:
-    """Writes revived messages. Loop thread only."""
+    """Writes revived messages. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -169,8 +174,9 @@ class RetryCopies:
         self._names = retry_names
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
-        """Make the retry topic of a check point's group, if it is missing, with the group's offset
-        in it."""
+        """Make the retry topic of a check point's group, if it is missing, and commit offset 0 of
+        the group there, if it has no offset. Only after READY may `revive` be called; after UNSAVED
+        the caller tries again later."""
         key = check_point.key
         if self._lives.has_ended(key):
             return RetryTopic.GONE  # another message lies at the offset now
@@ -188,8 +194,9 @@ class RetryCopies:
         return RetryTopic.READY
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
-        """Store a copy of the message in its group's retry topic, which must be READY; resolved
-        once it is safe."""
+        """Append a copy of the message to its group's retry topic now; `prepare` must have returned
+        READY. Resolves with PUT_OK once the copy is as safe as a send, else with the status of the
+        failure."""
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
         return self._writer.put_unchanged(self._copy(record, check_point, name), now_ms)
@@ -200,10 +207,10 @@ class RetryCopies:
         return self._lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
-        """Return the copy that an acting replica sends to a master of another group, and the topic
-        whose route names the masters that the group reads. The retry topic has the name of version
-        1: every broker reads it, whichever it writes, and clients may send to it. The receiving
-        master finds its owner by ORIGIN_GROUP (handlers/send.py)."""
+        """Return (copy, topic): the copy that an acting replica sends to a master of another group,
+        and the topic whose route names the masters that the group reads. The retry topic has the
+        name of version 1: every broker reads it, whichever it writes, and clients may send to it.
+        The receiving master finds its owner by ORIGIN_GROUP (handlers/send.py)."""
         key = check_point.key
         topic = original_topic(key.group, key.topic)
         name = key.topic if topic.startswith(RETRY_PREFIX) else ""

@@ -47,35 +47,37 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Group whose offset in the revive topic is the progress (PopAckConstants.REVIVE_GROUP): the offset
 of the last check point done, not of the next one, as in RocketMQ."""
 READ_MAX: Final = 256
-"""Records of all revive queues that are read in a step, some 5 ms."""
+"""Maximum number of records of all revive queues that are read in a step, some 5 ms."""
 OPEN_MAX: Final = 50_000
-"""Maximum of open check points of a revive queue; while the first of them are due, reading
+"""Maximum number of open check points of a revive queue; while the first of them are due, reading
 stops."""
 BACK_MAX: Final = 10_000
-"""Records before the progress whose check points are remembered as done: timers of a new master, or
-after a crash, deliver some of them once more."""
+"""Number of records before the progress whose check points are remembered as done: timers of a new
+master, or after a crash, deliver some of them once more."""
 DONE_MAX: Final = 5_000
-"""Check points of a revive queue that are remembered as done, 300 bytes each."""
+"""Number of check points of a revive queue that are remembered as done, the latest ones; at times
+twice as many, 300 bytes each."""
 FOREIGN_MS: Final = 13 * 3_600_000
-"""Latest due time of a check point after its store time, in ms. Brokers store a check point a
+"""Maximum time in ms from a check point's store time to its due time. Brokers store a check point a
 second before it is due; a later one was written by a client, and is skipped."""
 WRITES_MAX: Final = 40
-"""Messages that are revived in a step, of all revive queues, some 5 ms."""
+"""Maximum number of messages of all revive queues that are revived in a step, some 5 ms."""
 LOOKS_MAX: Final = 4_096
-"""Check points of a revive queue that a step passes over: acknowledged ones, and done ones."""
+"""Maximum number of check points of a revive queue that a step passes over: acknowledged ones, and
+done ones."""
 UNSAVED_LOOKS: Final = 64
-"""Check points of a revive queue that a step tries again, because their retry topic was not
-saved."""
+"""Maximum number of check points of a revive queue that a step tries again, because their retry
+topic was not saved."""
 PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
 """Pauses in ms after consecutive failures. A failed message may be in the log all the same, and
 each try adds a copy, so one message at a time is tried then. A store that refuses a message writes
 nothing: it is tried again after the first of these pauses, and does not count as a failure."""
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
 REVIVE_RETRY_DELAYS_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
-"""Delays in s of a message that cannot be revived, by the number of delays before
-(PopReviveService.ckRewriteIntervalsInSeconds)."""
+"""Delays in s of a message that cannot be revived: item i after i earlier delays, the last item for
+all later ones (PopReviveService.ckRewriteIntervalsInSeconds)."""
 REVIVED_MAX: Final = 64
-"""Messages of a revive queue that are on their way to retry topics."""
+"""Maximum number of messages of a revive queue that are on their way to retry topics."""
 UNREAD_SLACK_MS: Final = 2_000
 """While a revive queue is not read to its end, check points are due only up to this many ms before
 the last record read: acknowledgements come up to two seconds after them (PopReviveService)."""
@@ -98,6 +100,7 @@ class RetryTopic(Enum):
     """Whether messages of a check point can be revived."""
 
     READY = auto()
+    """The retry topic exists and is saved: messages may be revived."""
     UNSAVED = auto()
     """The retry topic is new and not saved: a crash would remove it, and its messages could not be
     popped. Or the topic of the messages is being deleted."""
@@ -112,14 +115,16 @@ class RetryWriter(Protocol):
     """Stores revived messages in retry topics (retries.py)."""
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
-        """Make the retry topic of a check point's group, if it is missing."""
+        """Make the retry topic of a check point's group, if it is missing; `now_ms` is epoch ms."""
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
-        """Store a copy of the message in that topic, which must be READY; resolved when safe."""
+        """Append a copy of the message to that topic, which must be READY. Resolves with PUT_OK
+        once the copy is safe, else with the status of the failure."""
 
 
 class Stepped(NamedTuple):
-    """The work of a step of a revive queue: records read, and messages sent to retry topics."""
+    """The work of a step of a revive queue: records read (0 if too many check points are open to
+    read), and messages that were tried to be sent to retry topics."""
 
     read: int
     written: int
@@ -149,10 +154,10 @@ class _Open:
 
 
 class ReviveQueue:
-    """A queue of the revive topic. Loop thread only.
+    """A queue of the revive topic. Loop thread only; times are epoch ms.
 
-    `progress` reads and sets the last check point done; `settled_ms` is the time up to which each
-    record that waited for its time is in the revive queue.
+    `progress` reads and sets the last check point done. Check points of another `broker_name` are
+    written again for later, not revived.
     """
 
     def __init__(
@@ -191,12 +196,14 @@ class ReviveQueue:
         self.bound()
 
     def bound(self) -> None:
-        """Keep the queue's end while this broker is not the master: later records are new to the
-        next term. A greater progress belongs to a longer log."""
+        """Remember the queue's present end. Call it in each step while this broker is not the
+        master: the next term begins to read there at the latest, because a greater progress belongs
+        to a longer log."""
         self._limit = max(0, self._store.max_queue_offset(self._topic, self._queue_id))
 
     def forget(self) -> None:
-        """Forget all state: the role changed, and all is read again from the progress."""
+        """Drop all state, and ignore pending writes: the role changed. The next `step` reads again
+        from the progress."""
         self._open.clear()
         self._done.clear()
         self._due.clear()
@@ -206,15 +213,17 @@ class ReviveQueue:
         self._life += 1
 
     def read_first(self) -> None:
-        """Revive nothing more before all records that are in the queue now are read: late records
-        may acknowledge messages of check points read long ago."""
+        """Make `step` revive nothing before all records that are in the queue now are read: late
+        records may acknowledge messages of check points read long ago. Reaching OPEN_MAX ends that,
+        too."""
         self._behind = self._store.max_queue_offset(self._topic, self._queue_id)
 
     def step(
         self, now_ms: int, settled_ms: int, room: int, writes: int, *, holds: bool = False
     ) -> Stepped:
-        """Read at most `room` records, and revive at most `writes` due messages, unless `holds` is
-        set. `settled_ms` is the time up to which each acknowledgement can be read."""
+        """Read at most `room` records, and revive at most `writes` messages that are due by
+        `now_ms` and `settled_ms`, the time up to which each acknowledgement can be read. With
+        `holds` nothing is revived. Then the progress moves over check points that are done."""
         is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
         taken = self._read(room) if room > 0 and not is_full else room
         until_ms = min(now_ms, settled_ms)
@@ -230,7 +239,8 @@ class ReviveQueue:
         return Stepped(0 if is_full else taken, written)
 
     def behind_ms(self, now_ms: int) -> int:
-        """Return how long, in ms, the revival of the first unhandled message has been due."""
+        """Return how long, in ms, the first open check point has been due at `now_ms`; 0 if it is
+        not due or no check point is open."""
         return max(0, now_ms - self._first_due_ms()) if self._open else 0
 
     def _unread_ms(self) -> int:
@@ -470,7 +480,8 @@ class ReviveQueue:
 
 @dataclass(slots=True, frozen=True)
 class ReviveProgress:
-    """The place of the progress: the revive group's committed offsets."""
+    """The place of the progress: the revive group's committed offsets. `get(queue_id)` returns the
+    offset of the last check point done, -1 for none; `set(queue_id, offset, now_ms)` commits it."""
 
     get: Callable[[int], int]
     set: Callable[[int, QueueOffset, int], None]

@@ -53,7 +53,7 @@ OPEN_MAX: Final = 25_000
 bytes each; beyond it no timer is read. As many may be open that are not due. Further check points
 wait for the master."""
 SENT_PER_STEP: Final = 128
-"""Messages sent in a step, some 5 ms."""
+"""Maximum number of messages sent in a step, some 5 ms."""
 FOREIGN_PAUSE_MS: Final = 60_000
 """Pause in ms before a check point of another broker is tried again: its messages are not in this
 log."""
@@ -94,8 +94,8 @@ class _Open:
 
 
 class PopEscape:
-    """Revival on an acting replica; see the module. Loop thread only; times are of the wall clock,
-    as in check points."""
+    """Revival on an acting replica; see the module. Loop thread only; times are epoch ms, as in
+    check points."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class PopEscape:
 
     @property
     def has_room(self) -> bool:
-        """Whether timers may be handed in. The revive queues must be read first: in a master's log,
-        too, timers follow the records of these queues."""
+        """Whether timers may be passed to `take`. The revive queues must be read first: in a
+        master's log, too, timers follow the records of these queues."""
         return self._is_read and self._late_count < OPEN_MAX
 
     @property
@@ -143,13 +143,16 @@ class PopEscape:
         return len(self._open)
 
     def takes(self, topic: str) -> bool:
-        """Whether timers for the topic are to be handed in here."""
+        """Whether a due timer for the topic must be passed to `take` instead of being sent: it is
+        the revive topic."""
         return topic == self._topic
 
     def take(self, message: NewMessage, left: Callable[[], None]) -> None:
-        """Take a check point or acknowledgements whose timer has expired. `left` is called once a
-        restart need not deliver this timer again. An acknowledgement's slot is never before that of
-        its check point, which holds back the progress."""
+        """Take the message of an expired timer: a check point or acknowledgements. `left` is
+        called, possibly before this returns, once a restart need not deliver this timer again; not
+        at all if there is no room or acting stops. Malformed messages are logged and count as done.
+        An acknowledgement's slot is never before that of its check point, which holds back the
+        progress."""
         properties = decode_properties(message.properties)
         try:
             if properties.get(names.TAGS) == CHECK_POINT_TAG:
@@ -172,7 +175,8 @@ class PopEscape:
         left()
 
     def stop(self) -> None:
-        """Stop acting: answers to messages on their way do not count."""
+        """Stop acting and drop all open check points: answers to messages on their way are
+        ignored."""
         if self._is_on:
             for table in (self._open, self._done, self._due, self._queues):
                 table.clear()
@@ -181,8 +185,9 @@ class PopEscape:
             self._late_count = 0
 
     def step(self, now_ms: int) -> bool:
-        """Send messages that were not acknowledged in time; return whether there may be more to do
-        now."""
+        """Read the revive queues first, in steps, then send messages that were not acknowledged in
+        time, at most SENT_PER_STEP. Stops acting if this replica does not act. Returns whether to
+        call again at once."""
         self._now_ms = now_ms
         if not self._acts():
             self.stop()

@@ -31,7 +31,9 @@ def revive_topic(cluster: str) -> str:
 
 
 class ReviveLog:
-    """Writes to the revive topic of a cluster. The notes replace the log while they are in use."""
+    """Writes to the revive topic of a cluster; while the notes are in use they replace the log.
+    Times are epoch ms. Each result is PUT_OK once the record is as safe as a send, else the status
+    of the failure."""
 
     def __init__(
         self,
@@ -43,14 +45,17 @@ class ReviveLog:
         """`queue_count` returns the number of revive queues, including former queues that are still
         read."""
         self.topic = topic
+        """The revive topic of the cluster."""
         self.queue_count = queue_count
+        """Returns the number of revive queues, including former queues that are still read."""
         self._writer = writer
         self._notes = notes
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Deferred[PutStatus]:
-        """Write a check point: its messages become visible again unless they are acknowledged."""
+        """Append a check point now: its messages become visible again after its invisible time
+        unless they are acknowledged."""
         if self._notes.in_use:
             return self._notes.add_check_point(check_point, revive_queue_id, now_ms)
         is_new = not check_point.acked and not check_point.retries
@@ -70,9 +75,10 @@ class ReviveLog:
         now_ms: int,
         delivered_ms: int | None = None,
     ) -> Deferred[PutStatus]:
-        """Write an acknowledgement. `invisible_ms` is the invisible time of its check point. The
-        record must come after its check point, even if the acknowledgement is late: check points
-        due by `delivered_ms` (None: now) have left the timers, later ones may still be there."""
+        """Append an acknowledgement now. `invisible_ms` is the invisible time of its check point.
+        The record must come after its check point, even if the acknowledgement is late: check
+        points due by `delivered_ms` (None: `now_ms`) have left the timers, later ones may still be
+        there."""
         if self._notes.in_use:
             return self._notes.add_ack(ack, invisible_ms, revive_queue_id, now_ms)
         due_ms = ack.key.pop_time_ms + invisible_ms
@@ -83,8 +89,9 @@ class ReviveLog:
     def add_ordered(
         self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int
     ) -> Deferred[PutStatus]:
-        """Write the outstanding batch of a queue that is popped in order; the record is stored at
-        once, not as a timer."""
+        """Append the outstanding batch of a queue that is popped in order; `body` is from
+        order_journal.body_of. The record is stored in the revive queue at once, not as a timer.
+        While notes are in use the result is SERVICE_NOT_AVAILABLE."""
         if self._notes.in_use:
             return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"

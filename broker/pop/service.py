@@ -42,12 +42,14 @@ from turbopump.pyx.pops import PopTurns
 logger = logging.getLogger(__name__)
 
 WAKES_MAX: Final = 100_000
-"""Maximum number of wake times kept for ordered queues; more queues are found by the next poll."""
+"""Maximum number of wake times kept for ordered queues; pops of further queues wait until their
+deadline."""
 
 
 class PopService:
-    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `recover` moves offsets
-    past the messages that were handed out before this broker served."""
+    """The pop of a broker, with its parts as public attributes. Loop thread only. `now_ms` returns
+    epoch ms, and all times are of that clock; `recover` moves offsets past the messages that were
+    handed out before this broker served."""
 
     def __init__(
         self,
@@ -74,8 +76,8 @@ class PopService:
         drain: ActingJournalReplay,
     ) -> None:
         self.others_first: Callable[[], bool] = lambda: False
-        """Whether replicas must be asked before a master revives anything: a replica may have acted
-        while the master was down, and received acknowledgements."""
+        """Returns whether replicas must be asked before a master revives anything: a replica may
+        have acted while the master was down, and received acknowledgements. Set by the assembly."""
         self.popping = popping
         self.retry_names = retry_names
         self.turns = turns
@@ -87,6 +89,7 @@ class PopService:
         self.log = log
         self.acks = acks
         self.queues: list[ReviveQueue] = []
+        """The revive queues by queue id, as many as the last `step` found."""
         self._queue_of = queue_of
         self.now_ms = now_ms
         self.escaping = escaping
@@ -95,8 +98,8 @@ class PopService:
         self.in_flight = in_flight
         self.changes = changes
         self.refused_count = 0
-        """Number of pops that returned nothing because the store did not take their check points.
-        """
+        """Number of pops that returned nothing because the store did not take their check points,
+        since the start."""
         self._refuses = False
         self._role = role
         self._settled = settled
@@ -112,24 +115,28 @@ class PopService:
         contain them, so that they are read first."""
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
-        """Return the retry topics that a pop of the topic also reads, whether they exist or not."""
+        """Return the names of the retry topics of version 1 and 2, in this order, that a pop of the
+        topic also reads, whether they exist or not."""
         kinds = (RetryKind.RETRY_V1, RetryKind.RETRY_V2)
         return tuple(kind.topic_of(topic, group) for kind in kinds)
 
     def forget_topic(self, topic: str) -> None:
-        """Handle the deletion of a topic: hand-outs of it must not count for a new topic of that
-        name."""
+        """Drop the pending hand-outs of a deleted topic without a commit, and all ordered batches
+        of former lives: they must not count for a new topic of that name. Call it for its retry
+        topics, too."""
         self.outstanding.forget_name(topic=topic)
         self.orders.end_former(self.lives.is_former)
 
     def forget_group(self, group: str) -> None:
-        """Handle the deletion of a group and its offsets, as `forget_topic` does."""
+        """Drop the pending hand-outs of a group deleted with its offsets, and all ordered batches
+        of former lives."""
         self.outstanding.forget_name(group=group)
         self.orders.end_former(self.lives.is_former)
 
     def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
-        """Attempt the pops that wait for the queue at `at_ms`, when its outstanding batch ends.
-        Several waiting pops ask for the same time; it is kept once."""
+        """Make a `step` at or after `at_ms` (epoch ms) wake a pop that waits for the queue: its
+        outstanding batch ends then. The same time for the same queue is kept once; beyond WAKES_MAX
+        the call is ignored."""
         wake = at_ms, topic, queue_id
         if len(self._wakes) < WAKES_MAX and wake not in self._known_wakes:
             self._known_wakes.add(wake)
@@ -137,7 +144,7 @@ class PopService:
 
     def store_refused(self, status: PutStatus) -> None:
         """Count a pop that returned nothing because the store did not take its check points (full
-        disk, late replica). Logged once, until `store_took`."""
+        disk, late replica). Logged for the first pop after `store_took`."""
         self.refused_count += 1
         if not self._refuses:
             self._refuses = True
@@ -164,8 +171,9 @@ class PopService:
         return self._role.is_master or self.acts
 
     def step(self, now_ms: int) -> bool:
-        """Revive due messages and wake pops whose wait time has come; True if there may be more to
-        do at once."""
+        """Do a part of the work of this role: recovery, then revival and wake-ups on a master;
+        sending unacknowledged messages to other masters on an acting replica. Returns whether to
+        call again at once."""
         if self._led and (not self._serves or self._acted != self.acts):
             self._stop()
         while len(self.queues) < self.log.queue_count():
@@ -206,24 +214,28 @@ class PopService:
         return more or writes <= 0
 
     def held(self, topic: str, group: str) -> Held:
-        """Return the messages of the topic that the group has popped and not acknowledged."""
+        """Return the counts of messages of that topic name (a retry topic is another) that the
+        group has popped and not acknowledged, at present."""
         now_ms = self.now_ms()
         found = self.in_flight.count_of(group, topic, now_ms)
         ordered = self.orders.unacknowledged_count(topic, group, now_ms)
         return Held(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:
-        """Return how late revival is, in ms, in the latest revive queue."""
+        """Return how late revival is at `now_ms`, in ms, in the latest revive queue; 0 if nothing
+        is late."""
         return max((queue.behind_ms(now_ms) for queue in self.queues), default=0)
 
     @property
     def is_ready(self) -> bool:
-        """Whether recovery is complete: the earlier hand-outs are known, so pops may start."""
+        """Whether no recovery is in progress. It is also True before the first recovery begins;
+        `ready` starts and completes it."""
         return self._recovery is None
 
     def ready(self) -> Steps[bool]:
-        """Run recovery before the first pop, in steps. Returns False while records of earlier
-        hand-outs are not confirmed: nothing is popped for now."""
+        """Run recovery before a pop, in steps. The generator returns False if it cannot go on now,
+        because records of earlier hand-outs are not confirmed or notes of replicas are not in the
+        log: nothing may be popped. It returns True at once on a broker that does not serve."""
         while self._serves and not self._is_ready():
             if self._waits:
                 return False

@@ -15,39 +15,43 @@ from enum import Enum, auto
 from typing import Final
 
 MAX_OF_GROUP: Final = 1_024
-"""Maximum of waiting pops of a topic, group and queue (popPollingSize)."""
+"""Maximum number of waiting pops of a topic, group and queue (popPollingSize)."""
 MAX_WAITING: Final = 100_000
-"""Maximum of all waiting pops (maxPopPollingSize)."""
+"""Maximum number of all waiting pops (maxPopPollingSize)."""
 MAX_SIZE: Final = 128 << 20
-"""Maximum of bytes of all waiting pops; beyond it a pop is answered at once."""
+"""Maximum size of all waiting pops in memory, in bytes; beyond it a pop is answered at once."""
 WAITER_SIZE: Final = 1_200
-"""Bytes of a waiting pop besides its texts."""
+"""Assumed size of a waiting pop in memory, in bytes, besides its texts."""
 SWEEP_MAX: Final = 500
-"""Attempts of a sweep, some 20 ms; the rest follow after other requests had their turn."""
+"""Maximum number of attempts in a sweep, some 20 ms; the rest follow after other requests had their
+turn."""
 READS_ON_MAX: Final = 2
-"""Attempts of a sweep that found nothing within the maximum that one read examines, some ms each
-with an SQL92 expression."""
+"""Maximum number of attempts in a sweep that found nothing within the maximum that one read
+examines, some ms each with an SQL92 expression."""
 _SLACK: Final = 1_024  # deadlines of answered pops that may stay in the heap before it is rebuilt
 
 Arrived = tuple[str, int]
-"""A topic and a queue id."""
+"""(topic, queue id)."""
 
 
 class WaiterAdded(Enum):
-    """Result of adding a waiting pop."""
+    """Result of `PopWaiters.add`."""
 
     WAITS = auto()
+    """The pop waits; its `attempt` answers it later."""
     FULL = auto()
+    """A limit is reached: the caller answers the pop."""
 
 
 @dataclass(slots=True, eq=False)
 class PopWaiter:
-    """A waiting pop. `topics` are the topics that it reads, including the retry topics;
-    `queue_id` is -1 for any queue.
+    """A waiting pop. `topics` are the topics that it reads: its own first, then retry topics.
+    `queue_id` is -1 for any queue; in a retry topic a pop waits for any queue. `deadline_ms` is of
+    the monotonic clock; `owner` is its connection; `size` is that of its texts in bytes.
 
-    `attempt(arrived)` pops again and returns whether the waiter was answered; with None the
-    deadline has passed, and it must answer. `only_asks`: it pops nothing, so an arrival wakes other
-    waiters besides.
+    `attempt(arrived)` pops again and returns whether the waiter was answered; with None the wait
+    has ended, and it must answer and return True. `only_asks`: it pops nothing, so an arrival wakes
+    other waiters besides. `waiting` is kept by PopWaiters.
     """
 
     topics: tuple[str, ...]
@@ -65,7 +69,8 @@ _Key = tuple[str, str, int]
 
 
 class PopWaiters:
-    """The waiting pops of a broker. Loop thread only."""
+    """The waiting pops of a broker. Loop thread only. Wakes one pop of each group for an arrival,
+    and every waiter that only asks."""
 
     def __init__(self, wake: Callable[[], None], watch: Callable[[bool], None]) -> None:
         """`wake` asks for a `sweep` soon; `watch` is called with True when the first pop begins to
@@ -82,11 +87,13 @@ class PopWaiters:
         self._arrived: dict[Arrived, None] = {}
         self._behind: deque[tuple[PopWaiter, Arrived]] = deque()
         self.count = 0
+        """Number of waiting pops."""
         self.size = 0
-        """Bytes of all waiting pops."""
+        """Approximate size of all waiting pops in memory, in bytes."""
 
     def add(self, waiter: PopWaiter) -> WaiterAdded:
-        """Let a pop wait for messages, unless a limit is reached: FULL."""
+        """Let a pop wait until it is answered or dropped, and return WAITS. If a limit is reached,
+        return FULL: nothing is kept, and the caller answers."""
         size = WAITER_SIZE + waiter.size
         key = self._key(waiter, waiter.topics[0])
         if (
@@ -113,18 +120,20 @@ class PopWaiters:
         return WaiterAdded.WAITS
 
     def number_of(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the number of pops waiting for the queue; -1: for any queue (POLLING_INFO)."""
+        """Return the number of pops that wait for exactly this queue id; -1: pops for any queue
+        (POLLING_INFO)."""
         return len(self._by_key.get((topic, group, queue_id), ()))
 
     def arrived(self, topic: str, queue_id: int) -> None:
-        """Note that a queue has grown or may be popped again. Nothing is answered here, because
-        this runs inside an append."""
+        """Note that a queue has grown or may be popped again; the next `sweep` wakes a waiter.
+        Nothing is answered here, because this runs inside an append."""
         if topic in self._groups:
             self._arrived[topic, queue_id] = None
             self._ask_for_sweep()
 
     def sweep(self) -> None:
-        """Attempt the pops that wait for the queues that have grown."""
+        """Call `attempt` of the waiters that arrivals wake, at most SWEEP_MAX; `wake` is called
+        again if some are left."""
         self._woken = False
         if not self._behind:
             arrived, self._arrived = self._arrived, {}
@@ -147,19 +156,22 @@ class PopWaiters:
             self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
-        """Answer the pops whose deadline has passed."""
+        """End the wait of pops whose deadline has passed at `now_ms`, a time of the monotonic
+        clock: `attempt(None)` answers them."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             waiter = heapq.heappop(self._deadlines)[2]
             if waiter.waiting:
                 self._finish(waiter)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the waiting pops of `owner`, whose connection closed, without an answer."""
+        """Forget the waiting pops of `owner`, whose connection closed, without an attempt or an
+        answer."""
         for waiter in list(self._by_owner.get(owner, ())):
             self._remove(waiter)
 
     def release_all(self) -> None:
-        """Answer every waiting pop now (the broker stops, or is no longer the master)."""
+        """End the wait of every pop now: `attempt(None)` answers each before this returns (the
+        broker stops, or is no longer the master)."""
         for waiters in list(self._by_owner.values()):
             for waiter in list(waiters):
                 self._finish(waiter)

@@ -39,22 +39,25 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "delayOffset.json"
+"""Name of the file in the broker's configuration folder."""
 MAX_PER_STEP = 128
-"""Messages of all levels delivered by one step, some 5 ms: sends and pulls are served after it."""
+"""Maximum number of messages of all levels delivered by one step, some 5 ms: sends and pulls are
+served after it."""
 BYTES_OF_STEP = 4 << 20
-"""Bytes that one step delivers at most, plus one message."""
+"""Maximum number of bytes that one step delivers, plus one message."""
 MAX_LEVELS = 1_000
-"""Maximum of levels in an answer; messageDelayLevel has 18, and queue ids of its topic end at
-65,535."""
+"""Maximum number of levels in an answer; messageDelayLevel has 18, and queue ids of its topic end
+at 65,535."""
 _INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # a queue id
 
 Levels = dict[int, QueueOffset]
-"""Level to the queue offset to deliver next."""
+"""Level (from 1) to the queue offset to deliver next in its queue, which is queue `level` - 1 of
+SCHEDULE_TOPIC."""
 
 
 class DelayedMessages:
-    """Delivers due messages, level by level (RocketMQ: ScheduleMessageService). Loop thread
-    only."""
+    """Delivers due messages, level by level (RocketMQ: ScheduleMessageService). Loop thread only;
+    times are epoch ms. A progress maps each level (from 1) to the queue offset to deliver next."""
 
     def __init__(
         self,
@@ -80,7 +83,8 @@ class DelayedMessages:
         """Set while this replica acts for its master, and sends due messages to others."""
         self._is_save_due = False
         self.lost = 0
-        """Messages that were removed with their files before their time, since the start."""
+        """Number of messages that were removed with their files before their time, since the
+        start."""
         self._on_delivered = on_delivered
         self.durable: DurableProgress[Levels] = DurableProgress(store, role, {})
         """Progress of all levels."""
@@ -97,12 +101,12 @@ class DelayedMessages:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def progress(self) -> dict[int, QueueOffset]:
-        """Return level to the queue offset to deliver next; only levels that had messages."""
+        """Return a copy of the present progress; only levels that had messages."""
         return dict(self.durable.current)
 
     def kept_progress(self) -> dict[tuple[str, int], QueueOffset]:
-        """Return (topic, queue id) to the first message that may still have to be delivered:
-        deliveries after it can be lost by a crash."""
+        """Return (topic, queue id) of each level's queue to the first queue offset that may still
+        have to be delivered: deliveries after it can be lost by a crash."""
         safe = self.durable.safe
         return {
             (SCHEDULE_TOPIC, queue_id): safe.get(queue_id + 1, QueueOffset(0))
@@ -111,7 +115,8 @@ class DelayedMessages:
 
     def safe_progress(self) -> dict[int, QueueOffset]:
         """Return the progress whose deliveries no replica lacks, for replicas and for a master that
-        returns. On a replica it is the progress taken over, whose deliveries its log has."""
+        returns; the present progress becomes the next candidate. On a replica it is the progress
+        taken over, whose deliveries its log has."""
         if self.durable.versions.following:
             return self.progress()
         self.begin_save()
@@ -121,10 +126,10 @@ class DelayedMessages:
     def merged(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
-        """Return the progress to adopt if the master's is `progress`. A master that is back may
-        have an older version: while this replica acted, it sent messages to other masters, and its
-        own master asks for that progress later (RIP-32). Both are true then, and each level gets
-        the higher offset (I13)."""
+        """Return the progress to adopt if the master's is `progress`; nothing is changed. It is
+        `progress`, unless `version` is older than the version here: then each level gets the higher
+        offset (I13). A master that is back may have an older version: while this replica acted, it
+        sent messages to other masters, and its own master asks for that progress later (RIP-32)."""
         if not is_older(version, self.durable.data_version):
             return progress
         current = self.durable.current
@@ -132,20 +137,22 @@ class DelayedMessages:
         return current | more
 
     def truncated(self) -> None:
-        """Accept any progress of the master: this replica's log was cut, or starts again, and
-        deliveries in it may be gone."""
+        """Make this replica accept any version of the master's progress: its log was cut, or starts
+        again, and deliveries in it may be gone. The progress itself stays until the master's is
+        adopted."""
         self.durable.data_version = DataVersion()
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
-        """Take over a replica's progress. This log, or other masters, have all its deliveries, so
-        each level gets the higher offset (RIP-32: pre-online)."""
+        """Make a replica's progress current where it is higher, level by level; the data version is
+        raised, never lowered. This log, or other masters, have all its deliveries (RIP-32:
+        pre-online)."""
         current = self.durable.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         self.durable.take_newer(current | newer, version)
 
     def step(self, now_ms: int) -> bool:
-        """Deliver due messages, at most MAX_PER_STEP; True if there may be more. A replica leaves
-        this to its master, or sends them to other masters while it acts."""
+        """Deliver due messages into this log, at most MAX_PER_STEP; call again at once after True.
+        A replica leaves this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
             self.durable.take_coming()
             return self._step_elsewhere(now_ms)
@@ -180,13 +187,16 @@ class DelayedMessages:
             self._escaping = None
 
     def begin_save(self) -> None:
-        """Make the present progress a candidate, to be saved once it is safe."""
+        """Let the next `take_save` return the present progress once it is safe; called once per
+        save interval."""
         self._is_save_due = True
         if not self.durable.versions.following:
             self.durable.begin()
 
     def take_save(self) -> dict[str, Any] | None:
-        """Return the content to write to FILE_NAME, once; None if nothing new is safe to write."""
+        """Return the content to write to FILE_NAME and regard it as saved; None if nothing new is
+        safe to write, or `begin_save` was not called since. After a failed write the caller calls
+        `save_failed`."""
         safe = self.durable.unsaved if self._is_save_due else None
         if safe is None:
             return None
@@ -194,11 +204,12 @@ class DelayedMessages:
         return self._to_json(safe)
 
     def save_failed(self) -> None:
-        """Note that the content of `take_save` is not on disk: the next interval tries again."""
+        """Make a later `take_save` return the progress again: the last content is not on disk."""
         self.durable.saved = None
 
     def save(self) -> None:
-        """Write the progress now; the caller has flushed the store (a clean stop)."""
+        """Write the progress now; blocks, for a clean stop. The caller has flushed and closed the
+        store. Raises OSError."""
         kept = self.durable
         kept.settle_last()
         if kept.safe != kept.saved:
@@ -250,14 +261,15 @@ class DelayedMessages:
     # Interface of level_escape.py
 
     def position(self, level: int) -> QueueOffset:
-        """Return the first message that is not known to be delivered; retention may have removed
-        earlier ones."""
+        """Return the first queue offset of a level that is not known to be delivered, or the first
+        that retention has left."""
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
         return QueueOffset(max(self.durable.current.get(level, 0), low))
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether the message's time has come, or the clock was set back to before its store time.
-        messageDelayLevel may have had a longer delay then."""
+        """Whether the message's time has come at `now_ms`, or the clock was set back to before its
+        store time, also for a message that cannot be read. messageDelayLevel may have had a longer
+        delay at its store time."""
         due_ms = unit.tags_code
         if due_ms <= now_ms:
             return True
@@ -267,7 +279,8 @@ class DelayedMessages:
         return record is None or now_ms < record.store_timestamp_ms
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
-        """Return the waiting message for its consumers; None: it can never be delivered."""
+        """Return the waiting message for its consumers, with a queue id that its topic has; None:
+        it can never be delivered, which is counted or logged."""
         log_offset = unit.log_offset
         record = self._store.record_of(unit)
         if record is None:
@@ -284,7 +297,8 @@ class DelayedMessages:
         return message
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
-        """Record that other masters have all messages of the level before `at`."""
+        """Set the progress of a level to `at`, because other masters have all its messages before
+        `at`."""
         current, version = self.durable.current, self.durable.data_version
         done = at - self.position(level)
         self.durable.delivered_elsewhere(current | {level: at})
@@ -312,8 +326,8 @@ class DelayedMessages:
 
 
 def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
-    """Return (level to queue offset, version) from delayOffset.json or the answer to 45. Raises
-    BadBody."""
+    """Parse delayOffset.json or the answer to 45: (level to queue offset, version). Raises BadBody,
+    also for more than MAX_LEVELS levels."""
     members = as_object(value)
     version = DataVersion.from_json(members.get("dataVersion"))
     progress = {

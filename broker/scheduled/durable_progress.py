@@ -36,13 +36,16 @@ class _Coming(Generic[P]):
 
 
 class DurableProgress(Generic[P]):
-    """See the module. Progress values are immutable. Loop thread only."""
+    """See the module. Progress values are immutable. Loop thread only; times are epoch ms, and
+    nothing here writes a file."""
 
     def __init__(self, store: Store, role: Role, begin: P) -> None:
         self._store = store
         self._role = role
         self.current: P = begin
+        """The present progress of deliveries; the owner sets it."""
         self.safe: P = begin
+        """The newest progress known to be safe; call `settle` before use."""
         self.saved: P | None = begin
         """The content of the file; None if unknown."""
         self._candidate: tuple[P, LogOffset] | None = None
@@ -50,26 +53,31 @@ class DurableProgress(Generic[P]):
         self._adopted: tuple[P, LogOffset] | None = None
         self._left_at: LogOffset | None = None
         self.data_version = DataVersion()
+        """Version of `current`; the owner sets it after deliveries."""
         self.versions = Versions()
+        """Whether this broker counts versions itself, or follows a master."""
 
     def load(self, progress: P, version: DataVersion) -> None:
-        """Set the progress read from the file."""
+        """Set the current, safe and saved progress to that of the file."""
         self.current = self.safe = self.saved = progress
         self.data_version = version
 
     def bump_version(self, now_ms: int) -> None:
-        """Start a new version of the same progress: it belongs to another term."""
+        """Start a new version of the same progress at `now_ms`: it belongs to another term. The
+        file has to be saved again."""
         self.data_version = self.versions.next(self.data_version, now_ms)
         self.saved = None
 
     def begin(self) -> None:
-        """Make the present progress a candidate. It becomes safe once its deliveries are on disk
-        and on the replicas that a message needs, because a replica takes over the progress."""
+        """Make the present progress a candidate, unless there is one already or the file has this
+        progress. It becomes safe, at a later `settle`, once its deliveries are on disk and on the
+        replicas that a message needs, because a replica takes over the progress."""
         if self._candidate is None and self.current != self.saved:
             self._candidate = (self.current, self._store.max_log_offset)
 
     def settle(self) -> None:
-        """Make the pending progress the safe one, if its deliveries are safe by now."""
+        """Move the candidate, or an adopted progress, to `safe` if its deliveries are safe by
+        now."""
         store = self._store
         safe = min(store.flushed_log_offset, self._copied_end())
         if self._candidate is not None and safe >= self._candidate[1]:
@@ -79,14 +87,14 @@ class DurableProgress(Generic[P]):
 
     @property
     def unsaved(self) -> P | None:
-        """The safe progress that is not saved; None if it is saved, or a newer one will be safe
-        soon."""
+        """The safe progress, after `settle`, if the file does not have it; None if it does, or
+        while a candidate will be safe soon."""
         self.settle()
         return None if self._candidate is not None or self.safe == self.saved else self.safe
 
     def leave(self) -> None:
-        """Settle before the broker stops and loses its role: the deliveries that replicas have now
-        count."""
+        """Settle before the broker stops and loses its role: the deliveries that replicas have at
+        present decide in `settle_last`."""
         self.settle()
         self._left_at = self._copied_end()
 
@@ -94,8 +102,8 @@ class DurableProgress(Generic[P]):
         return LogOffset(min(self._store.confirm_log_offset, self._role.safe_end()))
 
     def settle_last(self) -> None:
-        """Settle after the store was flushed and closed: deliveries that no replica lacks are
-        safe."""
+        """Settle once more after the store was flushed and closed: the current progress is safe if
+        no replica lacks its deliveries."""
         store = self._store
         self._candidate = self._candidate or (self.current, store.max_log_offset)
         self.settle()
@@ -104,30 +112,34 @@ class DurableProgress(Generic[P]):
             self.safe = self.current
 
     def follow(self) -> None:
-        """Follow a master, which delivers now. Deliveries of this broker that it may lack are
-        dropped from the progress."""
+        """Begin to follow a master, which delivers now: the current progress goes back to the safe
+        one, because the master may lack later deliveries of this broker."""
         self.settle()
         self.current, self._candidate = self.safe, None
 
     def adopt(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
-        """Adopt a master's progress. The master had it when its log ended at `log_end` at most; it
-        counts here once this log has that much, confirmed. Before that, deliveries may be missing
-        here."""
+        """Adopt a progress that the master had when its log ended at `log_end` at most. It becomes
+        current once this log has that much, confirmed, at a later `take_coming`: before that,
+        deliveries may be missing here. Ignored while an earlier progress is awaited."""
         if self._coming is None:  # an older awaited progress arrives sooner than a newer one
             self._coming = _Coming(progress, version, log_end)
         self.take_coming()
 
     def take_coming(self) -> bool:
-        """Take over the awaited progress if this log is long enough; return whether it was."""
+        """Make the awaited progress current if this log is confirmed up to its end; return whether
+        that happened. The data version is raised, never lowered."""
         return self._take(self._store.confirm_log_offset)
 
     def delivered_elsewhere(self, progress: P) -> None:
-        """Set the progress of an acting replica: other masters have the deliveries before it."""
+        """Set the current progress of an acting replica: other masters have the deliveries before
+        it, so a later `settle` makes it safe without a new flush of this log."""
         end = LogOffset(0) if self._adopted is None else self._adopted[1]
         self.current, self._adopted = progress, (progress, end)
 
     def take_newer(self, progress: P, version: DataVersion) -> None:
-        """Take over the progress of another broker of the group, whose log this broker has."""
+        """Make the progress of another broker of the group current; this log has its deliveries. On
+        a replica it becomes safe once the log's present end is on disk. The data version is raised,
+        never lowered."""
         self.current = progress
         if not self._role.is_master:  # a master's own deliveries decide its safe progress
             self._adopted = progress, self._store.max_log_offset
@@ -135,12 +147,12 @@ class DurableProgress(Generic[P]):
             self.data_version = version
 
     def replace(self, progress: P, safe: P) -> None:
-        """Replace the progress after the log was cut: its end is gone."""
+        """Set the current and the safe progress after the log was cut."""
         self.current, self.safe, self._adopted = progress, safe, None
 
     def lead(self) -> None:
-        """Start to deliver, from the progress whose deliveries this log has; the log is not cut
-        again."""
+        """Begin to deliver as the master: the awaited progress becomes current if this log has its
+        deliveries, confirmed or not, and is dropped otherwise. The log is not cut again."""
         self._take(self._store.max_log_offset)
         self._coming = self._adopted = None
 

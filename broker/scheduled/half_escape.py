@@ -39,17 +39,18 @@ from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC, TRANSACTION_GROU
 logger = logging.getLogger(__name__)
 
 WINDOW: Final = 1_024
-"""Half messages after the progress that may have moved."""
+"""Maximum number of half messages after the progress that may have moved."""
 AGAIN_PER_STEP: Final = 32
+"""Maximum number of half messages that one step sends again after a failure."""
 READ_PER_STEP: Final = 64
-"""Half messages that one step examines: some require a look in the index."""
+"""Maximum number of half messages that one step examines: some require a look in the index."""
 MOVED_SIZE_MAX: Final = 16 << 20
-"""Maximum of bytes of remembered places, some 20,000 half messages; for others, the master that has
-the half message asks the producer."""
+"""Maximum size of remembered places in memory, in bytes, some 20,000 half messages; for others, the
+master that has the half message asks the producer."""
 MOVED_SIZE: Final = 500
-"""Bytes of a place besides its texts."""
+"""Assumed size of a place in memory, in bytes, besides its texts."""
 WAITING_MAX: Final = 1_000
-"""Producers that wait until their half message has moved."""
+"""Maximum number of requests that wait until their half message has moved."""
 
 
 class _Place(NamedTuple):
@@ -67,7 +68,7 @@ class _Place(NamedTuple):
 
 
 class HalfEscape:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -88,11 +89,13 @@ class HalfEscape:
 
     @property
     def is_on(self) -> bool:
-        """Whether this replica acts, so that half messages move."""
+        """Whether this replica acts for its master and may send messages (enableRemoteEscape), so
+        that half messages move."""
         return self._role.is_acting and not self._role.is_master and self._escape.is_on
 
     def stop(self) -> None:
-        """Stop acting: answers no longer count, and the master decides about transactions."""
+        """Stop acting and forget the places; answers to messages on their way are ignored, and
+        waiting requests to end transactions are answered. No effect if it does not act."""
         if self._acts:
             if self._window is not None:
                 self._window.stop()
@@ -103,7 +106,8 @@ class HalfEscape:
             self._transactions.role_changed()
 
     def step(self, now_ms: int) -> bool:
-        """Send open half messages; return whether there may be more to do now."""
+        """Send open half messages, the first ones after the outcomes are read; call it only while
+        `is_on`. Returns whether to call again at once."""
         transactions = self._transactions
         if not self._acts:
             self._acts = True
@@ -193,8 +197,10 @@ class HalfEscape:
     # Producers that end a transaction
 
     def end(self, half: Half, how: int) -> Deferred[Command | str]:
-        """Forward the end of a transaction once its half message has moved. Resolves to that
-        master's answer, or the reason why there is no answer; "" if no answer is needed."""
+        """Forward the end of a transaction to the master that has its half message, once it has
+        moved; `how` is TRANSACTION_COMMIT or TRANSACTION_ROLLBACK. Resolves to that master's
+        answer, to the reason why there is no answer, or to "" after a rollback done here. The
+        producer may try again after a reason."""
         ended: Deferred[Command | str] = Deferred()
         window = self._window
         numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}

@@ -20,6 +20,7 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 
 DONE_TAG: Final = "d"
+"""Tag of op messages; messages of OP_TOPIC with another tag are ignored."""
 MAX_CHECK_TIMES: Final = 1_000_000
 """Upper bound for TRANSACTION_CHECK_TIMES, which is text in a record that another broker may have
 written."""
@@ -33,8 +34,8 @@ _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Return (topic, queue id) of a half message after commit; None if its properties name no
-    target."""
+    """Return (topic, queue id) of a half message after commit, from REAL_TOPIC and REAL_QID; None
+    if they are missing or malformed, or name HALF_TOPIC."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
         return None
@@ -42,7 +43,8 @@ def target(properties: dict[str, str]) -> tuple[str, int] | None:
 
 
 def committed_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties of the message that consumers receive."""
+    """Return a copy of a half message's properties without REAL_TOPIC, REAL_QID and CRC32, as
+    consumers receive them."""
     left = dict(properties)
     for name in (names.REAL_TOPIC, names.REAL_QID, names.CRC32):
         left.pop(name, None)
@@ -50,23 +52,23 @@ def committed_properties(properties: dict[str, str]) -> dict[str, str]:
 
 
 def committed_flag(sys_flag: int) -> int:
-    """Return the sysFlag of the message that consumers receive."""
+    """Return a half message's sysFlag with its transaction bits set to committed (0x8)."""
     return (sys_flag & ~_TRANSACTION_BITS) | _COMMITTED
 
 
 def is_committed(sys_flag: int) -> bool:
-    """Whether a record is a committed message of a transaction."""
+    """Whether the transaction bits of a sysFlag mark a committed message."""
     return sys_flag & _TRANSACTION_BITS == _COMMITTED
 
 
 def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
-    """Return a new half message for the end of the queue, with other properties."""
+    """Return a half message to append to HALF_TOPIC in place of `record`, with these properties."""
     return _copy(record, HALF_TOPIC, properties)
 
 
 def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
-    """Return the half message in the form in which another master receives it from a producer; None
-    if it has no target."""
+    """Return the half message for another master, in the form in which a producer sends it: with
+    its real topic and queue id. None if it has no target."""
     where = target(properties)
     if where is None:
         return None
@@ -79,7 +81,8 @@ def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
 
 
 def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
-    """Return the record of a half message that is given up: it is not checked again."""
+    """Return the message to append to GIVEN_UP_TOPIC for a half message that is not checked
+    again."""
     return _copy(record, GIVEN_UP_TOPIC, properties)
 
 
@@ -101,8 +104,9 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
 
 
 def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
-    """Return an op message. Its body contains the queue offsets of finished half messages, each
-    followed by a comma (TransactionalOpBatchService)."""
+    """Return a message for OP_TOPIC. `body` contains the queue offsets of finished half messages,
+    each followed by a comma (TransactionalOpBatchService); `now_ms` (epoch ms) is its born time and
+    `host` its packed born and store address."""
     return NewMessage(
         topic=OP_TOPIC,
         queue_id=HALF_QUEUE_ID,
@@ -115,8 +119,8 @@ def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
 
 
 def read_op(record: Record) -> Iterator[QueueOffset]:
-    """Yield the queue offsets that an op message lists; other text is skipped. RocketMQ 4 writes a
-    single offset without a comma."""
+    """Yield the queue offsets of half messages that an op message lists; other text is skipped, and
+    a record without DONE_TAG yields nothing. RocketMQ 4 writes a single offset without a comma."""
     if decode_properties(record.properties).get(names.TAGS) != DONE_TAG:
         return
     for text in record.body.split(b","):
@@ -125,13 +129,15 @@ def read_op(record: Record) -> Iterator[QueueOffset]:
 
 
 def check_times(properties: dict[str, str]) -> int:
-    """Return how often the producer of a half message was asked."""
+    """Return how often the producer of a half message was asked (TRANSACTION_CHECK_TIMES); 0 for
+    malformed text, at most MAX_CHECK_TIMES."""
     text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
     return min(int(text), MAX_CHECK_TIMES) if _INT.fullmatch(text) else 0
 
 
 def immunity_ms(properties: dict[str, str]) -> int | None:
-    """Return how long after its birth a half message is not checked, in ms; None for the default.
+    """Return for how many ms after its birth a half message is not checked (CHECK_IMMUNITY_TIME, in
+    s); None for the broker's default.
 
     As in RocketMQ (getImmunityTime), -1 and text that is not a number also mean the default.
     """
@@ -142,7 +148,8 @@ def immunity_ms(properties: dict[str, str]) -> int | None:
 def as_committed(
     record: Record, log_offset: LogOffset, queue_offset: QueueOffset, properties: dict[str, str]
 ) -> bytes:
-    """Return the record sent to a producer with a check: the half message in its committed form.
+    """Return the encoded record sent to a producer with a check: the half message in its committed
+    form, with its real topic and queue id. It must have a target.
 
     `log_offset` and `queue_offset` belong to the half message.
     """
@@ -161,8 +168,8 @@ def as_committed(
 
 
 def same_body(record: Record, other: Record) -> bool:
-    """Whether two records with equal unique keys belong to one transaction: a program may send a
-    message object again, with the same key."""
+    """Whether two records with equal unique keys belong to one transaction: equal born time, born
+    host, body length and CRC. A program may send a message object again, with the same key."""
     return (
         record.born_timestamp_ms == other.born_timestamp_ms
         and record.born_host == other.born_host

@@ -18,31 +18,33 @@ from turbopump.engine.types import NewMessage, QueueOffset, QueueUnit
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 WINDOW: Final = 1_024
-"""Messages of a level after its progress that may have been sent."""
+"""Maximum number of messages of a level after its progress that may have been sent."""
 AGAIN_PER_STEP: Final = 32
-"""Retries of a level in a step: if no master takes anything, not all are tried at once."""
+"""Maximum number of retries of a level in a step: if no master takes anything, not all are tried at
+once."""
 READ_PER_STEP: Final = 128
-"""Messages that one step examines, of all levels: some 5 ms."""
+"""Maximum number of messages that one step examines, of all levels: some 5 ms."""
 
 
 class Levels(Protocol):
-    """The delay levels, as this module uses them (delay.py)."""
+    """The delay levels, as this module uses them (delay.py); levels count from 1, times are epoch
+    ms."""
 
     def position(self, level: int) -> QueueOffset:
-        """Return the first message that is not known to be delivered."""
+        """Return the first queue offset of the level that is not known to be delivered."""
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether the message's time has come."""
+        """Whether the message's time has come at `now_ms`."""
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
         """Return the message for its consumers; None: it can never be delivered."""
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
-        """Record that other masters have all messages of the level before `at`."""
+        """Set the level's progress to `at`: other masters have all its messages before it."""
 
 
 class LevelEscape:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; made when this replica begins to act."""
 
     def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
         self._store, self._escape, self._levels = store, escape, levels
@@ -54,13 +56,13 @@ class LevelEscape:
         """Number of messages this step may still examine, and its time."""
 
     def stop(self) -> None:
-        """Stop acting: answers to messages on their way do not count."""
+        """End this use for good: answers to messages on their way are ignored."""
         for window in self._windows.values():
             window.stop()
 
     def step(self, count: int, now_ms: int) -> bool:
-        """Send due messages of the first `count` levels; return whether there may be more to do
-        now."""
+        """Send due messages of levels 1 to `count` at `now_ms` (epoch ms); return whether to call
+        again at once."""
         more, self._left, self._now_ms = False, READ_PER_STEP, now_ms
         for number in range(count):
             level = (self._first + number) % count + 1

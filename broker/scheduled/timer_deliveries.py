@@ -34,7 +34,8 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 DELIVERED_PER_STEP: Final = 256
-"""Timers delivered in a step, as in delay.py: sends and pulls are served in between."""
+"""Maximum number of timers delivered in a step, NATIVE_SPEED times as many by native code: sends
+and pulls are served in between."""
 
 
 class _Waiting(NamedTuple):
@@ -46,7 +47,7 @@ class _Waiting(NamedTuple):
 
 
 class TimerDeliveries:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -67,10 +68,11 @@ class TimerDeliveries:
         self._precision_ms = precision_ms
         self._on_delivered = on_delivered
         self.lost = 0
-        """Timers whose files were removed before their time, since the start."""
+        """Number of timers whose files were removed before their time, since the start."""
 
     def step(self, now_ms: int, until_ms: int) -> bool:
-        """Deliver messages that are due until `until_ms`; return whether there are more."""
+        """Append messages that are due until `until_ms`, in the order of their times; return
+        whether to call again at once. False also when the store refuses for now."""
         slots, left = self._slots, DELIVERED_PER_STEP
         while left > 0:
             until_ms = min(until_ms, self._reading.until_ms(now_ms))
@@ -170,30 +172,32 @@ class TimerDeliveries:
         return found
 
     def drop(self, log_offset: LogOffset) -> None:
-        """Count a timer that cannot be read: its file was removed, or the disk damaged it."""
+        """Count in `lost` a timer whose file retention removed; log a timer that cannot be read for
+        another reason."""
         if log_offset < self._store.min_log_offset:
             self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("timer at %d cannot be read: dropped", log_offset)
 
     def uncount(self, topic_hash: int | None, now_ms: int, *, is_recall: bool) -> str | None:
-        """Remove a unit whose message cannot be read from the counts; return its topic if known. A
-        recall was counted as minus one."""
+        """Remove a unit whose message cannot be read from the metrics of waiting timers; return its
+        topic, None if the hash is None or not known. A recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
         if topic is not None:
             self._metrics.add(topic, 1 if is_recall else -1, now_ms)
         return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
-        """Count a timer that left the wheel: one less waits for its topic, and one more was
-        delivered."""
+        """Count a timer that left the wheel: one less waits for its topic (one more for a recall),
+        and one more has left."""
         topic = text_of(facts.topic)
         self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
         self._dequeued.add(topic, 1)
 
     def leaving(self, due: DueUnit, now_ms: int) -> Leaving | None:
-        """Return the message that an acting replica sends instead of `_deliver_one`. The second
-        part of a long wait is left to the other master: there it is a timer, or a recall."""
+        """Return the message that an acting replica sends for a due unit; None: the unit is
+        recalled or can never be delivered, and is counted as left. The second part of a long wait
+        is left to the other master: there it is a timer, or a recall."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return None
@@ -209,5 +213,5 @@ class TimerDeliveries:
 
 
 def text_of(topic: bytes) -> str:
-    """Return a topic as text for operators."""
+    """Decode a topic for metrics and logs; malformed bytes become U+FFFD."""
     return topic.decode(errors="replace")

@@ -20,15 +20,16 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
 
 OUT_MAX: Final = 4_096
-"""Maximum of timers on their way or waiting for another try. Up to this many may be sent after
-timers that no master takes; they are sent once more after a restart of this replica or its master.
-"""
+"""Maximum number of timers on their way or waiting for another try. Up to this many may be sent
+after timers that no master takes; they are sent once more after a restart of this replica or its
+master."""
 SENT_PER_STEP: Final = 128
+"""Maximum number of timers that a step sends, and of failed ones that it sends again."""
 
 
 class Leaving(NamedTuple):
-    """A timer to be sent. Timers with the same `key` go to the same master; `due_ms`: when it is
-    due there, None: at once."""
+    """A timer to be sent. Timers with the same `key` go to the same master; `due_ms` (epoch ms):
+    when it is due there, None: at once."""
 
     facts: TimerFacts
     message: NewMessage
@@ -37,7 +38,7 @@ class Leaving(NamedTuple):
 
 
 class TimerEscape:
-    """See the module. Loop thread only."""
+    """See the module. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -55,12 +56,12 @@ class TimerEscape:
         self._is_over = False
 
     def stop(self) -> None:
-        """Stop acting: answers to timers on their way do not count."""
+        """End this use for good: answers to timers on their way are ignored."""
         self._is_over = True
         self._window.stop()
 
     def step(self, now_ms: int, until_ms: int) -> bool:
-        """Send timers that are due until `until_ms`; return whether more may be sent at once."""
+        """Send timers that are due until `until_ms`; return whether to call again at once."""
         self._now_ms = now_ms
         self._window.retry(SENT_PER_STEP)
         for _ in range(SENT_PER_STEP):

@@ -20,13 +20,13 @@ from turbopump.pyx.record import MAX_PROPERTIES, Record
 from turbopump.pyx.timer import read_due, read_facts
 
 FAR_MS: Final = 1 << 53
-"""Upper bound of all message times: some 285,000 years."""
+"""Upper bound of all message times, in epoch ms: some 285,000 years."""
 _QUEUE_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class TimerFacts(NamedTuple):
-    """Facts of a stored timer message; `out_ms` is the time of its slot, `due_ms` its exact
-    millisecond."""
+    """Facts of a stored timer message, in epoch ms: `out_ms` is the time of its slot, `due_ms` its
+    exact time. `topic` is that of its consumers."""
 
     out_ms: int
     due_ms: int
@@ -36,7 +36,8 @@ class TimerFacts(NamedTuple):
 
 
 def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
-    """Read the facts of a record of TIMER_TOPIC; None if it cannot be delivered."""
+    """Read the facts of a record of TIMER_TOPIC; None if it can never be delivered: another topic,
+    no target or a time out of range. `precision_ms` is the length of a slot."""
     out_ms, _delay, _deliver, topic, topic_hash, is_recall = read_facts(record.properties)
     if not 0 <= out_ms < FAR_MS or not topic or record.topic != _TOPIC_BYTES:
         return None
@@ -51,16 +52,17 @@ def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
 
 
 def recall_key(record: Record) -> str | None:
-    """Return the key of the message that a recall cancels: the recall's topic and
-    TIMER_DEL_UNIQKEY. RocketMQ compares the latter alone, so that a recall in one topic reaches
-    messages of all."""
+    """Return the key of the message that a recall cancels, to compare with `keys_of`; None if the
+    record is no recall. It has the recall's topic and TIMER_DEL_UNIQKEY. RocketMQ compares the
+    latter alone, so that a recall in one topic reaches messages of all."""
     properties = decode_properties(record.properties)
     named = properties.get(names.TIMER_DEL_UNIQKEY)
     return None if named is None else f"{properties.get(names.REAL_TOPIC, '')}\x01{named}"
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
-    """Return the keys of recalls that cancel this message, see `recall_key`."""
+    """Return the `recall_key` values of recalls that cancel the message with these properties, with
+    and without the topic in TIMER_DEL_UNIQKEY; () without a unique key."""
     key, topic = properties.get(names.UNIQ_KEY), properties.get(names.REAL_TOPIC, "")
     if key is None:
         return ()
@@ -71,7 +73,8 @@ def delivered(
     record: Record, properties: dict[str, str], write_ms: int, now_ms: int
 ) -> NewMessage | None:
     """Return the message for its consumers; None if it has no target. REAL_TOPIC, REAL_QID and the
-    timer's properties stay, as consumers of RocketMQ see them."""
+    timer's properties stay, as consumers of RocketMQ see them; `write_ms` and `now_ms` (epoch ms)
+    become TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. Removes CRC32 from `properties`."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic in (HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
         return None
@@ -80,7 +83,8 @@ def delivered(
 
 def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
     """Return the message to store in the timer queue again, for the rest of a delay longer than the
-    wheel."""
+    wheel; `now_ms` (epoch ms) becomes TIMER_DEQUEUE_MS. Changes `properties`: TIMER_ROLL_TIMES
+    grows by one."""
     times = properties.get(names.TIMER_ROLL_TIMES, "")
     count = int(times) if _QUEUE_ID.fullmatch(times) else 0
     # TIMER_ENQUEUE_MS of a rolled message is when its delay began, so that its exact time is known.

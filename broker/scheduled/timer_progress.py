@@ -18,12 +18,12 @@ from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx import timer as kernel
 
 ROLLS_PER_STEP: Final = 2_000
-"""Units of passed slots that one step examines, some 2 ms."""
+"""Number of units of passed slots after which `passed_rolls` pauses, some 2 ms."""
 
 
 class TimerProgress(NamedTuple):
-    """Messages before `queue_offset` in slots before `read_ms` were delivered; `position` is where
-    the timer log ended, -1 in the progress of a master."""
+    """Messages before `queue_offset` in slots before `read_ms` (epoch ms) were delivered;
+    `position` is where the timer log ended, in bytes, -1 in the progress of a master."""
 
     read_ms: int = 0
     queue_offset: QueueOffset = QueueOffset(0)
@@ -31,19 +31,20 @@ class TimerProgress(NamedTuple):
 
 
 def progress_before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
-    """Return the progress, or an earlier one if the timer queue ends at `end` before it."""
+    """Return the progress, with `queue_offset` limited to `end`, the end of the timer queue; if it
+    is limited, without a position."""
     if progress.queue_offset <= end:
         return progress
     return TimerProgress(progress.read_ms, end)
 
 
 def progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
-    """Return the progress of a checkpoint."""
+    """Return the progress of a master's checkpoint, without a position."""
     return TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
 
 
 def version_of(checkpoint: TimerCheckpoint) -> DataVersion:
-    """Return the version of a checkpoint."""
+    """Return the data version stored in a checkpoint."""
     return DataVersion(
         state_version=checkpoint.state_version,
         timestamp=checkpoint.timestamp_ms,
@@ -56,7 +57,8 @@ def oldest_timer(
 ) -> Generator[None, None, LogOffset | None]:
     """Return the log offset of the first timer that may still have to be delivered, None if there
     is no such timer. Deliveries after the `safe` progress can be lost by a crash and are repeated
-    from their timers. Yields after each step of some milliseconds."""
+    from their timers. The generator yields after each step of some milliseconds; nothing is
+    changed."""
     at = QueueOffset(min(safe.queue_offset, files.queue_offset))
     at = QueueOffset(max(at, store.min_queue_offset(TIMER_TOPIC, 0)))
     units = store.units(TIMER_TOPIC, 0, at, 1)
@@ -73,8 +75,9 @@ def oldest_timer(
 def passed_rolls(
     files: TimerFiles, since: int, until: int, precision_ms: int
 ) -> Iterator[DueUnit | None]:
-    """Yield the first parts of long waits in slots that another broker has passed. It may have
-    their second parts in later slots, which it did not pass. Yields None for a pause."""
+    """Yield the first parts of long waits in the slots from tick `since` to before tick `until`,
+    which another broker has passed, in the order of slots. It may have their second parts in later
+    slots, which it did not pass. Yields None for a pause."""
     tick = files.next_tick(since, until)
     while tick < until:
         walk = files.walk(tick, 0, ROOM)

@@ -16,7 +16,7 @@ from turbopump.engine.types import QueueOffset
 
 
 class TimerReading:
-    """The reading progress of a term. Loop thread only."""
+    """The reading progress of a term. Loop thread only; times are epoch ms."""
 
     def __init__(self) -> None:
         self._until_ms: int | None = None
@@ -25,8 +25,8 @@ class TimerReading:
         """Queue end after the last second part, and the first slot of such parts."""
 
     def begin(self, end: QueueOffset, now_ms: int) -> None:
-        """Begin a term. The queue ends at `end`, including messages that no consumer may read
-        yet."""
+        """Begin a term at `now_ms`. The queue ends at `end`, including messages that no consumer
+        may read yet; no timer may be delivered before all of them are read."""
         self._until_ms, self._end, self._end_ms = None, end, now_ms
         self._rolled = None
 
@@ -37,7 +37,8 @@ class TimerReading:
         self._rolled = end, held_ms
 
     def note(self, read: QueueOffset, end: QueueOffset, now_ms: int) -> None:
-        """Note that messages before `read` are in the wheel, and that the queue ends at `end`."""
+        """Note at `now_ms` that messages before queue offset `read` are in the wheel, and that the
+        queue ends at `end`; call it before each `until_ms`."""
         self._end_ms = min(self._end_ms, now_ms)  # the clock may have been set back
         if self._until_ms is not None:
             self._until_ms = min(self._until_ms, now_ms)
@@ -52,7 +53,7 @@ class TimerReading:
         self._until_ms, self._end, self._end_ms = self._end_ms, end, now_ms
 
     def until_ms(self, now_ms: int) -> int:
-        """Return the time up to which due timers may be delivered, at most `now_ms`; -1: none
+        """Return the time up to which due timers may be delivered, at most `now_ms`; -1: no timer
         yet."""
         if self._until_ms is None:
             return -1

@@ -11,28 +11,34 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 
 BACKLOG_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-"""Bounds in s of RocketMQ's metric timer_message_snapshot."""
+"""Upper bounds, in s from now, of the classes of RocketMQ's metric timer_message_snapshot."""
 
 
 class TimerStatus(NamedTuple):
-    """The figures shown to operators."""
+    """The figures shown to operators. `waiting` timers exist, a recall minus one; `next_due_ms` is
+    the epoch ms at which the next is due, None if none is known. `enqueued` and `dequeued` timers
+    entered and left the wheel since the start."""
 
     waiting: int
     next_due_ms: int | None
     backlog: list[int]
     """Number of timers due within each of BACKLOG_BOUNDS_S, after the previous bound."""
     read_behind_ms: int
+    """Time in ms by which the first slot that is not past is late; 0 if this broker does not
+    deliver."""
     offset_behind: int
+    """Number of messages of the timer queue that are not in the wheel yet."""
     offset_behind_ms: int
-    """Time in ms that the first message that is not in the wheel yet has waited."""
+    """Time in ms that the first message that is not in the wheel yet has waited; 0 without such a
+    message."""
     in_wheel: int
-    """Each recall in the wheel subtracts one."""
+    """Number of units in the wheel; each recall subtracts one."""
     enqueued: int
     dequeued: int
 
 
 class TimerCounts(NamedTuple):
-    """Counters kept by the caller."""
+    """Counters kept by the caller, see TimerStatus."""
 
     waiting: int
     enqueued: int
@@ -51,7 +57,9 @@ def read_status(
     next_due_ms: int | None,
     delivers: bool,
 ) -> TimerStatus:
-    """Compute the figures; `now_ms` is of the wall clock, `cursor` the first slot not past."""
+    """Compute the figures. `now_ms` is epoch ms, `precision_ms` the length of a slot, `ring` the
+    number of slots, `cursor` the tick of the first slot that is not past, `next_due_ms` the next
+    time in the heap (None: look into the wheel), `delivers` whether this broker delivers."""
     now_tick = now_ms // precision_ms
     since = max(cursor, now_tick - ring // 2)
     bounds = [now_tick + seconds * 1_000 // precision_ms for seconds in BACKLOG_BOUNDS_S]

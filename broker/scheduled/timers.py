@@ -60,14 +60,18 @@ from turbopump.pyx import timer as kernel
 logger = logging.getLogger(__name__)
 
 ENQUEUED_PER_STEP: Final = 512
+"""Maximum number of messages put into the wheel in a step."""
 EXPIRE_MS: Final = 30_000
+"""Interval in ms between removals of files whose timers are gone."""
 _DELAY_MAX_MS: Final = (1 << 31) - 1
 _FAR_TICK: Final = 1 << 60
 """A tick after all slots."""
 
 
 class Timers:
-    """The timers of a broker. Loop thread only."""
+    """The timers of a broker. Loop thread only. `now_ms` is epoch ms, `steady_ms` of the monotonic
+    clock. Without timerWheelEnable nothing is read, delivered or saved. `enqueued` and `dequeued`
+    count the timers that entered and left the wheel since the start, by topic."""
 
     def __init__(
         self,
@@ -111,11 +115,14 @@ class Timers:
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
         self.metrics = TimerMetrics()
+        """Numbers of waiting timers by topic."""
         self.enqueued, self.dequeued = TopicTimerCounts(), TopicTimerCounts()
         self._moved = 0
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
+        """Called when a step can do more than the last one could, because of disk work that ended;
+        to be replaced by the caller."""
         self._deliveries = TimerDeliveries(
             store,
             role,
@@ -128,7 +135,8 @@ class Timers:
         )
 
     def load(self) -> None:
-        """Read the files, written by this broker or RocketMQ; raises StoreError."""
+        """Read wheel, checkpoint and metrics, written by this broker or RocketMQ. Raises
+        StoreError."""
         if not self._enabled:
             return
         self._files.load()
@@ -142,8 +150,8 @@ class Timers:
         self._metrics_saved = self.metrics.changes
 
     def follow(self) -> None:
-        """Follow a master, which delivers now. Remove units after the safe progress from the wheel:
-        the master's wheel may differ there."""
+        """Begin to follow a master, which delivers now. Removes units after the safe progress from
+        the wheel: the master's wheel may differ there."""
         if self._leads:
             self._leads, self._held = False, None
             self._slots.clear()
@@ -152,8 +160,9 @@ class Timers:
             self._files.rewind(self.durable.current.queue_offset)
 
     def needs(self, checkpoint: TimerCheckpoint) -> bool:
-        """Whether a master's progress is ahead of this one's. Both are true, even if the master's
-        is lower, and then this broker keeps its own (I13)."""
+        """Whether a master's progress is ahead of this one's in slots or queue and in neither
+        lower; only then it is adopted. Both are true, even if the master's is lower, and then this
+        broker keeps its own (I13)."""
         ours, theirs = self.durable.current, checkpoint
         is_less = theirs.read_ms < ours.read_ms or theirs.master_queue_offset < ours.queue_offset
         is_same = theirs.read_ms == ours.read_ms and (
@@ -162,13 +171,14 @@ class Timers:
         return not is_less and not is_same
 
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
-        """Adopt a progress that the master had when its log ended at `log_end` at most."""
+        """Adopt the progress of a master whose log ended at `log_end` at most; it counts once this
+        log is confirmed up to there."""
         self.durable.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
 
     def take_newer(self, checkpoint: TimerCheckpoint) -> None:
-        """Take over the progress of another broker of the group, whose log this one has (RIP-32:
-        pre-online). It counts from the time this broker delivers. If it is ahead in slots but not
-        in the queue, some later timers are delivered twice."""
+        """Remember the progress of another broker of the group, whose log this one has (RIP-32:
+        pre-online). It takes effect when this broker begins to deliver. If it is ahead in slots but
+        not in the queue, some later timers are delivered twice."""
         theirs, known = progress_of(checkpoint), self._newer or self.durable.current
         if self._enabled and theirs[:2] > known[:2]:
             self._newer = theirs
@@ -177,7 +187,8 @@ class Timers:
             self.durable.data_version = version
 
     def truncated(self) -> None:
-        """Limit wheel and progress to the log after it was cut, or begins again."""
+        """Remove from wheel and progress the messages after the end of the timer queue, because the
+        log was cut or begins again."""
         if not self._enabled:
             return
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
@@ -189,7 +200,8 @@ class Timers:
     # Steps
 
     def step(self, now_ms: int, steady_ms: int) -> int | None:
-        """Do a part of the work; return the ms until a timer is due, None: after the next tick."""
+        """Do a part of the work. Return 0 to be called again at once, the ms until a timer is due,
+        or None to be called at the next tick."""
         if not self._enabled:
             return None
         self._now_ms = now_ms
@@ -234,8 +246,9 @@ class Timers:
         return self._reading.until_ms(now_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
-        """Return the time up to which each timer stored before it was delivered, 0 if unknown. Pop
-        revives nothing after it: later acknowledgements may not be readable."""
+        """Return the epoch ms up to which each timer stored before it was delivered, 0 if unknown;
+        `now_ms` without timerWheelEnable. Pop revives nothing after it: later acknowledgements may
+        not be readable."""
         if not (self._enabled and self._leads):
             return 0 if self._enabled else now_ms
         until_ms = min(self._all_until_ms, now_ms)  # the clock may have gone back
@@ -504,13 +517,15 @@ class Timers:
         )
 
     def checkpoint(self) -> TimerCheckpoint:
-        """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks."""
+        """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks. The
+        present progress becomes the next candidate."""
         self.durable.begin()
         self.durable.settle()
         return self._checkpoint()
 
     def take_metrics(self) -> dict[str, Any] | None:
-        """Return the content to write to `timermetrics`, once; None if nothing has changed."""
+        """Return the content to write to `timermetrics` and regard it as saved; None if nothing has
+        changed. After a failed write the caller calls `metrics_failed`."""
         if not self._enabled or self.metrics.changes == self._metrics_saved:
             return None
         self._metrics_saved = self.metrics.changes
@@ -522,12 +537,11 @@ class Timers:
         return {"dataVersion": version.to_json(), **self.metrics.to_json()}
 
     def metrics_failed(self) -> None:
-        """Record that the content returned by `take_metrics` was not written: the next call returns
-        it again."""
+        """Make the next `take_metrics` return its content again: it was not written."""
         self._metrics_saved = -1
 
     def close(self) -> None:
-        """Save all; the store is closed. Raises OSError."""
+        """Write checkpoint and metrics now, after the store was closed; blocks. Raises OSError."""
         if not self._enabled:
             return
         self.durable.settle_last()
@@ -546,15 +560,16 @@ class Timers:
         return self._deliveries.lost
 
     def oldest(self) -> Generator[None, None, LogOffset | None]:
-        """Return the log offset of the first timer that waits, in steps; see `oldest_timer`."""
+        """Return the log offset of the first timer that waits, None without timers; yields after
+        each step of some milliseconds."""
         return oldest_timer(self._store, self._files, self.durable.safe, self._precision_ms)
 
     def count_at(self, slot_ms: int) -> int:
-        """Return the number of timers waiting in the slot of a time."""
+        """Return the number of timers in the slot that contains `slot_ms` (epoch ms)."""
         return self._files.count(slot_ms // self._precision_ms)
 
     def status(self, now_ms: int) -> TimerStatus:
-        """Return the status for operators."""
+        """Return the figures for operators at `now_ms`, computed from the wheel at each call."""
         slots, read_tick = self._slots, self.durable.current.read_ms // self._precision_ms
         return read_status(
             self._store,

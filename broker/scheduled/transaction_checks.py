@@ -50,20 +50,20 @@ logger = logging.getLogger(__name__)
 STEP_MS: Final = 5
 """Time in ms after which a step examines no further half message."""
 HALVES_OF_STEP: Final = 256
-"""Half messages that one step examines at most; a check takes up to 1 ms."""
+"""Maximum number of half messages that one step examines; a check takes up to 1 ms."""
 BYTES_OF_STEP: Final = 1 << 20
-"""Bytes of bodies that one step stores again and sends to producers."""
+"""Bytes of bodies after which a step ends; they are stored again and sent to producers."""
 HELD_BACK_MAX: Final = 10_000
-"""Maximum of ended half messages, in addition to the number of open ones, that open messages in
-their immunity keep in memory. Beyond it the open messages are stored again at the end of the queue.
-"""
+"""Maximum number of ended half messages, in addition to the number of open ones, that open messages
+in their immunity keep in memory. Beyond it the open messages are stored again at the end of the
+queue."""
 _HOUR_MS = 3_600_000
 _NEVER_TAKEN = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class TransactionChecks:
     """The check pass. Loop thread only. `steady_ms` is the monotonic clock, for the interval
-    between passes; `wall_ms` is the wall clock, for the duration of a step."""
+    between passes; `wall_ms` returns epoch ms, for the duration of a step."""
 
     def __init__(
         self,
@@ -93,12 +93,15 @@ class TransactionChecks:
         self.unasked = 0
         """Number of checks for which no producer of the group was connected."""
         self.given_up = 0
+        """Number of half messages given up since the start."""
         self.lost = 0
-        """Half messages that were removed with their files while they were open."""
+        """Number of half messages that were removed with their files while they were open, since
+        the start."""
         role.on_change.append(self._role_changed)
 
     def step(self, now_ms: int) -> bool:
-        """Advance transactions and the check pass, or begin a pass; True if there is more to do at
+        """Advance transactions and the check pass, or begin a pass if the interval has passed; on
+        an acting replica move half messages. `now_ms` is epoch ms. Returns whether to call again at
         once."""
         if self.escape.is_on:
             return self.escape.step(now_ms)

@@ -50,16 +50,19 @@ from turbopump.pyx.region import Region
 logger = logging.getLogger(__name__)
 
 OPS_OF_STEP: Final = 128
-"""Op messages read in one step at the start of a term: some 2 ms."""
+"""Maximum number of op messages read in one step at the start of a term: some 2 ms."""
 MAX_WAITING: Final = 1_000
-"""Requests that wait until op messages are read, or until a half message can be read."""
+"""Maximum number of requests that wait until op messages are read, or until a half message can be
+read."""
 MAX_PENDING: Final = 20_000
-"""Maximum of half messages that wait for an op message while none can be written (RocketMQ: the
-capacity of its queue)."""
+"""Maximum number of half messages that wait for an op message while none can be written (RocketMQ:
+the capacity of its queue)."""
 OPS_APART_MS: Final = 10
+"""Minimum interval in ms between op messages while fewer than OPS_AT_ONCE half messages are
+pending: an op message costs as much as several ends."""
 OPS_AT_ONCE: Final = 256
-"""Minimum interval between op messages in ms, and the number of pending half messages that shortens
-it: an op message costs as much as several ends."""
+"""Number of pending half messages at which an op message is written before OPS_APART_MS has
+passed."""
 _FINAL = (TransactionOutcome.COMMITTED, TransactionOutcome.ROLLED_BACK, TransactionOutcome.GIVEN_UP)
 _HITS: Final = 32
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
@@ -68,7 +71,7 @@ _FOREVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message and its place in the log."""
+    """A half message, its offsets in HALF_TOPIC and in the log, and its decoded properties."""
 
     queue_offset: QueueOffset
     log_offset: LogOffset
@@ -77,10 +80,10 @@ class Half:
 
 
 class Transactions:
-    """The transactions of a broker. Loop thread only. `call_soon` runs work at the end of the
-    loop's turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of
-    their bodies (transactionOpMsgMaxSize). `serve_ends` gets the outcomes that the native path may
-    end; None: it may end nothing."""
+    """The transactions of a broker. Loop thread only; times are epoch ms. `call_soon` runs work at
+    the end of the loop's turn, `host` returns the packed address in op messages, `op_size` the
+    maximum of bytes of their bodies (transactionOpMsgMaxSize). `serve_ends` gets the outcomes that
+    the native path may end; None: it may end nothing."""
 
     def __init__(
         self,
@@ -123,8 +126,8 @@ class Transactions:
         role.on_change.append(self.role_changed)
 
     def role_changed(self) -> None:
-        """Drop all state: the log may be cut, and another broker decides about pending
-        transactions."""
+        """Drop all state, and call the callbacks of `when_readable`: the log may be cut, and
+        another broker decides about pending transactions."""
         self.outcomes, self.is_ready = None, False
         self._serve_ends(None)
         self._renewed, self._late, self._candidate = {}, {}, None
@@ -133,7 +136,8 @@ class Transactions:
             callback()
 
     def step(self, now_ms: int) -> bool:
-        """Advance the transactions; True if there is more to do at once."""
+        """On a master: read op messages at the start of a term, then write op messages and publish
+        the progress. Returns whether to call again at once; False on a replica."""
         if not self._role.is_master:
             return False
         if self.outcomes is None:
@@ -149,16 +153,17 @@ class Transactions:
     # Queries of requests
 
     def awaited(self, at: LogOffset) -> LogOffset | None:
-        """Return the log offset that must be readable before the half message at `at` can be
-        judged; None: it can be judged now."""
+        """Return the log offset for `when_readable` before the half message at log offset `at` can
+        be judged, -1 while op messages are not read; None: it can be judged now."""
         store = self._store
         if not self.is_ready:
             return LogOffset(-1)
         return at if store.dispatched_log_offset <= at < store.max_log_offset else None
 
     def when_readable(self, at: LogOffset, callback: Callable[[], None]) -> bool:
-        """Call back once op messages are read and the record at `at` can be read, or when the term
-        ends; False if too many requests wait."""
+        """Call `callback` later, once, when op messages are read and the record at log offset `at`
+        can be read, or when the role changes: the caller asks `awaited` again. Returns False,
+        without a later call, if MAX_WAITING requests wait."""
         if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append((at, callback))
@@ -166,14 +171,14 @@ class Transactions:
 
     def read(self) -> bool:
         """Read the open half messages on an acting replica, as a new master does, without writing;
-        True if there is more to do at once."""
+        return whether to call again at once."""
         if self.outcomes is None:
             self._lead()
         return not self.is_ready and self._read_ops()
 
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
-        """Return the half message at that queue offset, or the given-up one of `topic`; None if it
-        cannot be read."""
+        """Return the half message at that queue offset of HALF_TOPIC, or the given-up one of
+        `topic`; None if it is not there or cannot be read."""
         units = self._store.units(topic, HALF_QUEUE_ID, queue_offset, 1)
         if not units or units[0].queue_offset != queue_offset:
             return None
@@ -186,11 +191,12 @@ class Transactions:
     def outcome(
         self, half: Half, *, asks_index: bool = False
     ) -> tuple[TransactionOutcome, Half] | None:
-        """Return the outcome of a transaction and its newest half message, which a producer may not
-        know; None: that half message cannot be read yet.
+        """Return (outcome of the transaction, its half message that counts): for an open one the
+        newest, which a producer may not know. None: that half message cannot be read yet, so try
+        again later. Half messages found to be committed are ended here.
 
         `asks_index`: look for other half messages even if nothing indicates any. A send that
-        arrived twice makes two (F32).
+        arrived twice makes two (F32). Requires `is_ready`.
         """
         known = self.known.get(half.queue_offset)
         if known in _FINAL:
@@ -223,8 +229,9 @@ class Transactions:
         return half.log_offset < self.known_from
 
     def end_all(self, half: Half, outcome: TransactionOutcome, end: LogOffset) -> None:
-        """End a transaction by a record that ends at `end` in the log: its newest half message, and
-        older ones that a crash left open, or that are not remembered."""
+        """Record the outcome of a whole transaction after a record that ends at log offset `end`
+        was appended: of its newest half message, and of older ones that a crash left open, or that
+        are not remembered. Op messages for them are written soon."""
         is_known = self.known.get(half.queue_offset) is not None
         if is_known:
             self.end(half.queue_offset, outcome)  # also for a half message that was given up
@@ -236,15 +243,14 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        """Number of open half messages; 0 if unknown, or not the master."""
+        """Number of open half messages; 0 if unknown, as on a broker that is not the master."""
         if not self.is_ready:
             return 0
         return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID))
 
     @property
     def known(self) -> TransactionOutcomes:
-        """The outcomes of half messages that are known in this term. Only after op messages were
-        read."""
+        """The outcomes of this term. Asserts that the term has begun (`outcomes` is set)."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
@@ -252,22 +258,24 @@ class Transactions:
 
     def end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
         """Record the outcome of the half message at `queue_offset`; an op message for it is written
-        soon."""
+        soon. The caller has appended the record that makes the outcome true."""
         self.known.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
-        """Record that the half message at `old` was replaced by a newer copy at `new`."""
+        """Record that the half message at queue offset `old` was stored again at `new`; it counts
+        as DONE."""
         self._renewed[old] = new
         self.end(old, TransactionOutcome.DONE)
 
     @property
     def is_full(self) -> bool:
-        """Whether too many op messages are pending, so that no transaction may be ended."""
+        """Whether MAX_PENDING ended half messages wait for op messages or the index, so that no
+        transaction may be ended now."""
         return self.known.is_full or len(self._late) >= MAX_PENDING
 
     def write_ops(self, now_ms: int) -> Put | None:
-        """Write the pending op messages. Return the last write; None if nothing was pending or a
-        write failed, which is tried again."""
+        """Append the pending op messages now. Return the last append, for `Role.when_safe`; None if
+        nothing was pending or an append failed: the rest is tried again at the next step."""
         put, known = None, self.outcomes
         while known is not None and known.waiting:
             permit = self._role.admit()
@@ -390,7 +398,8 @@ class Transactions:
         )
 
     def halves(self, half: Half) -> list[Half]:
-        """Return the half messages of a transaction in the index, oldest first."""
+        """Return the half messages of the transaction found in the index, oldest first; the newest
+        may be missing there."""
         return [
             Half(
                 QueueOffset(record.queue_offset),

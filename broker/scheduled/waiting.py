@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 LOOK_MS: Final = 5_000
 """Interval in ms between two scans of all waiting messages."""
 TIMERS, DELAYS, HALVES, POPS = "timers", "delays", "half_messages", "pop_check_points"
+"""Kinds of waiting messages: keys of `WaitingMessages.oldest_ms` and `lost`, names in metrics."""
 
 
 class WaitingMessages:
@@ -54,7 +55,8 @@ class WaitingMessages:
         store.keep_from(LogOffset(0))  # until the first scan has ended
 
     def step(self, steady_ms: int) -> None:
-        """Continue a scan for some milliseconds, or begin one."""
+        """Continue a scan for some milliseconds, or begin one LOOK_MS after the last. `steady_ms`
+        is of the monotonic clock. A complete scan sets `Store.keep_from` and logs new losses."""
         if self._look is None:
             if steady_ms < self._due_ms:
                 return
@@ -66,12 +68,13 @@ class WaitingMessages:
             self._took(done.value)
 
     def oldest_ms(self) -> dict[str, int]:
-        """Return when the oldest waiting message of each kind was stored, in epoch ms."""
+        """Return, for each kind with waiting messages, the epoch ms at which the oldest one was
+        stored, as of the last complete scan."""
         return dict(self._since_ms)
 
     def lost(self) -> dict[str, int]:
-        """Return, for each kind of delayed message, the number that retention removed before their
-        time, since the start."""
+        """Return the number of messages of each kind (pop check points are not counted) that
+        retention removed before their time, since the start."""
         return {
             TIMERS: self._timers.lost,
             DELAYS: self._delay.lost,

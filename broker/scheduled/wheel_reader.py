@@ -28,27 +28,32 @@ from turbopump.pyx.timer import DueHeap, SlotWalk
 logger = logging.getLogger(__name__)
 
 ROOM: Final = 1 << 17
-"""Units in the heap at which slots are not taken out further, some 7 MB. A slot with more units is
-read in parts, in the order in which they were written."""
+"""Number of units in the heap at which slots are not taken out further, some 7 MB. A slot with more
+units is read in parts, in the order in which they were written."""
 SLOTS_MAX: Final = 64
-"""Slots that are taken out at once: the slots of a backlog are few, or small."""
+"""Maximum number of slots that are taken out at once: the slots of a backlog are few, or small."""
 LOADED_PER_STEP: Final = 512
-"""Units whose exact time one step reads, some 2 ms; native code reads NATIVE_SPEED times as
-many."""
+"""Maximum number of units whose exact time one step reads, some 2 ms; native code reads
+NATIVE_SPEED times as many."""
 NATIVE_SPEED: Final = 8
+"""Number of units that native code handles in the time that Python needs for a single unit."""
 SCANNED_PER_STEP: Final = 1 << 16
-"""Slots searched for units in one step, less than a millisecond."""
+"""Maximum number of slots searched for units in one step, less than a millisecond."""
 AHEAD_MS: Final = 500
+"""Minimum time in ms before its begin at which a slot is taken out."""
 RECALLS_MAX: Final = kernel.RECALLS
-"""Maximum of recalls of a slot: beyond it a message is delivered although it was recalled."""
+"""Maximum number of recalls of a slot: beyond it a message is delivered although it was
+recalled."""
 ASIDE_MAX: Final = 1_024
-"""Slots that were begun and are kept when the clock is set back."""
+"""Maximum number of slots that were begun and are kept when the clock is set back."""
 MAX_FLOORS: Final = 64
-"""Maximum of remembered clock steps. Beyond it timers may be delivered twice."""
+"""Maximum number of remembered clock steps. Beyond it timers may be delivered twice."""
 
 
 class DueUnit(NamedTuple):
-    """A unit whose time has come."""
+    """A unit taken out of a slot: `due_ms` (epoch ms) is its time, `position` its place in the
+    timer log, `log_offset` its message, `write_ms` (epoch ms) when it was put into the wheel,
+    `tick` its slot, `magic` its kernel flags."""
 
     due_ms: int
     position: int
@@ -78,7 +83,8 @@ class _Loading:
 
 
 class WheelReader:
-    """See the module. Ticks are times divided by the precision."""
+    """See the module. Ticks are epoch ms divided by the precision; times are epoch ms. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -94,6 +100,7 @@ class WheelReader:
         self._precision_ms = precision_ms
         self._due_of, self._recall_of, self._order = due_of, recall_of, order
         self.heap = DueHeap()
+        """Units that were taken out of slots, earliest due first."""
         self._loading: _Loading | None = None
         self._is_scanning = False
         """Whether slots up to now still have to be searched, as after a step of the clock."""
@@ -109,29 +116,32 @@ class WheelReader:
         """Slots that were begun before the clock was set back: the rest of them stays in the
         heap."""
         self.cursor = self.high = self._scanned = 0
+        """Greatest tick that `cursor` has had; it is greater than `cursor` while slots are read
+        again."""
+        """Tick of the first slot that may still have a unit to deliver."""
 
     def begin(self, read_tick: int, now_tick: int) -> None:
         """Clear all state, and start at the slot `read_tick`: the slots before it count as
-        delivered. Ticks are times divided by the precision."""
+        delivered. An earlier `now_tick` is handled as a clock that was set back."""
         self.clear()
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
 
     def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
-        """Resume after `begin`: slots were being read again from `cursor` when the broker
-        stopped."""
+        """Continue, after `begin`, to read slots again from `cursor`, as before the broker stopped;
+        `floors` is from the property."""
         self.cursor = self._scanned = min(cursor, self.cursor)
         self._floors = list(floors)
 
     @property
     def floors(self) -> tuple[tuple[int, int], ...]:
-        """(slot, position) of each step back of the clock: units before the position, in slots
-        before that slot, were delivered."""
+        """(tick, position) of each step back of the clock: units before the position, in slots
+        before that tick, were delivered."""
         return tuple(self._floors)
 
     def clear(self) -> None:
-        """Forget all units taken out of the wheel, and the position of reading, because another
-        broker delivers now."""
+        """Forget all units taken out of the wheel, because another broker delivers now; `cursor`
+        and `high` stay until `begin`."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
@@ -152,7 +162,7 @@ class WheelReader:
 
     def watch_clock(self, now_tick: int) -> None:
         """If `now_tick` is before the cursor, because the clock was set back: move the cursor back
-        to it, and return units to the wheel."""
+        to it, and return units of slots that were not begun to the wheel."""
         if now_tick >= self.cursor:
             return
         if len(self._floors) < MAX_FLOORS:
@@ -185,8 +195,8 @@ class WheelReader:
         return found if found - self.cursor < self._files.slots else None
 
     def added(self, due: DueUnit) -> None:
-        """Note a unit that was added to a slot. If the slot was taken out, the unit goes to the
-        heap, or, while the heap is full, the slot is taken out again from this unit."""
+        """Note a unit that the caller has put into a slot. If the slot was taken out, the unit goes
+        to the heap, or, while the heap is full, the slot is taken out again from this unit."""
         if due.tick >= self._scanned and due.tick not in self._waiting:
             return
         if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
@@ -199,30 +209,33 @@ class WheelReader:
 
     @property
     def takes_many(self) -> bool:
-        """Whether `added` only pushes units of slots before `scanned`, and ignores all others."""
+        """Whether `added` would only push units of slots before `scanned` and ignore all others, so
+        that native code may put units into slots and heap."""
         return (
             not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
         )
 
     @property
     def scanned(self) -> int:
-        """The first slot that was not taken out."""
+        """Tick of the first slot that was not taken out."""
         return self._scanned
 
     def note_pushed(self, ticks: list[tuple[int, int]]) -> None:
-        """Note units that were pushed to the heap natively: (tick, number of units)."""
+        """Note units that native code pushed to the heap: (tick, number of units) of each slot."""
         for tick, count in ticks:
             self._waiting[tick] = self._waiting.get(tick, 0) + count
 
     def note_delivered(self, ticks: list[tuple[int, int]]) -> None:
-        """Note units that were delivered from the heap natively: (tick, number of units)."""
+        """Note units that native code delivered from the heap: (tick, number of units) of each
+        slot."""
         for tick, count in ticks:
             self._waiting[tick] -= count
             self._begun.add(tick)
 
     @property
     def slots_with_recalls(self) -> tuple[int, ...]:
-        """Slots that contain recalls."""
+        """Ticks of taken slots that contain recalls, in no order; their units are not delivered
+        natively."""
         return tuple(self._recalls)
 
     def _push(self, due: DueUnit) -> None:
@@ -239,8 +252,8 @@ class WheelReader:
     # Taking units out of slots
 
     def load(self, now_ms: int) -> bool:
-        """Take out units that are due soon, as many as one step may; return whether there are
-        more."""
+        """Take out slots that begin within AHEAD_MS of `now_ms`, as many units as one step may;
+        return whether to call again at once."""
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget, self._is_scanning = LOADED_PER_STEP, False
@@ -322,7 +335,7 @@ class WheelReader:
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time of the first unit in the heap, None if it is empty."""
+        """The epoch ms at which the first unit in the heap is due; None if the heap is empty."""
         return self.heap.due_ms
 
     def loaded_ms(self, until_ms: int) -> int:
@@ -332,37 +345,40 @@ class WheelReader:
         return until_ms if loading is None else min(until_ms, loading.tick * self._precision_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
-        """Return the time up to which each unit of the wheel was delivered."""
+        """Return the epoch ms, at most `now_ms`, up to which each unit of the wheel was
+        delivered."""
         due_ms = self.next_due_ms
         until_ms = now_ms if due_ms is None else min(now_ms, due_ms - 1)
         loading = self._loading.tick if self._loading is not None else self._scanned
         return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
 
     def pop(self) -> DueUnit:
-        """Take the first unit. `done` or `put_back` must follow."""
+        """Take the first unit from the heap, due or not; the heap must not be empty. `done` or
+        `put_back` must follow."""
         return DueUnit(*self.heap.pop())  # type: ignore[arg-type]
 
     def put_back(self, due: DueUnit) -> None:
-        """Return a unit that could not be delivered now."""
+        """Return a unit of `pop` to the heap: it could not be delivered now."""
         self.heap.push(*due)
 
     def done(self, due: DueUnit) -> None:
-        """Mark a unit as delivered or dropped."""
+        """Count a unit of `pop` as delivered or dropped."""
         self._waiting[due.tick] -= 1
         self._begun.add(due.tick)
 
     def topic_hash_of(self, due: DueUnit) -> int | None:
-        """Return the topic hash stored in a unit; None if the unit is gone."""
+        """Return the topic hash stored in a unit of the timer log; None if the unit is gone."""
         found = self._files.message_at(due.position)
         return None if found is None else found[1]
 
     def is_recalled(self, due: DueUnit, keys: tuple[str, ...]) -> bool:
-        """Whether the unit's slot has a recall with any of these keys."""
+        """Whether the unit's slot has a recall with any of these keys (timer_messages.keys_of)."""
         recalls = self._recalls.get(due.tick)
         return recalls is not None and not recalls.isdisjoint(keys)
 
     def advance(self, now_tick: int) -> None:
-        """Move the cursor to the first slot that is not past, or that has waiting units."""
+        """Move the cursor forward to `now_tick`, or to the first slot before it that has waiting
+        units; never back."""
         loading = self._loading.tick if self._loading is not None else self._scanned
         busy = [tick for tick, count in self._waiting.items() if count]
         cursor = min(now_tick, self._scanned, loading, *busy, *self._parts)

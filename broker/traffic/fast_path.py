@@ -36,13 +36,14 @@ from turbopump.pyx.pops import Pops
 from turbopump.pyx.pulls import Pulls
 
 CARRIED_MS: Final = 60_000
-"""Time in ms for which a pull's own subscription counts as noted; the table of such subscriptions
-forgets after 10 minutes."""
+"""Time in ms for which native code serves pops, and pulls with a subscription of their own, before
+a handler notes that subscription again; the table of such subscriptions forgets after 10 minutes.
+"""
 
 MAX_WAITING: Final = 10_000
-"""Maximum sends that wait for the disk or for replicas (RocketMQ: sendThreadPoolQueueCapacity); a
-further send is refused and has to be repeated. Their bodies are in the log already: each waiting
-answer takes some 500 bytes."""
+"""Maximum number of sends that wait for the disk or for replicas (RocketMQ:
+sendThreadPoolQueueCapacity); a further send is refused and has to be repeated. Their bodies are in
+the log already: each waiting answer takes some 500 bytes."""
 
 _FOREVER_MS: Final = 1 << 62
 _NO_CONGESTION: Final = (1 << 31) - 1
@@ -50,7 +51,9 @@ _NO_CONGESTION: Final = (1 << 31) - 1
 
 
 class FastPath:
-    """The broker's side of the native path."""
+    """The broker's side of the native path. Loop thread only. Every `allow_...` lets native code
+    serve later requests like the present one, if they are plain; every `invalidate_...` sends the
+    next such request to the handlers again."""
 
     def __init__(
         self,
@@ -63,9 +66,13 @@ class FastPath:
         offsets: OffsetTable,
     ) -> None:
         self.lane = lane
+        """Native sends."""
         self.pulls = pulls
+        """Native pulls."""
         self.acks = lane.acks
+        """Native acknowledgements of popped messages."""
         self.pops = Pops(popped, lane.acks)
+        """Native pops."""
         self._config = config
         self._topics = topics
         self._role = role
@@ -75,7 +82,8 @@ class FastPath:
         role.on_change.append(self._role_changed)
 
     def start(self, store_host: bytes) -> None:
-        """Enable native sends; records carry this packed host."""
+        """Begin native service, once the port is known; records carry `store_host` (packed address
+        and port)."""
         self._store_host = store_host
         self.reconfigure()
         self.lane.pending.limit = MAX_WAITING
@@ -84,11 +92,12 @@ class FastPath:
         self.lane.open = not self._config.store.enabled_append_prop_crc
 
     def stop(self) -> None:
-        """Leave every request to the handlers."""
+        """Leave every later request to the handlers."""
         self.lane.open = False
 
     def reconfigure(self) -> None:
-        """Apply a changed configuration: all requests are checked by the handlers again."""
+        """Apply the configuration object's present values: the next request of each kind is checked
+        by the handlers again."""
         config = self._config
         trace_on = "true" if config.trace_on else "false"
         own = {
@@ -118,7 +127,8 @@ class FastPath:
         )
 
     def allow_send(self, topic: TopicConfig) -> None:
-        """A send to the topic was legal: the next sends may be served natively."""
+        """Let native code serve sends to the topic, after a handler found a send legal. No effect
+        if the topic is not plain or not saved."""
         name = topic.topic_name
         if self._is_plain(topic) and self._topics.is_saved(name):
             self.lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
@@ -136,7 +146,8 @@ class FastPath:
         self.pops.forget_all()
 
     def invalidate_topics(self, changed: Iterable[str]) -> None:
-        """Forget topics that have changed."""
+        """Make handlers check the next sends and acknowledgements of these topics, and the next
+        pulls and pops of all topics."""
         for name in changed:
             self.lane.forget(name.encode())
             self.acks.forget(name.encode())
@@ -151,10 +162,12 @@ class FastPath:
         readers: tuple[int, int],
         now_ms: int,
     ) -> None:
-        """A pull was legal and served: the group's next pulls may be served natively.
+        """Let native code serve the group's pulls of the topic, after a handler served one. No
+        effect on a replica, or while an offset reset is pending.
 
-        `flags` are of topic and group, `sub_version` is of the subscription it was served by,
-        `readers` are the brokers that the group reads from near the end of the log and far from it.
+        `flags` are (topic, group) system flags, `sub_version` is of the subscription it was served
+        by, `readers` are (near, far): the ids of the brokers that the group reads from near the end
+        of the log and far from it; `now_ms` is epoch ms.
         """
         if not self._role.is_master:
             return
@@ -180,8 +193,9 @@ class FastPath:
         )
 
     def allow_ack(self, group: str, topic: str, ended_ms: int) -> None:
-        """An acknowledgement was legal: the next ones may be served natively, for pops after
-        `ended_ms` (Lives.ended_ms)."""
+        """Let native code serve acknowledgements of the group in the topic, after a handler found
+        one legal: for pops after `ended_ms` (epoch ms, Lives.ended_ms). No effect on a replica, or
+        if the topic is not saved."""
         found = self._topics.get(topic)
         if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
             assert found is not None, "the handler has found the hold"
@@ -198,8 +212,9 @@ class FastPath:
         now_ms: int,
         ended_ms: int,
     ) -> None:
-        """A pop was legal and found messages: the group's next pops with this expression may be
-        served natively, as long as its existing retry topics are empty."""
+        """Let native code serve the group's pops of the topic with this expression, after a handler
+        found messages, as long as the existing topics of `retries` are empty. The permission ends
+        CARRIED_MS after `now_ms` (epoch ms); `ended_ms` is from Lives.ended_ms."""
         topic = self._topics.get(topic_name)
         found = {name: self._topics.get(name) for name in retries}
         is_plain = (
@@ -226,42 +241,46 @@ class FastPath:
         )
 
     def watch_pulls(self, watched: bool) -> None:
-        """Report arrivals while a pull is held."""
+        """Set whether a pull is held: arrivals are reported while a pull is held or a pop waits."""
         self._has_pulls = watched
         self.lane.watched = watched or self._has_pops
 
     def watch_pops(self, watched: bool) -> None:
-        """Report arrivals while a pop waits."""
+        """Set whether a pop waits; see `watch_pulls`."""
         self._has_pops = watched
         self.lane.watched = watched or self._has_pulls
 
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
-        """A handler served a pull: discard the end of an earlier native pull."""
+        """Discard the end of an earlier native pull of the queue, because a handler served a later
+        pull."""
         self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
 
     def invalidate_group(self, group: str) -> None:
-        """Forget a group whose members or subscriptions have changed."""
+        """Make handlers check the next pulls and pops of a group whose members or subscriptions
+        have changed."""
         self.pulls.forget(group.encode())
         self.pops.forget(group.encode())
 
     def invalidate_groups(self, changed: Iterable[str]) -> None:
-        """Forget groups whose configuration or read bans have changed."""
+        """Call `invalidate_group` for groups whose configuration or read bans have changed."""
         for name in changed:
             self.invalidate_group(name)
 
     def invalidate_readers(self) -> None:
-        """Forget all pulls and pops after a change that any of them may depend on."""
+        """Make handlers check the next pulls and pops of all groups, after a change that any of
+        them may depend on."""
         self.pulls.forget_all()
         self.pops.forget_all()
 
     def made(self, names: Iterable[str]) -> None:
-        """Forget pops after new retry topics were created, because pops read their group's retry
-        topics."""
+        """Make handlers check the next pops of all groups if a created topic is a retry topic,
+        because pops read their group's retry topics."""
         if any(name.startswith(RETRY_PREFIX) for name in names):
             self.pops.forget_all()
 
     def collect_popped(self) -> None:
-        """Commit the next offsets of groups that popped natively."""
+        """Commit the next offsets of groups that popped natively; call it before reading their
+        offsets."""
         if self.pops.is_known:
             for group, topic, queue_id, offset, times, now_ms in self.pops.take_popped():
                 self._offsets.commit_popped(
@@ -269,13 +288,15 @@ class FastPath:
                 )
 
     def collect_offsets(self) -> None:
-        """Note the ends of native pulls, and the next offsets of native pops."""
+        """Commit the ends of native pulls, and the next offsets of native pops, in the offset
+        table."""
         self.collect_popped()
         for group, topic, queue_id, offset in self.pulls.take_pulled():
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
     def collect_got(self, statistics: BrokerStatistics) -> None:
-        """Count messages of native pulls and pops, and native acknowledgements."""
+        """Add messages of native pulls and pops, and native acknowledgements, since the last call
+        to the statistics."""
         self.acks.tell()
         for group, topic, pops, messages, size in self.pops.readers.take_got():
             statistics.popped(group.decode(), topic.decode(), messages, size, pops)
@@ -283,7 +304,8 @@ class FastPath:
             statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 
     def collect_halves(self, counts: HalfCounts) -> None:
-        """Count half messages and ends of transactions that were served natively."""
+        """Add half messages and ends of transactions that were served natively since the last call
+        to `counts`."""
         for topic, *figures in self.lane.take_halves():
             counts.took(topic.decode(), *figures)
 

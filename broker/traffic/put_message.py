@@ -42,21 +42,29 @@ from turbopump.net.wire.properties import encode_properties
 from turbopump.pyx.lane import Lane
 
 INNER_BATCH_FLAGS = 0x40 | 0x80  # NEED_UNWRAP and INNER_BATCH of MessageSysFlag
+"""Bits NEED_UNWRAP and INNER_BATCH of the system flag: the body is a batch stored as one
+message."""
 TRANSACTION_BITS = 0x4 | 0x8
+"""Bits of the system flag with the transaction type: 0x4 prepared, 0x8 committed, both rolled
+back."""
 MULTI_TAGS_FLAG = 0x2
+"""Bit of the system flag: the topic's messages have several tags."""
 _MAX_V1_TOPIC = 127
 _REFUSED: Final = PutStatus.OS_PAGE_CACHE_BUSY
 
 
 class Refusal(Enum):
-    """Reason why a message was not stored, for cases without a PutStatus."""
+    """Reason why a message was not stored, for cases without a PutStatus; the value is the name in
+    RocketMQ's answer."""
 
     LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
+    """The message asks for light queues, see `wants_light_queues`."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A message before the put; its properties are still a mapping, its hosts are packed."""
+    """A message before the put. `properties` is still a mapping, which the put changes; hosts are
+    packed (address and port), `born_timestamp_ms` is epoch ms."""
 
     topic: str
     queue_id: int
@@ -75,7 +83,8 @@ class Draft:
 
 
 class MessageWriter:
-    """Appends messages to the store under the broker's role. Loop thread only."""
+    """Appends messages to the store under the broker's role. Loop thread only; `now_ms` is epoch
+    ms."""
 
     def __init__(
         self,
@@ -108,13 +117,16 @@ class MessageWriter:
         is_sent: bool = False,
         from_ms: int | None = None,
     ) -> Put | Refusal | TimerRefusal:
-        """Store one message; a delayed message goes to the queue of its level, a timer to the timer
-        queue (messages.md 0.6, 1.1, 2.2).
+        """Append one message now; a delayed message goes to the queue of its level, a timer to the
+        timer queue (messages.md 0.6, 1.1, 2.2). `draft.properties` is changed.
+
+        Returns a refusal, with nothing written, or a Put: nothing is written either if its status
+        is not PUT_OK. The caller passes the Put to `Role.when_safe` before it answers the sender.
 
         `must_wait`: wait for the broker's usual durability, whatever the message's WAIT property
         is. `is_sent`: a client sends the message, so it needs room for properties that are added
-        later. `from_ms`: a timer that is due by then is stored for delivery at once (None:
-        `now_ms`).
+        later. `from_ms`: a timer that is due by then (epoch ms) is stored for delivery at once
+        (None: `now_ms`).
         """
         level = delay_level(draft.properties)
         if level is None or not self._is_legal(draft):
@@ -146,8 +158,9 @@ class MessageWriter:
         return self.append(message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
     def put_half(self, draft: Draft, now_ms: int) -> Put | Refusal | TimerRefusal:
-        """Store a half message, which no consumer receives before its producer commits it. A delay
-        in its properties takes effect after the commit (messages.md 3,
+        """Append a half message now, which no consumer receives before its producer commits it;
+        results as of `put`. `draft.properties` must contain UNIQ_KEY, and is changed. A delay in it
+        takes effect after the commit (messages.md 3,
         TransactionalMessageBridge.parseHalfMessageInner)."""
         properties = draft.properties
         if delay_level(properties) is None or not self._is_legal(draft):
@@ -192,8 +205,10 @@ class MessageWriter:
         now_ms: int,
         from_ms: int,
     ) -> Deferred[PutStatus]:
-        """Store a check point or an acknowledgement. A record that is due after `from_ms` goes
-        through the timers, after the earlier timers."""
+        """Append a check point or an acknowledgement now; resolves with its status once it is as
+        safe as a send, OS_PAGE_CACHE_BUSY if a timer slot refuses it. A record that is due after
+        `from_ms` (epoch ms) goes through the timers, after the earlier timers. `properties` is
+        changed."""
         draft = Draft(
             topic=topic,
             queue_id=queue_id,
@@ -209,12 +224,14 @@ class MessageWriter:
         return self._when_safe(outcome) if isinstance(outcome, Put) else Deferred.resolved(_REFUSED)
 
     def put_unchanged(self, message: NewMessage, now_ms: int) -> Deferred[PutStatus]:
-        """Store a message as it is."""
+        """Append a message as it is, without hooks for delays and timers; resolves with its status
+        once it is as safe as a send."""
         return self._when_safe(self.append(message, now_ms))
 
     def put_check_point(self, check_point: CheckPoint, revive_queue_id: int, now_ms: int) -> bool:
-        """Store a check point natively, safe at once; False where it cannot be written that way
-        now."""
+        """Append a check point natively and return True: it is as safe as an answered send already.
+        False: nothing is written, and the caller uses `put_record`, because the role or the lane
+        cannot write it that way now."""
         if isinstance(self._role.admit(), PutStatus):
             return False
         key = check_point.key
@@ -280,18 +297,20 @@ class MessageWriter:
 
 
 def is_prepared(properties: dict[str, str]) -> bool:
-    """Whether a send asks for a half message. Clients before 4.6.1 also set TRAN_MSG when they send
-    a message back for a retry; that handler checks for it."""
+    """Whether a send is a half message (TRAN_MSG). Clients before 4.6.1 also set TRAN_MSG when they
+    send a message back for a retry; that handler checks for it."""
     return properties.get(names.TRAN_MSG, "").lower() == "true"
 
 
 def waits_for_store(properties: dict[str, str]) -> bool:
-    """Whether the sender waits until the message is as durable as the broker's settings demand."""
+    """Whether the sender waits until the message is as durable as the broker's settings demand
+    (WAIT; the default is True)."""
     return properties.get(names.WAIT, "true").lower() == "true"
 
 
 def delay_level(properties: dict[str, str]) -> int | None:
-    """The DELAY property; 0 without one, None if it is no int32."""
+    """Return the DELAY property as a number, which may be negative or beyond the last level; 0
+    without the property, None if it is no int32."""
     text = properties.get(names.DELAY)
     if text is None:
         return 0
@@ -303,9 +322,9 @@ def delay_level(properties: dict[str, str]) -> int | None:
 
 
 def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
-    """Whether a message should appear in further (light) queues, which this broker does not
-    support. RocketMQ without enableLmq and enableMultiDispatch ignores the wish. False for copies
-    of stored messages (retries, dead letters)."""
+    """Whether a message asks for further (light) queues (INNER_MULTI_DISPATCH), which this broker
+    does not support. RocketMQ without enableLmq and enableMultiDispatch ignores the property. False
+    for copies of stored messages (retries, dead letters)."""
     asked = properties.get(names.INNER_MULTI_DISPATCH, "").strip()
     return bool(asked) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 

@@ -11,23 +11,26 @@ from turbopump.net.wire.names import shown
 from turbopump.net.wire.subscription import SubscriptionData
 
 SEE_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""Suffix of remarks for errors that a user can fix."""
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
-"""The answer of a replica to sends; clients try another broker."""
+"""Remark of a replica's answer to sends; clients try another broker."""
 SHUT_DOWN_OR_FULL = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk"
     " is full, messages are put to the slave, message store has been shut down, etc."
 )
+"""Remark for SERVICE_NOT_AVAILABLE when a message cannot be stored."""
 
 
 def no_filters(subscription: SubscriptionData) -> str:
-    """The answer of a broker that filters by tags alone (enablePropertyFilter)."""
+    """Return the remark of a broker that filters by tags alone (enablePropertyFilter) for a
+    subscription of another type."""
     kind = shown(subscription.expression_type)
     return f"The broker does not support consumer to filter message by {kind}"
 
 
 def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
-    """(code, remark) for a message that was not stored, or whose storage is uncertain; `reason` is
-    appended for an unavailable service."""
+    """Return (code, remark) of the answer for a message that was not stored, or whose storage is
+    uncertain; `reason` is appended for an unavailable service. `status` must not be PUT_OK."""
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"{SHUT_DOWN_OR_FULL} {reason}".rstrip()
     if status is PutStatus.OS_PAGE_CACHE_BUSY:

@@ -21,18 +21,18 @@ from turbopump.engine.types import Appended, LogOffset, PutStatus
 from turbopump.net.wire.route import MASTER_ID
 
 ALONE: Final = 1
-"""Copies of a message if no send waits for a replica: the master's own."""
+"""Number of copies of a message if no send waits for a replica: the master's own."""
 
 
 class SendTerm(Protocol):
     """A master's term, as sends use it (broker/ha/leader.py)."""
 
     over: bool
-    """Whether the term has ended; another may have begun."""
+    """Whether the term has ended for good; another may have begun."""
 
     def need(self) -> int | None:
-        """Number of copies that the next message needs, the master's included, or net.ha.acks.ALL;
-        0 and 1: no wait. None: not enough replicas are in sync."""
+        """Return the number of copies that the next message needs, the master's included, or
+        net.ha.acks.ALL; 0 and 1: no wait. None: not enough replicas are in sync."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,8 +65,8 @@ class Role:
         self.broker_id = broker_id
         """Broker id that name servers show: 0 while this is the master."""
         self.on_change: list[Callable[[], None]] = []
-        """Called after the role has changed: registration, fast path, transactions, waiting
-        pulls and pops, the health that gRPC reports."""
+        """Called after each change of the role, when the new role is set: registration, fast path,
+        transactions, waiting pulls and pops, the health that gRPC reports."""
         self.holds: Callable[[], bool] = lambda: True
         """Whether the master's lease is valid; without controllers there are no leases, and it is
         always True."""
@@ -85,7 +85,8 @@ class Role:
 
     @property
     def is_master(self) -> bool:
-        """Whether this broker is a master and so accepts messages."""
+        """Whether this broker is a master: it stores messages if its term has begun (`leads`,
+        `admit`). False before the role is known."""
         return not self._is_slave
 
     @property
@@ -95,7 +96,8 @@ class Role:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the master, with a valid lease where controllers elect."""
+        """Whether this is the master and its role is known, with a valid lease where controllers
+        elect."""
         return self.is_master and self.is_known and self.holds()
 
     @property
@@ -107,20 +109,22 @@ class Role:
         return self.is_acting or self.leads
 
     def reconfigure(self, config: ReplicationConfig) -> None:
-        """Apply settings that may change at run time; the role and replication itself do not."""
+        """Apply settings that may change at run time; the role and the use of replication stay."""
         self._config = config
 
     # Changes by broker/ha.
 
     def begin(self, term: SendTerm) -> None:
-        """Make this broker the master; a previous term has ended."""
+        """Make this broker the master of a new term, with broker id 0, and call `on_change`. A
+        previous term has ended."""
         self._term = term
         self.is_known = True
         self._is_slave, self.broker_id = False, MASTER_ID
         self._changed()
 
     def end(self, broker_id: int) -> None:
-        """Make this broker a replica with that id: nothing is written, pending sends fail."""
+        """Make this broker a replica with that id, and call `on_change`: nothing is written from
+        now. The caller ends the term itself, so that pending sends fail."""
         self._term, self._is_slave, self.broker_id = None, True, broker_id
         self.is_known = True
         self._changed()
@@ -128,11 +132,11 @@ class Role:
     # Questions of sends.
 
     def admit(self, waits: bool = True) -> Permit | PutStatus:
-        """A permit for an append that follows at once, or the status why nothing may be written
-        now.
+        """Return a permit for an append that follows at once, in this turn of the loop, or the
+        status why nothing may be written now.
 
-        A message whose sender does not wait (WAIT=false) may be written however few replicas are in
-        sync, as in RocketMQ.
+        A message whose sender does not wait (WAIT=false) may be written with any number of replicas
+        in sync, as in RocketMQ.
         """
         term = self.term
         if self._is_slave:
@@ -143,7 +147,9 @@ class Role:
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, term)
 
     def when_safe(self, appended: Appended, permit: Permit) -> Deferred[PutStatus]:
-        """The final status for the sender of a message that was just appended under that permit."""
+        """Resolve with the final status for the sender of a message that was just appended under
+        that permit: at once if the append failed. SERVICE_NOT_AVAILABLE: the term ended, so the
+        outcome is unknown; for time-outs see Store.when_safe."""
         term = permit.term
         if appended.status is PutStatus.PUT_OK and term is not None and term.over:
             # The term ended within the append: the outcome of the message is unknown.
@@ -151,8 +157,8 @@ class Role:
         return self._store.when_safe(appended, permit.copies)
 
     def safe_end(self) -> LogOffset:
-        """End of the part of the log that has as many copies as a new message needs; -1 if there
-        cannot be as many."""
+        """Return the log offset up to which the log has as many copies as a new message needs; -1
+        if there cannot be as many."""
         term = self.term
         if self._config.replicates and (term is None or not self.holds()):
             return LogOffset(-1)

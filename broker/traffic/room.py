@@ -14,12 +14,12 @@ from turbopump.net.wire import properties as names
 from turbopump.pyx.record import MAX_PROPERTIES
 
 LATER_MAX: Final = 1_024
-"""Bytes reserved for all properties of `_LATER` together: some 920 with the longest topics and
-numbers, without ORIGIN_GROUP, which a copy gets only if it fits (broker/pop/retries.py). The
-remainder is for longer names of region and cluster after an escape (LANE_LATER_MAX of
+"""Number of bytes reserved for all properties of `_LATER` together: some 920 with the longest
+topics and numbers, without ORIGIN_GROUP, which a copy gets only if it fits (broker/pop/retries.py).
+The remainder is for longer names of region and cluster after an escape (LANE_LATER_MAX of
 csrc/lane.h)."""
 SENT_MAX: Final = MAX_PROPERTIES - LATER_MAX
-"""Maximum bytes of a sent message's properties, not counting `_LATER`."""
+"""Maximum number of bytes of a sent message's properties, not counting `_LATER`."""
 
 _LATER: Final = (
     names.REAL_TOPIC,
@@ -43,8 +43,8 @@ some of them."""
 
 
 def leaves_room(properties: Mapping[str, str], size: int) -> bool:
-    """Whether a message with these properties, of `size` bytes as text, has room for all of
-    `_LATER`."""
+    """Whether a message with these properties, of `size` bytes as text, has room for all properties
+    of `_LATER`; if not, it must be refused."""
     if size <= SENT_MAX:
         return True
     later = [(name, properties[name]) for name in _LATER if name in properties]

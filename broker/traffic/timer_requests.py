@@ -17,21 +17,26 @@ TIMER_PROPERTIES: Final = (
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
 )
-"""Timer properties in their order of precedence."""
+"""Names of the timer properties in their order of precedence."""
 INT64_TEXT: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-"""Text of a time or a delay; the number may still be out of range."""
+"""Text of a time or a delay, for `fullmatch`; the number may still be out of range."""
 
 
 class TimerRefusal(Enum):
-    """Reason why a timer is not stored (RocketMQ: PutMessageStatus)."""
+    """Reason why a timer is not stored (RocketMQ: PutMessageStatus); the value is the name in the
+    answer."""
 
     ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    """The time is malformed or too far, or a recall is due."""
     FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
+    """The slot has too many timers (timerCongestNumEachSlot)."""
     NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
+    """This broker has no timers (timerWheelEnable)."""
 
 
 def is_timer(properties: dict[str, str]) -> bool:
-    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage)."""
+    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage) and has no
+    slot yet (TIMER_OUT_MS)."""
     return names.TIMER_OUT_MS not in properties and any(
         name in properties for name in TIMER_PROPERTIES
     )
@@ -40,9 +45,11 @@ def is_timer(properties: dict[str, str]) -> bool:
 def slot_of(
     properties: dict[str, str], now_ms: int, max_delay_ms: int, precision_ms: int
 ) -> int | TimerRefusal | None:
-    """Return the time of a timer's slot, TIMER_OUT_MS; None: it is due, and an ordinary message.
+    """Return the epoch ms of a timer's slot, for TIMER_OUT_MS; None: it is due at `now_ms` (epoch
+    ms), and an ordinary message; ILLEGAL for malformed text, a delay over `max_delay_ms` or a
+    recall that is due.
 
-    The slot is the last multiple of the precision before the time, so a broker that reads a slot
+    The slot is the last multiple of `precision_ms` before the time, so a broker that reads a slot
     when the next one begins never delivers early. A number that overflows in Java is ILLEGAL here:
     RocketMQ delivers it at once.
     """
@@ -57,9 +64,10 @@ def slot_of(
 
 
 def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
-    """Replace a timer's delay by its time. The delay counts from the store time of the record,
-    which is ahead of the clock `now_ms` if the clock was set back. A timer with an absolute time
-    keeps its properties as they are, in their order."""
+    """Replace a timer's delay in `properties` by its time, counted from `now_ms` (epoch ms). The
+    delay would count from the store time of the record, which is ahead of the clock if the clock
+    was set back. A timer with an absolute time keeps its properties as they are, in their order.
+    The delay must be legal (`slot_of`)."""
     delays = names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS
     if not any(name in properties for name in delays):
         return

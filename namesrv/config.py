@@ -36,6 +36,7 @@ NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
 not."""
 
 SECONDS = INT32_MAX // 1_000
+"""Maximum of keys in seconds: their ms are an int32."""
 
 
 @dataclass(slots=True)
@@ -144,6 +145,6 @@ class NamesrvConfig(NodeConfig):
     )
 
     def values(self) -> dict[str, str]:
-        """The values of all keys as of every node, without the keys of RocketMQ's client."""
+        """Current text of every key by name, as of every node, but for NOT_SHOWN."""
         shown = NodeConfig.values(self)
         return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

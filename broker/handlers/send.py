@@ -96,8 +96,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class SendHandler:
-    """Handler of the send codes; one instance per broker. Beyond `max_waiting` pending appends of
-    the store, sends are refused (SYSTEM_BUSY)."""
+    """Handler of the send codes; one instance per broker. While `max_waiting` sends wait for the
+    disk or for replicas, further sends are refused (SYSTEM_BUSY)."""
 
     def __init__(self, broker: BrokerContext, max_waiting: int = MAX_WAITING) -> None:
         self._broker = broker

@@ -51,7 +51,7 @@ MAX_BEAN = 4_096
 400."""
 MAX_BANS = 20_000
 """Maximum forbidden (group, topic) pairs: some 12 MB with the longest names."""
-FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
+FORBIDDEN_READ = 1 << 2
 """Bit of a mask of `GroupTable.forbidden`: the group must not read the topic (RocketMQ:
 PermName.INDEX_PERM_READ)."""
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"

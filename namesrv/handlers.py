@@ -90,7 +90,7 @@ class NameServer:
 
 
 WIDE = 64
-"""Number of groups of a topic above which the route is encoded in steps; narrower routes are
+"""Number of broker groups of a topic above which its route is encoded in steps; narrower routes are
 requested often and encoded at once."""
 
 Answer = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]

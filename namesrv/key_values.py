@@ -25,7 +25,8 @@ MAX_TOTAL_SIZE = 32 << 20
 MAX_ITEM_SIZE = 64 << 10
 """Maximum characters of namespace, key and value together: the order of 2,000 brokers."""
 MAX_WAITING: Final = 200
-"""Maximum number of changes that wait for the disk."""
+"""Maximum number of changes that wait for the write in progress; a further change raises
+ValueError."""
 PIECE_ITEMS: Final = 64
 """Maximum items in a piece of the file's text; other threads may run between two pieces."""
 

@@ -20,9 +20,10 @@ class BrokerRegistration:
     """The content of a broker's registration (103).
 
     `name` is its group's, `broker_id` 0 a master's; `address` and `ha_address` (for replicas) are
-    `host:port`; `timeout_ms` is the time without a sign of life after which it is unregistered,
-    None: the default. `acting_master` is None for a broker older than 5.0, which does not send it.
-    `filter_servers` None: unchanged.
+    `host:port`; `topics` is its table with the version; `zone` is its zone's name; `timeout_ms` is
+    the time without a sign of life after which it is unregistered, None: the default.
+    `acting_master` is None for a broker older than 5.0, which does not send it. `filter_servers`
+    None: unchanged.
     """
 
     cluster: str
@@ -56,8 +57,8 @@ class Registered:
 
 @dataclass(slots=True)
 class Expired:
-    """An unregistered silent broker: its connection, which the caller closes, and the notices for
-    its group, which the caller sends."""
+    """An unregistered silent broker, `key` its (cluster, address): its connection, which the caller
+    closes, and the notices for its group, which the caller sends."""
 
     key: BrokerKey
     connection: Hashable

@@ -55,10 +55,10 @@ _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 
 @dataclass(slots=True)
 class BrokerConfig(NodeConfig):
-    """All settings of a broker.
+    """All settings of a broker; for the class attributes see NodeConfig.
 
     `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then). Changed keys
-    of the store and of replication take effect at the next start, except for live keys.
+    of the store, of replication and of pop take effect at the next start, except for live keys.
     """
 
     IDLE = IDLE_KEYS
@@ -546,14 +546,13 @@ class BrokerConfig(NodeConfig):
         "Keys that no request may change, separated by ;.",
     )
     namesrv_given: tuple[str, ...] = ()
-    """Server names in namesrvAddr, while `namesrv_addr` holds their addresses from DNS."""
+    """Host names in namesrvAddr, while `namesrv_addr` has their addresses from DNS; else ()."""
     path: str = ""
     """Path of the configuration file; empty without a file."""
 
     @property
     def delay_levels_ms(self) -> list[int]:
-        """The delays of levels 1, 2, ... in ms, in this order
-        (ScheduleMessageService.parseDelayLevel)."""
+        """Delays of levels 1, 2, ... in ms (ScheduleMessageService.parseDelayLevel)."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
@@ -591,9 +590,9 @@ class BrokerConfig(NodeConfig):
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
-    """Return (configuration, warnings to log) from the text of a properties file; `path` is stored,
-    not read ("": no file). Raises PropertiesError, or its subclass ConfigError: a sentence with
-    key, value, expected values and line."""
+    """Return (configuration, warnings to log) from a properties file's text; `path` is stored, not
+    read. Raises PropertiesError, or its subclass ConfigError, with key, value, expected values and
+    line."""
     config = BrokerConfig(path=path)
     warnings = config.update(parse_properties(text))
     return config, warnings

@@ -26,8 +26,10 @@ class MetricsExporterType(Enum):
     """Destination of metrics; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
 
     DISABLE = 0
+    """No metrics are served."""
     OTLP_GRPC = 1
     PROM = 2
+    """Metrics are served over HTTP for Prometheus."""
     LOG = 3
 
 

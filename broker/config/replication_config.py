@@ -40,7 +40,7 @@ mode have it."""
 
 
 REPLICAS_MAX: Final = 32
-"""Maximum copies that a message may need; a group has three or five."""
+"""Maximum copies, the master's included, that a message may need; a group has three or five."""
 COPIES: Final = between(1, REPLICAS_MAX)
 """Kind of a number of copies of a message, 1 to REPLICAS_MAX."""
 PERIOD: Final = between(10, INT32_MAX)
@@ -50,7 +50,7 @@ OF_MACHINE: Final = "an address of the machine"
 
 
 class BrokerRole(Enum):
-    """Values of RocketMQ's brokerRole."""
+    """Values of RocketMQ's brokerRole, which controllers override (`is_elected`)."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     """A master whose sends wait for no replica."""
@@ -361,9 +361,9 @@ class ReplicationConfig:
 
     @property
     def replicates(self) -> bool:
-        """Whether the broker belongs to a group of several brokers, or serves replicas. An
-        ASYNC_MASTER serves replicas if it has a haListenPort, or replicas that act for it;
-        otherwise it needs no port, and readers see its messages at once."""
+        """Whether the broker needs a port or connection for replication: every broker but an
+        ASYNC_MASTER with a fixed role, without haListenPort and without enableSlaveActingMaster,
+        whose readers see its messages at once."""
         if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
             return True
         if self.enable_slave_acting_master:

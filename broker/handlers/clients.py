@@ -44,7 +44,8 @@ HOUSEKEEPING_INTERVAL_MS: Final = 10_000
 """Interval of `housekeeping`, in ms, as in RocketMQ's ClientHousekeepingService."""
 
 MAX_NAME: Final = 255
-"""Maximum characters of a client id or producer group; real ones stay below 130."""
+"""Maximum characters of a client id (else the heartbeat is refused) or a producer group (else it is
+skipped); real names stay below 130."""
 
 CONSUMER_WEIGHT: Final = 20
 """Weight of a consumer group in a step of a heartbeat, where a subscription weighs 1: the group's

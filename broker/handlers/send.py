@@ -61,7 +61,7 @@ _STORED = {
 
 
 ELEMENTS_OF_STEP: Final = 2_000
-"""Elements of a batch whose properties are read in one step: each takes some 2 us."""
+"""Elements of a batch whose properties one step reads: each takes some 2 us."""
 
 _SPECIAL = tuple(
     text.encode()

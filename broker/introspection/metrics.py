@@ -79,11 +79,11 @@ class CounterSnapshot:
     """Number of timers that went into the wheel ("enqueue") and came out of it ("dequeue"), each by
     topic."""
     pops_refused: int
-    """Pops that returned nothing because the store did not take their check points."""
+    """Number of pops that returned nothing because the store did not take their check points."""
     waiting_ms: Mapping[str, int]
     """Epoch ms when the oldest waiting message of each kind was stored."""
     lost: Mapping[str, int]
-    """Messages of each kind that retention removed before their time."""
+    """Number of messages of each kind that retention removed before their delivery time."""
     now_ms: int
     """Epoch ms of the snapshot."""
 

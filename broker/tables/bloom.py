@@ -64,7 +64,8 @@ def _mixed(value: int) -> int:
 
 
 def murmur3(data: bytes) -> int:
-    """The low 64 bits of murmur3_128 with seed 0, unsigned."""
+    """The first 8 bytes of Guava's murmur3_128 of `data` with seed 0, as an unsigned little-endian
+    number."""
     one = other = 0
     padded = data + bytes(-len(data) % 16)
     for at in range(0, len(padded), 16):

@@ -19,23 +19,26 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Maximum consumer groups per connection. A client has a handful; each new group creates a group
-and a topic on disk, so a connection must not create them without limit."""
+"""Maximum consumer groups per connection; `register` raises TooManyGroups beyond this and the next
+bounds. A client has a handful; each new group creates a group and a topic on disk."""
 
 MAX_SUBSCRIPTIONS: Final = 10_000
-"""Maximum topics of a group, live or compensated: an answer to 203 stays below a few megabytes."""
+"""Maximum topics of a group in a heartbeat: an answer to 203 stays below a few megabytes."""
 
 MAX_COMPENSATED: Final = 32 << 20
-"""Maximum bytes of all groups' subscriptions that are known from pulls only: some 30,000."""
+"""Maximum estimated bytes of all groups' subscriptions that are known from pulls only, some 30,000;
+further subscriptions are not remembered."""
 
 MAX_COMPENSATED_SIZE: Final = 1_024
 """Maximum characters of a compensated subscription's expression; a longer one is not remembered."""
 
 MAX_MEMBERS: Final = 96 << 20
-"""Maximum bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+"""Maximum estimated bytes of the connections of all groups: 16,000 connections with a dozen groups
+each."""
 
 MAX_SUBSCRIBED: Final = 96 << 20
-"""Maximum bytes of all groups' subscriptions: a heartbeat of a connection may bring megabytes."""
+"""Maximum estimated bytes of all groups' subscriptions: a heartbeat of a connection may bring
+megabytes."""
 
 _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group takes twice that besides its name."""
@@ -46,7 +49,7 @@ _NO_VERSION: Final = (1 << 63) - 1
 
 
 class TooManyGroups(Exception):
-    """A heartbeat asks for more groups, members or subscriptions than this table holds."""
+    """A heartbeat exceeds a bound of groups, members or subscriptions; the text names it."""
 
 
 @dataclass(slots=True)
@@ -113,7 +116,8 @@ class _Compensated:
 
 
 class ConsumerTable:
-    """Table from group name to ConsumerGroup; a group stays while it has a connection."""
+    """Table from group name to ConsumerGroup, with the subscriptions that pulls carried. A group
+    stays while it has a connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}

@@ -39,18 +39,19 @@ DELETED = "deletedGroupTable"
 """Turbopump's own member: group to the time in epoch ms when it was last deleted with its offsets.
 Earlier check points and handles belong to a former life of the group."""
 MAX_DELETED = 10_000
-"""Maximum deleted groups that are remembered, the latest: some 500 KB."""
+"""Maximum deleted groups whose deletion times are stored, the latest: some 500 KB."""
 MAX_APPENDED = 1_000
 """Maximum groups of a change that is appended beside the file; for more, the whole file is
 written."""
 MAX_GROUPS = 80_000
-"""Maximum groups: with names of any length subscriptionGroup.json stays below the 64 MiB that are
-read at the next start."""
+"""Maximum groups, for `find` and the handlers; `put` does not check it. With names of any length
+subscriptionGroup.json stays below the 64 MiB that are read at the next start."""
 MAX_BEAN = 4_096
 """Maximum bytes of a group in JSON, including members that are unknown here; RocketMQ's has some
 400."""
 MAX_BANS = 20_000
-"""Maximum forbidden (group, topic) pairs: some 12 MB with the longest names."""
+"""Maximum forbidden (group, topic) pairs, for the handler of 353; `set_forbidden` does not check
+it. They take some 12 MB with the longest names."""
 FORBIDDEN_READ = 1 << 2
 """Bit of a mask of `GroupTable.forbidden`: the group must not read the topic (RocketMQ:
 PermName.INDEX_PERM_READ)."""

@@ -48,7 +48,7 @@ class HeldPull:
     size: int = 0
     """Bytes of the texts that the pull refers to."""
     weight: int = 1
-    """Cost of an attempt of this pull, in ordinary attempts."""
+    """Cost of an attempt of this pull, in attempts of a pull without a filter expression."""
     waiting: bool = field(default=False, init=False)
     """Whether it is in the table of held pulls."""
 

@@ -26,8 +26,9 @@ MAX_PAIRS = 200_000
 """Maximum (topic, group) pairs with an offset, twice the topics; `Entries.put` refuses a further
 pair."""
 MAX_QUEUES = 600_000
-"""Maximum queues of all pairs: a client may send any queue id. With MAX_NAMES it keeps
-consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next start."""
+"""Maximum queues of all pairs, for `Entries.put`: a client may send any queue id. With MAX_NAMES it
+keeps consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next
+start."""
 MAX_NAMES = 8_000_000
 """Maximum characters of all pairs' topic and group names; each is written up to three times."""
 

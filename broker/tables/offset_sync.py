@@ -20,9 +20,9 @@ AT_ONCE: Final = 5_000
 """Maximum work of a step of an adoption, 1 to 2 ms. The unit is the check of a pair that has not
 changed."""
 QUEUE: Final = 10
-"""Work for a queue that may have changed, in units of AT_ONCE."""
+"""Work of a step for each queue that may have changed, in units of AT_ONCE."""
 EQUAL: Final = 16
-"""Unchanged queues that are compared in one unit of AT_ONCE."""
+"""Unchanged queues of a pair whose comparison counts as one unit of AT_ONCE."""
 
 _NONE: Final = QueueOffset(-1)
 

@@ -150,7 +150,9 @@ class OffsetTable:
         self._changes = 0
         self._saved_changes = 0
         self.data_version = DataVersion()
+        """Version of the table; assign it through the methods only."""
         self.versions = Versions()
+        """Rules for new versions; replication replaces it by an object that all tables share."""
         self.acting = False
         """Whether this replica commits for its dead master, so that its counts are news to that
         master. Set by broker/ha/acting."""
@@ -315,14 +317,14 @@ class OffsetTable:
         return self._committed.get((topic, group), {}).get(queue_id, NONE)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Set the end of the group's last pull of the queue, for admin tools and the lag."""
+        """Set the queue offset after the group's last pull, for admin tools and the lag."""
         if self._pulled.put((topic, group), queue_id, queue_offset):
             self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """The end of the group's last pull; for a group that has not pulled the queue, such as a
-        popping group, its committed offset (ConsumerOffsetManager.queryPullOffset); -1 without an
-        offset."""
+        """The queue offset after the group's last pull; for a group that has not pulled the queue,
+        such as a popping group, the result of `query` (ConsumerOffsetManager.queryPullOffset),
+        which may be NONE (-1)."""
         self.collect()
         pulled = self._pulled.get((topic, group), {}).get(queue_id, NONE)
         return pulled if pulled != NONE else self.query(group, topic, queue_id)
@@ -359,7 +361,8 @@ class OffsetTable:
         return self._lowered.get((topic, group), {}).get(queue_id, 0) & _TIME_MASK
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for the queue's next pull."""
+        """Whether a reset waits for the queue's next pull (`set_reset`, `begin_again`); it
+        stays."""
         return queue_id in self._resets.get((topic, group), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:

@@ -14,7 +14,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.names import kept_size
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Maximum producer groups per connection; a client has a handful."""
+"""Maximum producer groups per connection, else TooManyProducerGroups; a client has a handful."""
 
 
 MAX_SIZE: Final = 96 << 20
@@ -49,7 +49,8 @@ class ProducerConnection:
 
 
 class ProducerTable:
-    """Table from group name to its connections; a group stays while it has a connection."""
+    """Table from group name to its producers by connection; a group stays while it has a
+    connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Peer, ProducerConnection]] = {}

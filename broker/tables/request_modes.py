@@ -64,7 +64,7 @@ class GroupMode:
 
 
 class RequestModes:
-    """Table from topic to group to mode. Loop thread only."""
+    """Table from topic to group to the members of a request 401. Loop thread only."""
 
     def __init__(self, saver: TableSaver) -> None:
         self._saver = saver

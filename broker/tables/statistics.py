@@ -27,8 +27,8 @@ DAY_SAMPLES: Final = 25
 """Maximum samples of the day's window, DAY_STEP_MS apart."""
 
 MAX_METERS: Final = 20_000
-"""Maximum meters of a broker: some 100 MB with every sample taken. Further keys are not measured,
-which only costs figures on an operator's screen."""
+"""Maximum meters of a broker: some 100 MB with every sample taken. Counts of further keys are
+ignored, which only costs figures on an operator's screen."""
 
 IDLE_LIMIT_MS: Final = 25 * 3_600_000
 """Time in ms after which a group's meter without counts is forgotten: longer than the longest
@@ -54,7 +54,7 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 """Statistics name: messages delivered, in all; its only key is ALL."""
 
 ALL: Final = ""
-"""Key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
+"""Key of the meters BROKER_PUT_NUMS and BROKER_GET_NUMS (RocketMQ: the cluster's name)."""
 
 _OF_GROUPS = frozenset(
     {GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_POP_NUMS, GROUP_ACK_NUMS, SNDBCK_PUT_NUMS}
@@ -85,7 +85,8 @@ class _Sample:
 @dataclass(slots=True)
 class Meter:
     """A growing `value` (messages or bytes), the number of its events (`times`), and its samples
-    over three windows. `moved_ms`: epoch ms of the last sample that found a changed value."""
+    over three windows (`minute`, `hour`, `day`), the oldest first. `moved_ms`: epoch ms of the last
+    sample that found a changed value."""
 
     value: int = 0
     times: int = 0
@@ -213,8 +214,7 @@ class BrokerStatistics:
         return meter.windows() if meter else None
 
     def sums(self, name: str) -> dict[str, int]:
-        """Key to the sum of a statistics name since the start, or since the store was opened for
-        puts."""
+        """Key to the sum of all values of a statistics name since the start; a copy."""
         self._collect(self)
         return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
 

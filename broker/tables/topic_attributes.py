@@ -17,7 +17,7 @@ COMPACTION: Final = "COMPACTION"
 """Value of CLEANUP_POLICY: keep the newest message of each key."""
 
 MAX_ATTRIBUTES_TEXT: Final = 4_096
-"""Maximum characters of an attributes text: four attributes are known, none takes more than 100."""
+"""Maximum characters of an attributes text, else BadAttributes: real texts have some hundred."""
 
 
 class BadAttributes(ValueError):

@@ -63,8 +63,8 @@ written."""
 _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPICS = 80_000
-"""Maximum topics: with the longest names topics.json stays below the 64 MiB that are read at the
-next start."""
+"""Maximum topics, for automatic creation and the handlers; `put` does not check it. With the
+longest names topics.json stays below the 64 MiB that are read at the next start."""
 
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     {
@@ -77,18 +77,19 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         TIMER_TOPIC,
     }
 )
-"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic). RocketMQ lets
-clients send to TIMER_TOPIC, and through it to any topic without that topic's checks."""
+"""Names of the topics to which clients must not send (RocketMQ:
+TopicValidator.isNotAllowedSendTopic). RocketMQ lets clients send to TIMER_TOPIC, and through it to
+any topic without that topic's checks."""
 
 DELETED_TOPICS = "deletedTopics"
 """Field of a request 21, and the member it adds to this broker's answer: topic to the log offset of
 the end of the log at its deletion. Without it a replica that misses a topic cannot distinguish a
 deletion from a loss, nor know where the topic's next life begins. RocketMQ ignores the field."""
 DELETED_TIMES = "deletedTimes"
-"""Member of the same answer: topic to the time of its last deletion, in epoch ms. Earlier check
-points and handles belong to a former life of the topic."""
+"""Member of the answer to a request 21 with DELETED_TOPICS: topic to the time of its last deletion,
+in epoch ms. Earlier check points and handles belong to a former life of the topic."""
 MAX_DELETED_TOPICS = 10_000
-"""Maximum deleted topics that are reported, the latest; some 500 KB."""
+"""Maximum deleted topics in an answer to 21, the latest; some 500 KB."""
 
 QUEUE_COUNTS = "queueCounts"
 """Field of a request 21, and the member it adds to the answer: topic to queue id to the next queue

@@ -15,7 +15,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 
 NAMES_MAX: Final = 10
-"""Maximum topics or groups of a list that are logged."""
+"""Maximum topics or groups of a request's list whose states are logged."""
 QUEUES_MAX: Final = 32
 """Maximum queues of a topic whose offsets are logged."""
 

@@ -97,7 +97,8 @@ class KeyValues:
         return self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> Deferred[OSError | None]:
-        """Delete a key and have the table saved, as `put`; resolved at once for a missing key.
+        """Delete a key and have the table saved; resolves with None when that is durable (at once
+        for a missing key), or with the error, and then the value is unchanged.
 
         Raises ValueError beyond MAX_WAITING; then nothing has changed.
         """

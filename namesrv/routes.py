@@ -87,7 +87,9 @@ class RouteTable(TopicQueues):
         *,
         delete_missing_topics: bool = False,
     ) -> Registered:
-        """Run all steps of `register_in_steps` at once and return their result."""
+        """Register a broker, or renew it, with all its topics at once; for the arguments and the
+        outcome see `register_in_steps`. `connection` is any hashable object; its close ends the
+        registration."""
         return finish(
             self.register_in_steps(
                 broker, connection, now_ms, delete_missing_topics=delete_missing_topics

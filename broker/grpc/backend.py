@@ -124,8 +124,8 @@ class BrokerRequestBackend:
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """Return (this broker's name, queue id) for a send: the same queue for equal message
         groups, while the number of queues stays; without a message group ANY_QUEUE, so that the
-        send handler chooses the queue. Raises RpcRefused without a writable queue, or as
-        `topics_of`."""
+        send handler chooses the queue. Raises RpcRefused if the topic has no writable queue or does
+        not exist, or on a replica."""
         ((name, config),) = self.topics_of(topic).items()
         if not config.is_writable or config.write_queue_nums <= 0:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")

@@ -137,9 +137,10 @@ class GroupTable:
         return created
 
     def find_used(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """Same as `find`, for a group that has consumed according to the log: its creation may be
-        lost by a crash or a change of master. None also for a group that was deleted since this
-        start and not created again."""
+        """The configuration of a group that has consumed according to the log: a crash or a change
+        of master may have lost it, so it is created again with the defaults if the configuration
+        allows it. None if it is not created, or was deleted since this start and not created
+        again."""
         return None if name in self._deleted else self.find(name, now_ms)
 
     def latest_deletion_ms(self) -> int:
@@ -184,7 +185,8 @@ class GroupTable:
         return len(self._groups)
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Create or replace a group without any check, with a new version; see `put_all`."""
+        """Create or replace a group without any check, with a new version; an equal configuration
+        changes nothing."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:

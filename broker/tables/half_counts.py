@@ -73,7 +73,7 @@ class HalfCounts:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def prepared(self, topic: str, now_ms: int) -> None:
-        """Add 1 to the topic's open half messages, unless there are MAX_TOPICS."""
+        """Add 1 to the topic's open half messages; a new topic beyond MAX_TOPICS is not counted."""
         self._add(topic, 1, now_ms)
 
     def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:

@@ -157,7 +157,7 @@ class GroupLines:
 
     def write(self, step: int) -> Iterator[None]:
         """Update the outdated lines in memory; each step of the iterator updates some `step` lines,
-        see COPIED."""
+        fewer if they have many topics (COPIED topics count as a line)."""
         stale, lines = self._stale, self._lines
         while stale:
             done = 0
@@ -256,11 +256,11 @@ class SavedEntries(Entries):
         self.lines = OffsetLines()
 
     def touched(self, pair: Pair) -> None:
-        """Mark the pair's line as outdated."""
+        """Mark the pair's line as outdated, because a queue of it was set or removed."""
         self.lines.touch(pair)
 
     def removed(self, pairs: Collection[Pair]) -> None:
-        """Mark the pairs' lines as outdated."""
+        """Mark the lines of the removed pairs as outdated."""
         self.lines.remove(pairs)
 
 
@@ -272,10 +272,11 @@ class CommittedEntries(SavedEntries):
         self.groups = GroupLines()
 
     def added(self, pair: Pair) -> None:
-        """Add the topic to the group's topics."""
+        """Add the new pair's topic to the topics of its group."""
         self.groups.add(pair)
 
     def removed(self, pairs: Collection[Pair]) -> None:
-        """Remove the topics from the groups' topics, too."""
+        """Mark the lines of the removed pairs as outdated, and remove their topics from their
+        groups."""
         super().removed(pairs)
         self.groups.remove(pairs)

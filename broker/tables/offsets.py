@@ -83,8 +83,8 @@ class Offsets:
 
     @classmethod
     def from_json(cls, value: Any) -> "Offsets":
-        """Decode the JSON object; queue ids outside int32, negative offsets and over-long names are
-        skipped. Raises BadBody."""
+        """Decode the JSON object; entries with a queue id outside 0 to 2**31 - 1, a negative
+        offset, or an empty or over-long name are skipped. Raises BadBody."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -184,9 +184,9 @@ class OffsetTable:
     def commit_consumed(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Same as `commit`, for a member that pulls. If the group now pops the topic, the member's
-        commit is late: an offset below `query` is ignored, because it would cause messages to be
-        popped again."""
+        """Set the next queue offset to consume, for a member that pulls; a lower offset counts as a
+        set-back at `now_ms`. If the group now pops the topic, the commit is late: an offset below
+        `query` is ignored, because it would cause messages to be popped again."""
         known = self.query(group, topic, queue_id)
         if queue_offset >= known or not self.is_popped(topic, group):
             self.commit(group, topic, queue_id, queue_offset, now_ms)
@@ -194,9 +194,9 @@ class OffsetTable:
     def correct(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Same as `commit`, for an offset beyond the log's end: the lower offset is no set-back by
-        a user, so the set-back's time stays, and messages delivered from this log still count as
-        delivered; see offset_recovery.py."""
+        """Set the next queue offset to consume instead of an offset beyond the log's end: the lower
+        offset is no set-back by a user, so the time of the last set-back stays, and messages
+        delivered from this log still count as delivered; see offset_recovery.py."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
     def commit_popped(
@@ -208,8 +208,9 @@ class OffsetTable:
         now_ms: int,
         times: int,
     ) -> None:
-        """Same as `commit`, for an offset that has moved `times` times since the last call; they
-        count as `times` commits for the version."""
+        """Set the next queue offset to consume of a group that pops; it has moved `times` times
+        since the last call, which count for the version. A lower offset counts as a set-back at
+        `now_ms`."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times)
 
     def _set(
@@ -241,9 +242,10 @@ class OffsetTable:
         """Adopt a master's table `theirs`: the caller advances the iterator. The rest is skipped if
         it is dropped.
 
-        `before` and `all_adopted`: see OffsetSync. An offset goes back only if it was set back
-        there; offsets that the master had before and has no longer are forgotten. Offsets committed
-        here between two steps stay.
+        `before` is the same master's earlier table, None if it is missing; `all_adopted`, only
+        without `before`: every offset here without a mark as own came from the master. An offset
+        goes back only if it was set back there; offsets that the master had before and has no
+        longer are forgotten. Offsets committed here between two steps stay.
 
         All offsets here that are not marked as own belong to the version's term, and are no newer
         than the version. So within a term the version is adopted before the offsets, and a new
@@ -383,7 +385,8 @@ class OffsetTable:
         return sorted(group for other, group in self._committed if other == topic)
 
     def topics_in_steps(self, group: str) -> Steps[list[str]]:
-        """Return the result of `topics_of`; yields after each PAIRS_OF_STEP pairs."""
+        """Return the topics of which the group has committed offsets, sorted; yields after each
+        PAIRS_OF_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -393,7 +396,8 @@ class OffsetTable:
         return (yield from sort_in_steps(found))
 
     def groups_in_steps(self, topic: str) -> Steps[list[str]]:
-        """Return the result of `groups_of`; yields after each PAIRS_OF_STEP pairs."""
+        """Return the groups that have committed offsets of the topic, sorted; yields after each
+        PAIRS_OF_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -467,7 +471,8 @@ class OffsetTable:
         return content
 
     def take_in_steps(self) -> Steps[Content]:
-        """Return the result of `take`; yields after each step of some STEP lines."""
+        """Return the current content of the file, as a function that another thread calls to make
+        the text; yields after each step of some STEP lines."""
         for content in self.gather():
             if content is not None:
                 return content
@@ -488,8 +493,8 @@ class OffsetTable:
         return self.gather()
 
     def gather(self) -> Iterator[Content | None]:
-        """Gather the content of `take`: each step of the iterator yields None, and the last step
-        the content.
+        """Gather the current content of the file: each step of the iterator yields None, and the
+        last step the content, a function that another thread calls to make the text.
 
         An offset set back between two steps may be sent with its previous number, never with a
         later number: it is sent again with its own, and until then the higher offset counts.

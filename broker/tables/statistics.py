@@ -166,7 +166,8 @@ class BrokerStatistics:
 
     def popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
         """Add `messages` of a topic, with `size` bytes together, that `pops` pops delivered to a
-        group; they count as `got`, too. Each queue of a request counts as a pop."""
+        group, to the meters of pops and of all deliveries. Each queue of a request counts as a
+        pop."""
         self.got(group, topic, messages, size, pops)
         self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, pops)
 
@@ -207,8 +208,8 @@ class BrokerStatistics:
         self._day = day
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """(last minute, last hour, last day) of a meter, as of the last sample; None if the key has
-        no counts."""
+        """(last minute, last hour, last day) of the meter of a statistics name and key (a topic,
+        `topic@group` or ALL), as of the last sample; None if the key has no counts."""
         self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None

@@ -101,9 +101,10 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def apply_group_attributes(
     current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a consumer group's attributes after `changes`, as `apply_attributes` does for a topic;
-    `changes` equal to `current` (names without signs) are accepted, from a client that read the
-    group and changed something else of it. Raises BadAttributes."""
+    """Return a consumer group's new attributes, by name without sign, after `changes` (names with
+    sign); `current` is None for a new group. `changes` equal to `current` (names without sign) are
+    accepted, from a client that read the group and changed something else of it. Raises
+    BadAttributes."""
     if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
         raise BadAttributes(f"attributes have more than {MAX_ATTRIBUTES_TEXT} characters")
     if current is not None and changes == current:

@@ -233,7 +233,8 @@ class TopicTable:
         return self._topics.changes, self.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or replace a topic without any check, with a new version; see `put_all`."""
+        """Create or replace a topic without any check, with a new version; no effect if the
+        configuration is equal."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
@@ -355,10 +356,10 @@ class TopicTable:
         sys_flag: int = 0,
         attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
-        """Return the topic, created with these settings if missing (retry, dead letter), with 1 to
-        MAX_QUEUES_OF_TOPIC of the `queues`; None if the table holds MAX_TOPICS. An existing topic
-        only gets the `attributes` that it lacks or has with other values. The name is not
-        checked."""
+        """Return the topic, created with these settings if missing (retry, dead letter), with
+        `queues` queues but at least 1 and at most MAX_QUEUES_OF_TOPIC; None if the table holds
+        MAX_TOPICS. An existing topic only gets the `attributes` that it lacks or has with other
+        values. The name is not checked."""
         attributes = dict(attributes or {})
         known = self._topics.get(topic)
         if known is not None:

@@ -68,8 +68,9 @@ def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
-    """Raise PopRefused if the group may not consume, or does not exist and is not created; it is
-    created now if autoCreateSubscriptionGroup allows it. `now_ms` is epoch ms."""
+    """Raise PopRefused if consumeEnable of the group is false, or the group does not exist and is
+    not created; it is created now if autoCreateSubscriptionGroup allows it. `now_ms` is epoch
+    ms."""
     group = broker.groups.find(name, now_ms)
     if group is None:
         raise PopRefused(

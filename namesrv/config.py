@@ -36,7 +36,7 @@ NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
 not."""
 
 SECONDS = INT32_MAX // 1_000
-"""Maximum of keys in seconds: their ms are an int32."""
+"""Maximum value of a key in seconds: its ms must be an int32."""
 
 
 @dataclass(slots=True)

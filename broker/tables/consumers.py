@@ -23,7 +23,8 @@ MAX_GROUPS_OF_PEER: Final = 1_000
 bounds. A client has a handful; each new group creates a group and a topic on disk."""
 
 MAX_SUBSCRIPTIONS: Final = 10_000
-"""Maximum topics of a group in a heartbeat: an answer to 203 stays below a few megabytes."""
+"""Maximum topics of a group in a heartbeat, else TooManyGroups: an answer to 203 stays below a few
+megabytes."""
 
 MAX_COMPENSATED: Final = 32 << 20
 """Maximum estimated bytes of all groups' subscriptions that are known from pulls only, some 30,000;
@@ -33,12 +34,12 @@ MAX_COMPENSATED_SIZE: Final = 1_024
 """Maximum characters of a compensated subscription's expression; a longer one is not remembered."""
 
 MAX_MEMBERS: Final = 96 << 20
-"""Maximum estimated bytes of the connections of all groups: 16,000 connections with a dozen groups
-each."""
+"""Maximum estimated bytes of the connections of all groups, else TooManyGroups: 16,000 connections
+with a dozen groups each."""
 
 MAX_SUBSCRIBED: Final = 96 << 20
-"""Maximum estimated bytes of all groups' subscriptions: a heartbeat of a connection may bring
-megabytes."""
+"""Maximum estimated bytes of all groups' subscriptions, else TooManyGroups: a heartbeat of a
+connection may bring megabytes."""
 
 _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group takes twice that besides its name."""

@@ -150,7 +150,7 @@ class OffsetTable:
         self._changes = 0
         self._saved_changes = 0
         self.data_version = DataVersion()
-        """Version of the table; assign it through the methods only."""
+        """Version of the table; only replication may assign it from outside."""
         self.versions = Versions()
         """Rules for new versions; replication replaces it by an object that all tables share."""
         self.acting = False

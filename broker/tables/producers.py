@@ -18,8 +18,8 @@ MAX_GROUPS_OF_PEER: Final = 1_000
 
 
 MAX_SIZE: Final = 96 << 20
-"""Maximum estimated bytes of the connections of all groups: 16,000 connections with a dozen groups
-each."""
+"""Maximum estimated bytes of the connections of all groups, else TooManyProducerGroups: 16,000
+connections with a dozen groups each."""
 
 _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group takes as many besides its name."""

@@ -27,8 +27,8 @@ DAY_SAMPLES: Final = 25
 """Maximum samples of the day's window, DAY_STEP_MS apart."""
 
 MAX_METERS: Final = 20_000
-"""Maximum meters of a broker: some 100 MB with every sample taken. Counts of further keys are
-ignored, which only costs figures on an operator's screen."""
+"""Maximum meters of a broker: some 100 MB with every sample taken. Counts of further statistics
+names and keys are ignored, which only costs figures on an operator's screen."""
 
 IDLE_LIMIT_MS: Final = 25 * 3_600_000
 """Time in ms after which a group's meter without counts is forgotten: longer than the longest

@@ -14,7 +14,8 @@ from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED
 CLEANUP_POLICY: Final = "cleanup.policy"
 """Topic attribute: DELETE or COMPACTION; it cannot be changed after the topic's creation."""
 COMPACTION: Final = "COMPACTION"
-"""Value of CLEANUP_POLICY: keep the newest message of each key."""
+"""Value of CLEANUP_POLICY: only the newest message of each key stays. Requests to set it are
+refused."""
 
 MAX_ATTRIBUTES_TEXT: Final = 4_096
 """Maximum characters of an attributes text, else BadAttributes: real texts have some hundred."""

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "topics.json"
 """Name of the table's file in the config folder."""
 TABLE = "topicConfigTable"
-"""Member of the file: topic name to configuration."""
+"""Member of the file, and of the body of 21: topic name to configuration."""
 MAX_APPENDED = 1_000
 """Maximum topics of a change that is appended beside the file; for more, the whole file is
 written."""

@@ -102,8 +102,8 @@ class NameServerNode:
     async def start(self) -> None:
         """Load the key values, listen, and begin to scan for silent brokers.
 
-        Raises ConfigError, a sentence about the unusable setting; the node is stopped then, or was
-        never running.
+        Raises ConfigError, StoreError or TlsError, a sentence about the unusable setting or file;
+        then call `stop`.
         """
         dispatcher = Dispatcher()
         key_values = self._load_key_values()

@@ -34,9 +34,9 @@ class SimpleCalls:
         self._pairs: set[tuple[bytes, bytes]] = set()
 
     def may_ack(self, group: bytes, topic: bytes, client_id: bytes) -> Lane | None:
-        """Return the lane if it may acknowledge natively for this group, topic and client. None if
-        the service has to handle the call: a name is invalid, or receipts of the client are
-        renewed. The lane counts as a sign of life of the client."""
+        """Return the lane if it may acknowledge natively for this group, topic and client, which
+        counts as a sign of life of the client. None if the service has to handle the call: a name
+        is invalid, or receipts of the client are renewed."""
         name = client_id.decode("ascii")
         if self._renewals.has(name):
             return None

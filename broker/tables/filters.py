@@ -132,8 +132,9 @@ class FilterTable:
 
     def load(self, now_ms: int) -> None:
         """Read consumerFilter.json, RocketMQ's or Turbopump's, if it exists; all filters count as
-        unused until `register`. Raises ConfigError for a malformed file. If bits were made with
-        other parameters than this broker's, no filter is loaded, as in RocketMQ."""
+        unused until `register`. If bits were made with other parameters than this broker's, no
+        filter is loaded, as in RocketMQ. Raises ConfigError for malformed content, StoreError if
+        the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is None:
             return

@@ -105,7 +105,8 @@ class GroupTable:
 
     def load(self, now_ms: int) -> None:
         """Read subscriptionGroup.json, if it exists, and add missing system groups (store.md 22),
-        which has the file written. Raises ConfigError."""
+        which has the file written. Raises ConfigError for malformed content, StoreError if the file
+        cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:

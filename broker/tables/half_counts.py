@@ -58,7 +58,8 @@ class HalfCounts:
         self._ended: dict[str, TopicEnds] = {}
 
     def load(self) -> None:
-        """Read transactionMetrics, Turbopump's or RocketMQ's, if it exists. Raises ConfigError."""
+        """Read transactionMetrics, Turbopump's or RocketMQ's, if it exists. Raises ConfigError for
+        malformed content, StoreError if the file cannot be read."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return

@@ -159,7 +159,7 @@ class OffsetTable:
 
     def load(self) -> None:
         """Read consumerOffset.json, Turbopump's or RocketMQ's, if it exists, into this empty table.
-        Raises ConfigError."""
+        Raises ConfigError for malformed content, StoreError if the file cannot be read."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return

@@ -72,8 +72,8 @@ class RequestModes:
         self._read: dict[tuple[str, str], GroupMode] = {}
 
     def load(self) -> None:
-        """Read messageRequestMode.json, RocketMQ's or Turbopump's, if it exists. Raises
-        ConfigError."""
+        """Read messageRequestMode.json, RocketMQ's or Turbopump's, if it exists. Raises ConfigError
+        for malformed content, StoreError if the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:

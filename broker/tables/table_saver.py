@@ -81,9 +81,9 @@ class TableSaver:
         self._waiting: list[tuple[int, Deferred[OSError | None]]] = []
 
     def load(self, name: str, source: Source) -> Any | None:
-        """Read a file of the config folder, in this thread: its JSON value, None if it does not
-        exist. Raises StoreError. If changes were appended beside the file, a later `tick` writes it
-        whole from `source`."""
+        """Read a file of the config folder, in this thread: its JSON value with its appended
+        changes, or its backup's if it is missing or damaged; None without both. Raises StoreError.
+        If it had appended changes, a later `tick` writes it whole from `source`."""
         value = self._files.load(name)
         if self._files.has_changes(name):
             self._files_by_name[name] = _File(source)
@@ -142,7 +142,7 @@ class TableSaver:
 
     def saved(self) -> Deferred[OSError | None]:
         """Resolves with None when all changes up to now are durable, perhaps before return; with
-        the OSError if a write that has some of them fails."""
+        the OSError if a write of some of them failed or fails."""
         later: Deferred[OSError | None] = Deferred()
         behind = [file for file in self._files_by_name.values() if file.since or file.later]
         failed = [file.error for file in behind if not file.writing]

@@ -129,7 +129,7 @@ class TopicTable:
 
     def load(self) -> None:
         """Read topics.json, if it exists; writes nothing, because another broker may still hold the
-        store. Raises ConfigError."""
+        store. Raises ConfigError for malformed content, StoreError if the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:

@@ -446,9 +446,8 @@ def _is_of_pops(broker: BrokerContext, name: str) -> bool:
 def check_topic(
     broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
 ) -> TopicConfig:
-    """Return the topic of a send, created now if autoCreateTopicEnable or its retry prefix allows
-    it; raises SendRefused if the name, topic, queue id or permission is not valid (remoting.md
-    9.2)."""
+    """Return the topic of a send, created now if its default topic or its retry prefix allows it;
+    raises SendRefused if the name, topic, queue id or permission is not valid (remoting.md 9.2)."""
     name = header.topic
     known = broker.topics.get(name)
     if not broker.config.writable and known is not None and known.order:

@@ -319,11 +319,11 @@ class TopicTable:
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
     ) -> TopicConfig | None:
         """Return the topic, created if missing, automatically at a send (RocketMQ:
-        createTopicInSendMessageMethod), as a copy of `default_topic` with at most `queue_nums`
-        queues.
+        createTopicInSendMessageMethod), like `default_topic` but with at most `queue_nums` queues
+        and without the permission to inherit.
 
         None, and nothing is created, if the default topic is missing or does not allow inheritance,
-        the table holds MAX_TOPICS, or autoCreateTopicEnable is off.
+        is TBW102 while autoCreateTopicEnable is off, or if the table holds MAX_TOPICS.
         """
         known = self._topics.get(topic)
         if known is not None:

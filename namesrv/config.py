@@ -27,8 +27,8 @@ IDLE_KEYS = {
         """
     ),
 }
-"""Keys of NamesrvConfig in 5.5.0 that have no effect here: accepted and shown, so that its files
-and tools work unchanged."""
+"""Keys of NamesrvConfig in 5.5.0 that have no effect here, by name: accepted and shown, so that its
+files and tools work unchanged; some values are refused."""
 
 
 NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
@@ -36,11 +36,13 @@ NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
 not."""
 
 SECONDS = INT32_MAX // 1_000
+"""Maximum value of a key in seconds: its ms must be an int32."""
 
 
 @dataclass(slots=True)
 class NamesrvConfig(NodeConfig):
-    """All settings of a name server (RocketMQ: common/namesrv/NamesrvConfig).
+    """All settings of a name server (RocketMQ: common/namesrv/NamesrvConfig); for the class
+    attributes see NodeConfig.
 
     With `listen_port` 0 the system chooses a port. With an empty `config_store_path` changes by
     UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is read by the
@@ -144,6 +146,6 @@ class NamesrvConfig(NodeConfig):
     )
 
     def values(self) -> dict[str, str]:
-        """The values of all keys as of every node, without the keys of RocketMQ's client."""
+        """Current text of every key by name, as of every node, but for NOT_SHOWN."""
         shown = NodeConfig.values(self)
         return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

@@ -1,7 +1,7 @@
 """The name server's request handlers: one function for each request code of remoting.md 8.
 
 Owns codes, remarks and bodies. It must never keep state: routes, key values and configuration are
-parts of `NameServer`.
+parts of `NameServer`. `now_ms` is a time of the monotonic clock.
 
 RocketMQ executes some requests even without any field; their null names match no entry of a table,
 so the handlers here skip the look-up.
@@ -46,19 +46,25 @@ from turbopump.net.wire.topics import DataVersion
 logger = logging.getLogger(__name__)
 
 ZONE_MODE = "__ZONE_MODE"
+"""Field of a request 105: "true" limits the route to the groups of the zone ZONE_NAME."""
 ZONE_NAME = "__ZONE_NAME"
+"""Field with the name of a zone: of a client (105) or of a broker that registers (103)."""
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NULL = "null"  # the text in a remark for a name that was not sent, as in Java
-SEEN = "namesrv.registered"  # key of a peer's context: set once the peer's close is watched
+"""End of remarks about missing routes, RocketMQ's."""
+NULL = "null"
+"""Text in a remark for a name that was not sent, as in Java."""
+SEEN = "namesrv.registered"
+"""Key of a peer's context, set once the peer's close is watched."""
 
 
 @dataclass(slots=True)
 class NameServer:
     """The parts that the handlers work on.
 
-    `notify` sends a notice to its target brokers; `save_config` persists changed properties, and
-    resolves with None when they are durable, or with the error. `work` runs the rest of long work
-    step by step, and serves other requests between the steps.
+    `started_ms` is the start by the monotonic clock. `notify` has a notice sent to its target
+    brokers, without a wait; `save_config` persists changed properties, and resolves with None when
+    they are durable, or with the error. `work` runs the rest of long work step by step, and serves
+    other requests between the steps.
     """
 
     config: NamesrvConfig
@@ -68,13 +74,14 @@ class NameServer:
     notify: Callable[[Notice], None]
     save_config: Callable[[list[Property]], Deferred[OSError | None]]
     probe: Callable[[str, Callable[[int], None]], None] = lambda address, refused: None
-    """Connects to an address; if the connection is refused it calls back with the time in ms."""
+    """Begins to connect to an address `host:port`; only if the connection fails otherwise than by a
+    timeout, it calls back, once, with the monotonic time in ms."""
 
     work: Callable[[Steps[None]], None] = bodies.finish
 
     def tell(self, notices: list[Notice]) -> None:
-        """React to brokers that came or went: remove dropped queues, and send notices if
-        configured."""
+        """React to brokers that came or went: begin to remove the queues of dropped groups, and
+        send these notices if notifyMinBrokerIdChanged is set."""
         if self.routes.has_dropped:
             self.work(self.routes.sweep())
         if self.config.notify_min_broker_id_changed:
@@ -83,14 +90,17 @@ class NameServer:
 
 
 WIDE = 64
-"""Number of groups of a topic above which the route is encoded in steps; narrower routes are
+"""Number of broker groups of a topic above which its route is encoded in steps; narrower routes are
 requested often and encoded at once."""
 
 Answer = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
+"""Handler of a request: arguments (name server, request, its connection, monotonic time in ms);
+result: the answer, now, later, or after steps."""
 
 
 def register(table: Dispatcher, server: NameServer) -> None:
-    """Add every handler of a name server to the dispatch table."""
+    """Add every handler of a name server to the dispatch table, which must have none of their codes
+    yet; requests that change the name server are logged."""
     for code, answer in _ANSWERS.items():
         table.add(code, functools.partial(answer, server))
     config, key_value = server.config, functools.partial(_key_value_state, server)

@@ -1,4 +1,4 @@
-"""The key-value configuration: small texts by namespace and key, kept over restarts.
+"""The key-value configuration: small texts by namespace and key, saved over restarts.
 
 Owns the table, and the rule that a change is answered only after it is saved. It must never know
 the file, nor wait for it.
@@ -17,18 +17,26 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.wire import bodies
 from turbopump.net.wire.names import check_lengths, kept_size
 
-MAX_ITEMS = 100_000  # of all namespaces: an ordered topic is one item, and a table is saved whole
-MAX_TOTAL_SIZE = 32 << 20  # bytes of all items: each change writes them all
-MAX_ITEM_SIZE = 64 << 10  # characters of namespace, key and value: the order of 2,000 brokers
+MAX_ITEMS = 100_000
+"""Maximum number of items of all namespaces: an ordered topic is an item, and a table is saved
+whole."""
+MAX_TOTAL_SIZE = 32 << 20
+"""Maximum estimated bytes of all items: each change writes them all."""
+MAX_ITEM_SIZE = 64 << 10
+"""Maximum characters of namespace, key and value together: the order of 2,000 brokers."""
 MAX_WAITING: Final = 200
-"""Maximum number of changes that wait for the disk."""
+"""Maximum number of changes that wait for the write in progress; a further change raises
+ValueError."""
 PIECE_ITEMS: Final = 64
-"""Items in a piece of the file's text; other threads may run between two pieces."""
+"""Maximum items in a piece of the file's text; other threads may run between two pieces."""
 
 Table = dict[str, dict[str, str]]
+"""Namespace to key to value."""
 Pieces = Callable[[], Iterable[bytes]]
+"""Returns the pieces of the file's text, in order."""
 Save = Callable[[Pieces], Deferred[OSError | None]]
-"""Writes a text to the file, durably, on another thread."""
+"""Replaces the file by a text, durably, on another thread; resolves on the loop with None, or with
+the error of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,10 @@ class _Change:
 
 
 class KeyValues:
-    """The table in memory; `save` persists all of it. Loop thread only."""
+    """The table in memory; each change passes all of it to `save`. Loop thread only."""
 
     def __init__(self, save: Save, table: Table | None = None) -> None:
+        """`table` is the content of the file at the start; it belongs to this object then."""
         self._save = save
         self._table: Table = table or {}
         self._waiting: list[_Change] = []
@@ -55,20 +64,21 @@ class KeyValues:
         )
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value of a key, or None."""
+        """The durable value of a key, None if it is missing."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys and values of a namespace; None if it never existed.
+        """Key to durable value in a namespace, unordered; None if it never had a key.
 
         The returned table must not be changed, and never changes: each change makes a copy.
         """
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> Deferred[OSError | None]:
-        """Set a value and save; resolves with None when it is durable, or with the error.
+        """Set a value and have the table saved; resolves with None when it is durable, or with the
+        error, and then the value is unchanged. `get` returns the value only after it is durable.
 
-        Raises ValueError beyond the limits; then nothing has changed.
+        Raises ValueError, a sentence, beyond the limits or MAX_WAITING; then nothing has changed.
         """
         wrong = check_lengths(namespace=namespace, key=key)
         if wrong is not None:
@@ -87,9 +97,10 @@ class KeyValues:
         return self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> Deferred[OSError | None]:
-        """Delete a key, if it exists, and save; resolves as `put`.
+        """Delete a key and have the table saved; resolves with None when that is durable (at once
+        for a missing key), or with the error, and then the value is unchanged.
 
-        Raises ValueError if too many changes wait.
+        Raises ValueError beyond MAX_WAITING; then nothing has changed.
         """
         names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
         if self.get(namespace, key) is None and (namespace, key) not in names:
@@ -98,7 +109,7 @@ class KeyValues:
 
     @property
     def count(self) -> int:
-        """Number of items in all namespaces."""
+        """Number of durable items in all namespaces."""
         return self._count
 
     def _change(self, namespace: str, key: str, value: str | None) -> Deferred[OSError | None]:
@@ -141,7 +152,8 @@ class KeyValues:
 
 
 def pieces_of(table: Table) -> Iterator[bytes]:
-    """Encode kvConfig.json (RocketMQ: KVConfigSerializeWrapper), in pieces."""
+    """Encode the text of kvConfig.json (RocketMQ: KVConfigSerializeWrapper) in pieces, its
+    namespaces and keys sorted; `table` must not change meanwhile."""
     yield b'{\n\t"configTable":{'
     for number, namespace in enumerate(sorted(table)):
         yield _lead(number, 2) + _text(namespace) + b":{"
@@ -164,10 +176,8 @@ def _text(value: str) -> bytes:
 
 
 def table_from_json(value: Any) -> dict[str, dict[str, str]]:
-    """Decode kvConfig.json (RocketMQ: KVConfigSerializeWrapper).
-
-    Raises BadBody for another shape.
-    """
+    """Decode kvConfig.json's JSON value to namespace to key to value (RocketMQ:
+    KVConfigSerializeWrapper). Raises BadBody for another shape."""
     return bodies.table(
         bodies.as_object(value),
         "configTable",

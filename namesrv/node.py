@@ -40,15 +40,23 @@ from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
 
-NOTICE_TIMEOUT_MS = 300  # RocketMQ's value: a group's members also poll each other
-STOP_S = 10.0  # time for which a stop waits for the disk
+NOTICE_TIMEOUT_MS = 300
+"""Timeout of a notice (905) to a broker, in ms, as in RocketMQ: a group's members also poll each
+other."""
+STOP_S = 10.0
+"""Maximum time in s for which a stop waits for the disk."""
 PROBE_TIMEOUT_S = 3.0
-PROBES_MAX = 16  # concurrent connections to brokers whose id another broker claims
-NOTICES_WAITING_MAX = 16  # for each broker: only the newest master counts in the end
+"""Timeout in s of a connection that probes a broker's address."""
+PROBES_MAX = 16
+"""Maximum probes at a time of brokers whose id another broker claims; further probes are not
+made."""
+NOTICES_WAITING_MAX = 16
+"""Maximum notices that wait for a broker; a newer notice displaces the oldest: only the newest
+master counts in the end."""
 
 
 def steady_ms() -> int:
-    """The monotonic clock in ms.
+    """The current time of the monotonic clock, in ms.
 
     A name server measures only signs of life: a wall clock that is put forward an hour would make
     all brokers silent at once.
@@ -57,9 +65,9 @@ def steady_ms() -> int:
 
 
 class NameServerNode:
-    """A name server on the running loop.
+    """A name server on the running loop; call `start` once, then `stop`.
 
-    The node owns `config`: UPDATE_NAMESRV_CONFIG changes it.
+    The node owns `config`: UPDATE_NAMESRV_CONFIG changes it. `files` None: the real files.
     """
 
     def __init__(self, config: NamesrvConfig, files: Files | None = None) -> None:
@@ -77,22 +85,25 @@ class NameServerNode:
 
     @property
     def address(self) -> str:
-        """The `host:port` for clients on this machine."""
+        """The `host:port` for clients on this machine; with listenPort 0 its port is known after
+        `start`."""
         host = self._config.bind_address
         return join({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), self._port)
 
     def knows(self, name: str, address: str) -> bool:
-        """Whether a broker is registered with this address."""
+        """Whether a broker of the group `name` is registered with this address, `host:port`."""
         return address in self._routes.member_group(name).values()
 
     def members(self, name: str) -> dict[int, str]:
-        """The registered brokers of a group: address by id, 0 is the master's."""
+        """Address of each registered broker of the group `name`, by broker id (0: the master); a
+        copy, empty for an unknown group."""
         return dict(self._routes.member_group(name))
 
     async def start(self) -> None:
-        """Load the key values, listen, watch the brokers.
+        """Load the key values, listen, and begin to scan for silent brokers.
 
-        Raises ConfigError: one sentence about the unusable setting.
+        Raises ConfigError, StoreError or TlsError, a sentence about the unusable setting or file;
+        then call `stop`.
         """
         dispatcher = Dispatcher()
         key_values = self._load_key_values()
@@ -129,7 +140,8 @@ class NameServerNode:
         logger.info("name server listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
-        """Finish pending requests and close every connection; a no-op after a failed start."""
+        """Finish pending requests, close every connection, and wait at most STOP_S for the disk;
+        also after a failed start."""
         if self._scanning is not None:
             self._scanning.cancel()
         if self._server is not None:
@@ -256,7 +268,7 @@ class NameServerNode:
 
 
 def notice_header(notice: Notice) -> NotifyMinBrokerIdChangeRequest:
-    """Build the header as RocketMQ's name server does, without the broker's name."""
+    """Build the header of 905 as RocketMQ's name server does, without the broker's name."""
     return NotifyMinBrokerIdChangeRequest(
         notice.min_broker_id,
         min_broker_addr=notice.min_address,

@@ -18,28 +18,30 @@ from turbopump.net.wire.topics import DataVersion
 logger = logging.getLogger(__name__)
 
 MAX_TIMEOUT_MS: Final = 300_000
-"""Longest timeout of a silent broker.
+"""Maximum timeout of a silent broker, in ms; a longer timeout is shortened to it.
 
 A broker sends brokerNotActiveTimeoutMillis, 10 s by default; without one the timeout is 120 s.
 """
 
 MAX_STATE_VERSION: Final = 2**31 - 1
-"""Largest epoch of a master, an int in RocketMQ; 0 without a controller."""
+"""Maximum state version of a DataVersion: a master's epoch, an int in RocketMQ; 0 without a
+controller."""
 
 MAX_COUNT: Final = 2**53
-"""Limit of a version's counter and timestamp in ms: far beyond any broker's life."""
+"""Limit, excluded, of a DataVersion's counter and of its timestamp in ms: far beyond any broker's
+life."""
 
 MAX_FILTER_SERVERS: Final = 16
 """Maximum number of filter servers of a broker; RocketMQ 5 has removed them."""
 
 MAX_MAPPING: Final = 64 << 10
-"""Maximum bytes of a static topic's mapping: some thousand queues."""
+"""Maximum bytes of a static topic's mapping as JSON: some thousand queues."""
 
 
 def refusal(broker: BrokerRegistration) -> str | None:
-    """Reason to refuse a registration; None if it is valid.
+    """Return the remark that refuses a registration, or None if it is valid.
 
-    Its timeout is then limited to the range of brokers' timeouts.
+    If it is valid, `broker.timeout_ms` is changed to lie within 0 and MAX_TIMEOUT_MS.
     """
     wrong = check_lengths(
         clusterName=broker.cluster,
@@ -71,7 +73,8 @@ def _is_a_brokers(version: DataVersion) -> bool:
 
 
 def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
-    """Remove topics and mappings that are too long for the table, in steps."""
+    """Remove from `broker.topics` the topics with a name over MAX_NAME_LENGTH and the mappings over
+    MAX_MAPPING, and log their numbers; yields between steps."""
     table, mappings = broker.topics.topic_config_table, broker.topics.topic_queue_mapping_info_map
     long = [key for key, one in table.items() if len(one.topic_name) > MAX_NAME_LENGTH]
     large: list[str] = []

@@ -12,14 +12,18 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.net.wire.topics import TopicConfigs
 
 BrokerKey = tuple[str, str]
-"""Cluster and address: the identity of a live broker."""
+"""(cluster, address): the identity of a live broker."""
 
 
 @dataclass(slots=True)
 class BrokerRegistration:
-    """A broker's registration.
+    """The content of a broker's registration (103).
 
-    `acting_master` is None for a broker older than 5.0, which does not send it.
+    `name` is its group's, `broker_id` 0 a master's; `address` and `ha_address` (for replicas) are
+    `host:port`; `topics` is its table with the version; `zone` is its zone's name; `timeout_ms` is
+    the time without a sign of life after which it is unregistered, None: the default.
+    `acting_master` is None for a broker older than 5.0, which does not send it. `filter_servers`
+    None: unchanged.
     """
 
     cluster: str
@@ -36,9 +40,10 @@ class BrokerRegistration:
 
 @dataclass(slots=True)
 class Registered:
-    """The outcome of a registration; with `refusal` nothing has changed.
+    """The outcome of a registration; with `refusal`, a remark, nothing has changed.
 
-    For a replica it has the address and the replication address of its live master.
+    For a replica it has the address and the replication address of its live master, None without
+    one. The caller sends the `notices`.
     """
 
     refusal: str | None = None
@@ -46,13 +51,14 @@ class Registered:
     master_ha_address: str | None = None
     notices: list[Notice] = field(default_factory=list)
     holder: str | None = None
-    """Address of another broker that keeps the claimed id, because it has a higher state
-    version."""
+    """Address of another broker that keeps the claimed id, because it has a higher state version;
+    the claim was ignored then, and the claimant's former registration removed."""
 
 
 @dataclass(slots=True)
 class Expired:
-    """A silent broker: the connection to close and the notices for its group."""
+    """An unregistered silent broker, `key` its (cluster, address): its connection, which the caller
+    closes, and the notices for its group, which the caller sends."""
 
     key: BrokerKey
     connection: Hashable

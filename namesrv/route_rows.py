@@ -17,12 +17,20 @@ from turbopump.net.wire.route import (
 from turbopump.net.wire.topics import PERM_WRITE, TopicConfig
 
 UNIT_FLAG = 1
+"""Bit of topicSysFlag: the topic belongs to one unit."""
 UNIT_SUB_FLAG = 2
+"""Bit of topicSysFlag: units subscribe to the topic."""
 
 
 @dataclass(slots=True)
 class Notice:
-    """A change of a group's smallest broker id; `targets` are the addresses to notify (905)."""
+    """The content of NOTIFY_MIN_BROKER_ID_CHANGE (905) about the group `broker_name`, for the
+    addresses `targets`.
+
+    `min_broker_id` and `min_address` are of the broker with the lowest id now; `offline_address` is
+    of the broker that had it and left; `ha_address` is the replication address of the broker that
+    came.
+    """
 
     targets: list[str]
     broker_name: str
@@ -33,27 +41,29 @@ class Notice:
 
 
 def mapping_size(info: dict[str, object]) -> int:
-    """Estimated bytes of a mapping's objects, a multiple of its text's."""
+    """Estimate the bytes in memory of a mapping, the JSON object of a static topic: a multiple of
+    its text."""
     return 20 * len(dump(info))
 
 
 def is_unit(flags: int) -> bool:
-    """Whether a topic belongs to one unit (311)."""
+    """Whether a topic with this topicSysFlag belongs to one unit (311)."""
     return bool(flags & UNIT_FLAG)
 
 
 def has_unit_subscription(flags: int) -> bool:
-    """Whether units subscribe to a topic (312)."""
+    """Whether units subscribe to a topic with this topicSysFlag (312)."""
     return bool(flags & UNIT_SUB_FLAG)
 
 
 def has_unit_subscription_only(flags: int) -> bool:
-    """Whether units subscribe to a topic that belongs to no unit (313)."""
+    """Whether units subscribe to a topic with this topicSysFlag that belongs to no unit (313)."""
     return has_unit_subscription(flags) and not is_unit(flags)
 
 
 def queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
-    """Build the queue row of a broker's topic; with `wipe_write` without write permission."""
+    """Build the route's row of a topic in the group `name`; with `wipe_write` without write
+    permission."""
     perm = config.perm & ~PERM_WRITE if wipe_write else config.perm
     return QueueData(
         name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
@@ -61,7 +71,7 @@ def queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
 
 
 def copy(group: BrokerData) -> BrokerData:
-    """Copy a group for a route, which may be changed."""
+    """Copy a group with its addresses, so that a route may change them."""
     # `replace` would take three times as long, and there may be thousands.
     return BrokerData(
         group.cluster,
@@ -73,7 +83,7 @@ def copy(group: BrokerData) -> BrokerData:
 
 
 def copy_queue(queue: QueueData) -> QueueData:
-    """Copy a queue row for a route, which may be changed."""
+    """Copy a queue row, so that a route may change it."""
     return QueueData(
         queue.broker_name,
         queue.read_queue_nums,
@@ -84,8 +94,8 @@ def copy_queue(queue: QueueData) -> QueueData:
 
 
 def new_lead(group: BrokerData, ha_address: str) -> Notice:
-    """Build the notice that a lower id has registered, for the other brokers, or for itself if it
-    is alone."""
+    """Build the notice that the broker with the now lowest id has registered, with the replication
+    address `ha_address`: for the other brokers of the group, or for itself if it is alone."""
     ids = group.broker_addrs
     lead = min(ids)
     targets = [address for key, address in ids.items() if key != lead or len(ids) == 1]
@@ -93,14 +103,16 @@ def new_lead(group: BrokerData, ha_address: str) -> Notice:
 
 
 def lost_lead(group: BrokerData, offline: str) -> Notice:
-    """Build the notice that the broker with the lowest id, at `offline`, was unregistered."""
+    """Build the notice that the broker with the lowest id, at address `offline`, was unregistered,
+    for the remaining brokers; `group` has at least one of them."""
     ids = group.broker_addrs
     lead = min(ids)
     return Notice(list(ids.values()), group.broker_name, lead, ids[lead], offline)
 
 
 def show_acting_masters(route: TopicRouteData) -> None:
-    """Show the lowest replica of each group without master and write permission as its master."""
+    """Change `route`: show the replica with the lowest id as master (id 0) of each group without a
+    master that enables acting masters and has no write permission for the topic."""
     writable = {q.broker_name for q in route.queue_datas if q.perm & PERM_WRITE}
     for group in route.broker_datas:
         ids = group.broker_addrs
@@ -110,7 +122,8 @@ def show_acting_masters(route: TopicRouteData) -> None:
 
 
 def keep_zone(route: TopicRouteData, zone: str) -> None:
-    """Remove the groups with a master in another zone (RocketMQ: ZoneRouteRPCHook).
+    """Change `route`: remove the groups that have a master and another zone name, compared without
+    case (RocketMQ: ZoneRouteRPCHook).
 
     A group without master stays: reading from a replica in any zone is better than not reading.
     """

@@ -42,13 +42,15 @@ from turbopump.net.wire.topics import PERM_WRITE, DataVersion
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_MS = 120_000
-"""Timeout after the last sign of life for a broker that sends no timeout."""
+"""Time in ms without a sign of life after which a broker is unregistered that sends no timeout."""
 
 
-MAX_BROKERS = 10_000  # number of addresses: a registration of 1,000 topics takes some 300 KB here
+MAX_BROKERS = 10_000
+"""Maximum number of registered broker addresses: a registration of 1,000 topics takes some 300 KB
+here."""
 
 MAPPINGS_OF_STEP = 100
-"""Mappings of static topics taken over in one step: each is encoded to measure it."""
+"""Mappings of static topics that one step takes over: each is encoded to measure it."""
 
 
 @dataclass(slots=True)
@@ -66,7 +68,8 @@ class _BrokerLiveInfo:
 
 
 class RouteTable(TopicQueues):
-    """All routing state. Each public method, and each step, leaves the tables consistent."""
+    """All routing state. Each public method, and each step, leaves the tables consistent. `now_ms`
+    is a time of the monotonic clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +87,9 @@ class RouteTable(TopicQueues):
         *,
         delete_missing_topics: bool = False,
     ) -> Registered:
-        """Run `register_in_steps` at once."""
+        """Register a broker, or renew it, with all its topics at once; for the arguments and the
+        outcome see `register_in_steps`. `connection` is any hashable object; its close ends the
+        registration."""
         return finish(
             self.register_in_steps(
                 broker, connection, now_ms, delete_missing_topics=delete_missing_topics
@@ -99,13 +104,16 @@ class RouteTable(TopicQueues):
         *,
         delete_missing_topics: bool = False,
     ) -> Steps[Registered]:
-        """Take over a broker and its topics (RocketMQ: RouteInfoManager.registerBroker).
+        """Register a broker, or renew it, with its topics (RocketMQ:
+        RouteInfoManager.registerBroker); the registration lasts until its timeout after the last
+        sign of life, or the close of `connection`.
 
-        The topics follow in steps, unless the broker is unregistered meanwhile. A claim to an id
-        whose live holder has a higher state version gets a success response but is ignored, in any
-        order of arrival; this is decided before any change. The holder's own registration with a
-        lower version is late and from an earlier term: if it were accepted, late registrations of
-        other brokers would pass for newer.
+        The topics follow in steps, unless the broker is unregistered meanwhile.
+        `delete_missing_topics`: the group's topics that the registration lacks are removed. A claim
+        to an id whose live holder has a higher state version gets a success response but is
+        ignored, in any order of arrival; this is decided before any change. The holder's own
+        registration with a lower version is late and from an earlier term: if it were accepted,
+        late registrations of other brokers would pass for newer.
         """
         while True:
             refusal = yield from self._refusal(broker)
@@ -161,7 +169,9 @@ class RouteTable(TopicQueues):
     def unregister(
         self, cluster: str, name: str, address: str, broker_id: int | None = None
     ) -> list[Notice]:
-        """Unregister a broker; the topics of a group without addresses are removed.
+        """Unregister the broker at `address`, and return the notices to send; without such a broker
+        nothing happens. A group without addresses is removed with its topics (see `sweep`); in a
+        group with acting masters and without a master the topics lose the write permission.
 
         `broker_id` is the id of a broker that unregisters itself. If the address now belongs to
         another id or name, nothing changes: the request comes from an earlier run at that address.
@@ -210,14 +220,16 @@ class RouteTable(TopicQueues):
         return group.broker_addrs.get(broker_id) != address
 
     def connection_closed(self, connection: Hashable) -> list[Notice]:
-        """Unregister every broker whose last registration came through this connection."""
+        """Unregister every broker whose last registration came through this connection; return the
+        notices to send."""
         notices: list[Notice] = []
         for key in self._connections.pop(connection, set()):
             notices += self.unregister(key[0], self._live[key].broker_name, key[1])
         return notices
 
     def scan(self, now_ms: int) -> list[Expired]:
-        """Unregister brokers without a sign of life for longer than their timeout."""
+        """Unregister the brokers whose last sign of life is older than their timeout, and return
+        them."""
         silent = [(key, live) for key, live in self._live.items() if live.expired(now_ms)]
         return [
             Expired(key, live.connection, self.unregister(key[0], live.broker_name, key[1]))
@@ -225,20 +237,23 @@ class RouteTable(TopicQueues):
         ]
 
     def touch(self, cluster: str, address: str, now_ms: int) -> None:
-        """Note a sign of life (904, 322); an unregistered address stays unregistered."""
+        """Record a sign of life (904, 322) at `now_ms`; an unregistered address stays
+        unregistered."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.updated_ms = now_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The data version of the broker's last registration."""
+        """The data version of the last registration from this address, None if it is not
+        registered."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
     def route(
         self, topic: str, *, acting_master: bool = False, zone: str | None = None
     ) -> TopicRouteData | None:
-        """The route of a topic, None if no broker has it (RocketMQ: pickupTopicRouteData).
+        """The route of a topic, a copy that the caller may change; None if no group has it
+        (RocketMQ: pickupTopicRouteData).
 
         With `acting_master` the lowest replica of a group without master and without write
         permission is shown as its master. With `zone` groups with a master in another zone are left
@@ -266,17 +281,18 @@ class RouteTable(TopicQueues):
         return route
 
     def cluster_info(self) -> ClusterInfo:
-        """Copies of all groups and clusters."""
+        """Copies of all groups, and the sorted names of the groups in each cluster."""
         groups = {name: copy(group) for name, group in self._groups.items()}
         return ClusterInfo(groups, {name: sorted(names) for name, names in self._clusters.items()})
 
     def member_group(self, name: str) -> dict[int, str]:
-        """Address of each id of a group; empty for an unknown group."""
+        """Broker id to address of the group `name`; a copy, empty for an unknown group."""
         group = self._groups.get(name)
         return {} if group is None else dict(group.broker_addrs)
 
     def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
-        """The topics of a cluster's groups, without duplicates, in steps."""
+        """Return the names of the topics of a cluster's groups, sorted, without repeats; yields
+        between groups with many topics."""
         topics: set[str] = set()
         for name in list(self._clusters.get(cluster, ())):
             before = len(topics)
@@ -286,8 +302,9 @@ class RouteTable(TopicQueues):
         return (yield from sort_in_steps(topics))
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """(names of clusters and groups, which brokers create as topics; the address of any broker,
-        None without brokers), for callers that also need the other system topics."""
+        """(names of clusters and of their groups, which brokers create as topics; the address of
+        any broker, None without brokers). The other system topics have to be requested from that
+        broker."""
         names: dict[str, None] = {}
         for cluster, groups in self._clusters.items():
             names |= dict.fromkeys((cluster, *sorted(groups)))
@@ -295,7 +312,8 @@ class RouteTable(TopicQueues):
         return list(names), address
 
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Add queues of a topic by request (217); queues of unknown groups are ignored.
+        """Add a topic's rows by request (217), or replace them, and return True; rows of unknown
+        groups are ignored.
 
         Returns False, and changes nothing, if the table would exceed its limits.
         """
@@ -309,7 +327,8 @@ class RouteTable(TopicQueues):
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Remove a topic everywhere, or from one cluster's groups."""
+        """Remove a topic from all groups, or from those in `cluster`; the next registration of a
+        master that names the topic adds it again."""
         holders = set(self._queues.get(topic, ()))
         if cluster is not None:
             holders &= self._clusters.get(cluster, set())

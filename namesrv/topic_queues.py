@@ -14,17 +14,19 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import QueueData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
-MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times the number that RocketMQ recommends
-# bytes of topics with their queues and mappings: some 300,000 topics on a broker each
+MAX_QUEUE_DATAS = 2_000_000
+"""Maximum number of (topic, broker group) pairs: ten times the number that RocketMQ recommends."""
 MAX_SIZE = 192 << 20
+"""Maximum estimated bytes of topics, their queues and mappings: some 300,000 topics on a broker
+each."""
 _QUEUE_SIZE, _TOPIC_SIZE = 200, 400
 
 TOPICS_OF_STEP = 2_000
-"""Topics of a registration that are taken over in one step, which takes some 4 ms."""
+"""Topics that one step takes over, drops or examines, in some 4 ms."""
 
 
 class TopicQueues:
-    """Queues, mappings and sizes of all brokers' topics."""
+    """Queues, mappings and sizes of all topics, by topic and broker group. Loop thread only."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
@@ -35,16 +37,17 @@ class TopicQueues:
         removed."""
         self._queue_count = 0
         self.size = 0
-        """Bytes of topics, their queues and mappings."""
+        """Estimated bytes of topics, their queues and mappings."""
 
     def topics(self) -> list[str]:
-        """List every topic that a group serves."""
+        """Names of all topics that a group serves, unordered; a new list."""
         if not self._dropped:
             return list(self._queues)
         return [topic for topic, queues in self._queues.items() if self._there(queues)]
 
     def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
-        """List the topics whose topicSysFlag (at its first broker) matches `wanted`, in steps."""
+        """Return the names, unordered, of the topics for whose topicSysFlag (of the first group
+        that has the topic) `wanted` returns True; yields after each TOPICS_OF_STEP topics."""
         found: list[str] = []
         for number, topic in enumerate(self.topics(), 1):
             queues = self._there(self._queues.get(topic, {}))
@@ -55,11 +58,14 @@ class TopicQueues:
         return found
 
     def wipe_write_permission(self, name: str) -> Steps[int]:
-        """Remove the write permission of a group's topics; returns the number of topics."""
+        """Remove the write permission from the topics of the group `name`, and return the number of
+        its topics. It is done in the steps of the result; a later registration with a changed table
+        sets it again."""
         return self._set_permission(name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, name: str) -> Steps[int]:
-        """Make a group's topics readable and writable; returns the number of topics."""
+        """Make the topics of the group `name` readable and writable, and return the number of its
+        topics. It is done in the steps of the result."""
         return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
 
     def _has_room(self, count: int, size: int) -> bool:
@@ -87,11 +93,12 @@ class TopicQueues:
 
     @property
     def has_dropped(self) -> bool:
-        """Whether queues of removed groups are still to be removed: see `sweep`."""
+        """Whether queues of removed groups wait for `sweep`."""
         return bool(self._dropped)
 
     def sweep(self) -> Steps[None]:
-        """Remove the queues of removed groups, in steps. Requests do not see these queues."""
+        """Remove the queues of removed groups, TOPICS_OF_STEP at each step of the iterator.
+        Requests do not see these queues."""
         while self._dropped:
             self._sweep_one(next(iter(self._dropped)))
             yield

@@ -47,16 +47,18 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 MAX_QUEUES_OF_TOPIC: Final = 65_536
 """Maximum queues per topic: bounds the offset tables and the size of a route."""
 NO_GRPC: Final = -1
+"""Value of grpcServerPort: no such port."""
 QUEUES: Final = between(1, MAX_QUEUES_OF_TOPIC)
+"""Kind of a number of queues of a topic."""
 _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 @dataclass(slots=True)
 class BrokerConfig(NodeConfig):
-    """All settings of a broker.
+    """All settings of a broker; for the class attributes see NodeConfig.
 
     `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then). Changed keys
-    of the store and of replication take effect at the next start, except for live keys.
+    of the store, of replication and of pop take effect at the next start, except for live keys.
     """
 
     IDLE = IDLE_KEYS
@@ -544,28 +546,28 @@ class BrokerConfig(NodeConfig):
         "Keys that no request may change, separated by ;.",
     )
     namesrv_given: tuple[str, ...] = ()
-    """Server names in namesrvAddr, while `namesrv_addr` holds their addresses from DNS."""
+    """Host names in namesrvAddr, while `namesrv_addr` has their addresses from DNS; else ()."""
     path: str = ""
     """Path of the configuration file; empty without a file."""
 
     @property
     def delay_levels_ms(self) -> list[int]:
-        """The delays of level 1, 2, ... in ms (ScheduleMessageService.parseDelayLevel)."""
+        """Delays of levels 1, 2, ... in ms (ScheduleMessageService.parseDelayLevel)."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
     def writable(self) -> bool:
-        """Whether brokerPermission allows sends."""
+        """Whether brokerPermission allows sends now."""
         return bool(self.broker_permission & PERM_WRITE)
 
     @property
     def readable(self) -> bool:
-        """Whether brokerPermission allows pulls."""
+        """Whether brokerPermission allows pulls and pops now."""
         return bool(self.broker_permission & PERM_READ)
 
     def values(self) -> dict[str, str]:
-        """Same as for every node, plus keys that are derived from several settings; of TLS only the
-        key that RocketMQ's broker has."""
+        """Current text of every key by name, as of every node, plus brokerIP2 and useTLS, which are
+        derived from several settings; of TLS only the latter."""
         found = NodeConfig.values(self)
         found = {name: text for name, text in found.items() if name not in self.TLS}
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
@@ -574,11 +576,12 @@ class BrokerConfig(NodeConfig):
 
     @property
     def name_servers(self) -> list[str]:
-        """The value of namesrvAddr in the configuration."""
+        """The value of namesrvAddr as configured: names are not resolved."""
         return list(self.namesrv_given) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
-        """Check the keys of replication. Raises ConfigError."""
+        """Check the keys of replication; returns warnings if they differ from `before`. Raises
+        ConfigError."""
         contradiction = self.replication.contradiction(self.broker_id)
         if contradiction is not None:
             raise ConfigError(contradiction)
@@ -587,11 +590,9 @@ class BrokerConfig(NodeConfig):
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
-    """Return (configuration, warnings to log) from the text of a properties file.
-
-    Raises PropertiesError (a ConfigError is a PropertiesError): a sentence with key, value,
-    expected values and line.
-    """
+    """Return (configuration, warnings to log) from a properties file's text; `path` is stored, not
+    read. Raises PropertiesError, or its subclass ConfigError, with key, value, expected values and
+    line."""
     config = BrokerConfig(path=path)
     warnings = config.update(parse_properties(text))
     return config, warnings

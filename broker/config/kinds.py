@@ -1,6 +1,7 @@
 """Kinds of values that only keys of brokers have.
 
-Owns the parsing of their texts and the errors for invalid texts. It must never know a key.
+Owns the parsing of their texts and the errors for invalid texts: each Kind's `parse` raises
+ValueError with the expected values. It must never know a key.
 
 Tests: tests/unit/broker/config/test_config.py
 """
@@ -25,13 +26,16 @@ class MetricsExporterType(Enum):
     """Destination of metrics; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
 
     DISABLE = 0
+    """No metrics are served."""
     OTLP_GRPC = 1
     PROM = 2
+    """Metrics are served over HTTP for Prometheus."""
     LOG = 3
 
 
 def parse_delay_levels(text: str) -> list[int]:
-    """Parse `1s 5s 1m` to [1000, 5000, 60000]; raises ValueError."""
+    """Parse `1s 5s 1m` to the delays in ms, [1000, 5000, 60000], of levels 1, 2, 3 (units s, m, h,
+    d; at most 64 levels). Raises ValueError."""
     parts = text.split()
     if not 1 <= len(parts) <= _MAX_DELAY_LEVELS:
         raise ValueError(f"1 to {_MAX_DELAY_LEVELS} delays")
@@ -97,13 +101,22 @@ def _machine_rooms(value: str) -> MachineRooms:
 
 
 NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _name)
+"""Name of a broker, cluster or topic; a str."""
 ADDRESS: Final = Kind("host:port", _address)
+"""Text `host:port`, or "" without an address; a str."""
 CONTROLLERS: Final = Kind(
     NAME_SERVERS.expected, lambda value: tuple(NAME_SERVERS.parse(value)), ";".join
 )
+"""Addresses `host:port` separated by ;, as a tuple."""
 METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
+"""Name or number of a MetricsExporterType."""
 DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)
+"""Text that `parse_delay_levels` accepts; it stays a str."""
 REQUEST_MODE: Final = _word("PULL", "POP")
+"""PULL or POP, a str."""
 REBALANCE_MODE: Final = _word("BROKER", "CLIENT")
+"""BROKER or CLIENT, a str."""
 STRATEGY: Final = Kind("a strategy as AVG or STICKY, or nothing", _strategy)
+"""Name of an allocation strategy, or "" for the consumers' own; a str."""
 ROOMS: Final = Kind("room:prefix,prefix, rooms separated by ;", _machine_rooms)
+"""Machine rooms as `room:prefix,prefix;room:prefix`, parsed to MachineRooms."""

@@ -396,3 +396,5 @@ IDLE_KEYS: Final[dict[str, IdleKey]] = {
     **NETTY_CLIENT_KEYS,
     **idle_keys(_OF_RELEASE + _OF_OTHERS),
 }
+"""RocketMQ's keys by name, for NodeConfig.IDLE: accepted and shown, or refused, without an
+effect."""

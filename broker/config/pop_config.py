@@ -13,7 +13,7 @@ from turbopump.engine.keys import BOOLEAN, between, key
 
 @dataclass(frozen=True, slots=True)
 class PopConfig:
-    """Settings of pop consumption."""
+    """Settings of pop consumption, as BrokerConfig.pop. Changes take effect at the next start."""
 
     enable_retry_topic_v2: bool = key(
         "enableRetryTopicV2",

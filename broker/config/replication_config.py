@@ -35,29 +35,34 @@ from turbopump.net.ha.frames import (
 from turbopump.net.ha.sync_state import NOT_CAUGHT_UP_MS, SENDS_WAIT_MS
 
 NO_ID_YET: Final = -1
-"""Value of brokerId in RocketMQ's own examples of controller mode, where it has no meaning."""
+"""Value of brokerId before a controller has assigned an id; RocketMQ's own examples of controller
+mode have it."""
 
 
 REPLICAS_MAX: Final = 32
-"""Maximum copies that a message may need; a group has three or five."""
+"""Maximum copies, the master's included, that a message may need; a group has three or five."""
 COPIES: Final = between(1, REPLICAS_MAX)
+"""Kind of a number of copies of a message, 1 to REPLICAS_MAX."""
 PERIOD: Final = between(10, INT32_MAX)
+"""Kind of an interval or timeout in ms, at least 10."""
 OF_MACHINE: Final = "an address of the machine"
+"""Text for a default of RocketMQ that this broker does not have."""
 
 
 class BrokerRole(Enum):
-    """Values of RocketMQ's brokerRole."""
+    """Values of RocketMQ's brokerRole, which controllers override (`is_elected`)."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     """A master whose sends wait for no replica."""
     SYNC_MASTER = "SYNC_MASTER"
     """A master whose sends wait for inSyncReplicas copies."""
     SLAVE = "SLAVE"
+    """A replica of a configured master."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All settings of replication.
+    """All settings of replication, as BrokerConfig.replication.
 
     In a group with a SyncStateSet, all its members must have a message (in RocketMQ they need not),
     unless the file sets allAckInSyncStateSet.
@@ -258,7 +263,8 @@ class ReplicationConfig:
     )
 
     def by_attribute(self) -> dict[str, Any]:
-        """All values by attribute name, for options of parts that have these keys and others."""
+        """The values of all keys by attribute name of this class; a new dict, to be passed on as
+        keyword arguments to options that have these keys and others."""
         return {attribute: getattr(self, attribute) for attribute in keys_of(ReplicationConfig)}
 
     enable_slave_acting_master: bool = key(
@@ -323,36 +329,41 @@ class ReplicationConfig:
 
     @property
     def waits_to_lead(self) -> bool:
-        """Whether a starting master must first contact its replicas (RIP-32: pre-online)."""
+        """Whether a starting master must first contact its replicas (RIP-32: pre-online): with
+        enableSlaveActingMaster, without skipPreOnline, if the master is fixed."""
         acts = self.enable_slave_acting_master and not self.skip_pre_online
         return acts and not self.is_slave and not self.switches
 
     @property
     def is_elected(self) -> bool:
-        """Whether controllers elect the master; brokerRole and brokerId have no meaning then."""
+        """Whether controllers elect the master (enableControllerMode); brokerRole and brokerId have
+        no meaning then."""
         return self.enable_controller_mode
 
     @property
     def is_slave(self) -> bool:
-        """Whether the broker starts as a replica."""
+        """Whether the configuration makes the broker a replica; False if controllers elect the
+        master."""
         return self.broker_role is BrokerRole.SLAVE and not self.is_elected
 
     @property
     def switches(self) -> bool:
-        """Whether the master may change at run time instead of being configured: AutoSwitch HA."""
+        """Whether the master may change at run time (AutoSwitch HA: haGroupFile or controllers)
+        instead of being fixed by brokerRole."""
         return bool(self.ha_group_file) or self.is_elected
 
     @property
     def all_ack(self) -> bool:
-        """Whether every member of the SyncStateSet must have a message."""
+        """Whether every member of the SyncStateSet must have a message before it is acknowledged:
+        allAckInSyncStateSet, or by default `switches`."""
         asked = self.all_ack_in_sync_state_set
         return self.switches if asked is None else asked
 
     @property
     def replicates(self) -> bool:
-        """Whether the broker belongs to a group of several brokers, or serves replicas. An
-        ASYNC_MASTER serves replicas if it has a haListenPort, or replicas that act for it;
-        otherwise it needs no port, and readers see its messages at once."""
+        """Whether the broker needs a port or connection for replication: every broker but an
+        ASYNC_MASTER with a fixed role, without haListenPort and without enableSlaveActingMaster,
+        whose readers see its messages at once."""
         if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
             return True
         if self.enable_slave_acting_master:
@@ -361,12 +372,13 @@ class ReplicationConfig:
 
     @property
     def waits(self) -> bool:
-        """Whether sends wait for replicas while this broker is the master."""
+        """Whether sends wait for replicas while this broker is the master: SYNC_MASTER, or
+        `switches`."""
         return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
 
     def contradiction(self, broker_id: int) -> str | None:
-        """The first contradiction between settings, as a sentence for the operator; None if there
-        is no contradiction."""
+        """The first contradiction between these settings and `broker_id` (brokerId), as a sentence
+        for the operator; None without a contradiction."""
         role = self.broker_role.value
         if self.enable_slave_acting_master:
             wrong = self._contradiction_of_acting()
@@ -433,7 +445,8 @@ class ReplicationConfig:
         return None
 
     def remarks(self) -> list[str]:
-        """Warnings to the operator about settings that are allowed but probably unintended."""
+        """Warnings for the operator, a sentence each, about settings that are allowed but probably
+        unintended; [] without any."""
         if self.lock_in_strict_mode and not self.enable_slave_acting_master:
             return [
                 "lockInStrictMode=true does nothing without enableSlaveActingMaster=true: this"

@@ -37,7 +37,8 @@ from turbopump.pyx.grpc_pops import GrpcPops
 
 
 class BrokerRequestBackend:
-    """RequestBackend of a broker, which serves only its own topics and groups. Loop thread only."""
+    """RequestBackend of a broker, which serves only its own topics and groups, in this process.
+    Loop thread only."""
 
     def __init__(
         self,
@@ -48,8 +49,8 @@ class BrokerRequestBackend:
         call_later: Callable[[int, Callable[[], None]], Timer],
         now_ms: Callable[[], int],
     ) -> None:
-        """`call_soon` runs work after the current turn of the loop, `call_later` after a number of
-        ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
+        """`table` has the handlers of remoting; `call_soon` runs work after the current turn of the
+        loop, `call_later` after a number of ms; `now_ms` returns epoch ms of the wall clock."""
         self._broker = broker
         self._table = table
         self._call_soon = call_soon
@@ -60,27 +61,29 @@ class BrokerRequestBackend:
 
     @property
     def body_max(self) -> int:
-        """Maximum bytes of a message's body."""
+        """Maximum bytes of a message's body (maxMessageSize)."""
         return self._broker.config.store.max_message_size
 
     def now_ms(self) -> int:
-        """Time of the wall clock, in ms."""
+        """Epoch ms of the wall clock."""
         return self._now_ms()
 
     def steady_ms(self) -> int:
-        """Time of the loop's clock, in ms."""
+        """Ms of the monotonic clock, which deadlines use."""
         return self._broker.steady_ms()
 
     def call_soon(self, work: Callable[[], None]) -> object:
-        """Run work after the current turn of the loop."""
+        """Run `work` after the current turn of the loop; the result has no meaning."""
         return self._call_soon(work)
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
-        """Run work after `delay_ms`."""
+        """Run `work` after `delay_ms`, unless the returned Timer is cancelled."""
         return self._call_later(delay_ms, work)
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Run steps of some milliseconds each; all steps of a host run one after another."""
+        """Begin to run steps of some milliseconds each, over turns of the loop; all steps of a
+        `host` (packed address) run one after another. An exception of a step is logged and ends the
+        steps."""
         self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
@@ -90,11 +93,12 @@ class BrokerRequestBackend:
         then: Callable[[], None],
         _size: int = 0,
     ) -> None:
-        """Call `then` at once: a broker needs no look-ups for its own topics and groups."""
+        """Call `then` before return: a broker needs no look-ups for its own topics and groups."""
         then()
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """A topic of this broker, which must be the master; raises RpcRefused."""
+        """{this broker's name: the topic's configuration}. Raises RpcRefused if this broker is not
+        the master or the topic does not exist."""
         role = self._broker.role
         if not (role.is_master and role.is_known):
             raise RpcRefused(Code.HA_NOT_AVAILABLE, "this broker is a replica: ask its master")
@@ -105,20 +109,23 @@ class BrokerRequestBackend:
         return {self._broker.config.broker_name: topic}
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """A consumer group, created automatically where that is allowed."""
+        """The group's configuration, created now if it is missing and autoCreateSubscriptionGroup
+        allows it; else None."""
         return self._broker.groups.find(name, self.now_ms())
 
     def is_system(self, topic: str) -> bool:
-        """Whether a topic is the broker's own."""
+        """Whether the topic's name is a topic of the broker itself."""
         return self._broker.topics.is_system(topic)
 
     def serves(self, broker_name: str) -> bool:
-        """Whether the name is this broker's own."""
+        """Whether `broker_name` is this broker's name."""
         return broker_name == self._broker.config.broker_name
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Return (this broker's name, queue id) for a send; raises RpcRefused. Without a message
-        group the queue id is ANY_QUEUE, and the send handler chooses the queue."""
+        """Return (this broker's name, queue id) for a send: the same queue for equal message
+        groups, while the number of queues stays; without a message group ANY_QUEUE, so that the
+        send handler chooses the queue. Raises RpcRefused if the topic has no writable queue or does
+        not exist, or on a replica."""
         ((name, config),) = self.topics_of(topic).items()
         if not config.is_writable or config.write_queue_nums <= 0:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")
@@ -127,14 +134,18 @@ class BrokerRequestBackend:
         return name, queue_of_group(message_group, config.write_queue_nums)
 
     def choose_readable(self, _topic: str) -> str:
-        """The name of this broker."""
+        """This broker's name, whichever the topic."""
         return self._broker.config.broker_name
 
     def ask(
         self, _broker_name: str, request: Command, peer: Peer, done: Done, _wait_ms: int = 0
     ) -> None:
-        """Have a request served as if `peer` had sent it; `done` gets the answer, perhaps before
-        this returns."""
+        """Have a request served by the handlers of remoting as if `peer` had sent it; `done` gets
+        the response, or None without a response, perhaps before this returns. `_wait_ms` is
+        ignored.
+
+        For SEND_MESSAGE_V2 without a queue id the request's field is changed to the chosen queue.
+        """
         if request.code == RequestCode.SEND_MESSAGE_V2:
             sent = self._send_natively(request, peer)
             if sent is not None:
@@ -179,8 +190,8 @@ class BrokerRequestBackend:
         return response(request, ResponseCode.SUCCESS, fields=found)
 
     def take(self, take: Take) -> Given | None:
-        """Receive messages through the fast lane's pops; None if the handler has to serve the
-        request, which enables later native pops."""
+        """Pop available messages natively, without a wait; None: nothing was popped, and the caller
+        has to send a pop request, whose handler enables later native pops."""
         fast, subscription = self._broker.fast, take.subscription
         by_tags = subscription.is_tag_type and not subscription.class_filter_mode
         found = self._pops.take(
@@ -201,11 +212,13 @@ class BrokerRequestBackend:
         return Given(framed, pop_time_ms, revive_queue_id, rows or ())
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
-        """Register the client in the broker's tables, like clients of remoting."""
+        """Send the client's heartbeat to the handler of HEART_BEAT, as clients of remoting do;
+        `done` gets the response."""
         self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
 
     def leave(self, client_id: str, group: str, peer: Peer) -> None:
-        """Unregister a consumer; a producer is removed together with its Peer."""
+        """Remove the client from the consumer group now; without a group nothing happens, because a
+        producer is removed when its Peer closes."""
         if group:
             header = UnregisterClientRequest(client_id, consumer_group=group)
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)

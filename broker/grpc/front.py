@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 class GrpcFront:
-    """The gRPC side of a broker. Loop thread only."""
+    """The gRPC server of a broker with its services: messaging, health, reflection. Loop thread
+    only; call `begin`, then perhaps `start`, at last `stop`."""
 
     def __init__(self, broker: BrokerContext, backend: BrokerRequestBackend) -> None:
         self._broker = broker
@@ -39,13 +40,14 @@ class GrpcFront:
         plain = SimpleCalls(broker, self._messaging)
         lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
         self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
-        """The server that the broker's own port hands gRPC connections to."""
+        """The server to which the broker's own port passes gRPC connections."""
         self.address = ""
-        """Address `host:port` for clients; empty where gRPC is off."""
+        """Address `host:port` for clients, by brokerIP1; empty before `start`; the owner may set
+        another."""
 
     def begin(self) -> bool:
-        """Serve connections of the broker's own port. False if the gRPC library is missing: gRPC is
-        off then, and a line is logged."""
+        """Begin to serve connections of the broker's own port, and return True. False if the gRPC
+        library is missing: a warning is logged, and gRPC stays off."""
         reason = why_no_grpc()
         if reason is not None:
             logger.warning("%s", reason)
@@ -55,14 +57,15 @@ class GrpcFront:
         return True
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at a port of its own, too (0: a free port). Raises OSError if the port is in
-        use."""
+        """Listen at a port of its own, too (0: a free port), and set `address`. Raises OSError if
+        the port is in use, TlsError for unusable certificate files."""
         port = await self.server.start(host, port)
         self.address = join(self._broker.config.broker_ip1, port)
         logger.info("gRPC at %s", self.address)
 
     async def stop(self) -> None:
-        """End the calls in progress and close the port."""
+        """Refuse new calls, give calls in progress the server's grace time, then end them and close
+        the port."""
         self._messaging.stop()
         self._health.changed()
         await self.server.stop()

@@ -18,11 +18,13 @@ from turbopump.pyx.lane import Lane
 
 _TYPES: Final = (MessageType.NORMAL.name, MIXED)
 NAMES_MAX: Final = 1_000
-"""Maximum checked names that are remembered, 600 bytes each; then they are checked again."""
+"""Maximum checked names, and maximum checked pairs of names, that are remembered, 600 bytes each;
+then all are forgotten and checked again."""
 
 
 class SimpleCalls:
-    """Implements `place` and `may_ack` of GrpcLane. Loop thread only."""
+    """Implements `place` and `may_ack` of GrpcLane, whose names are ASCII bytes. Loop thread
+    only."""
 
     def __init__(self, broker: BrokerContext, service: Messaging) -> None:
         self._broker = broker
@@ -32,8 +34,9 @@ class SimpleCalls:
         self._pairs: set[tuple[bytes, bytes]] = set()
 
     def may_ack(self, group: bytes, topic: bytes, client_id: bytes) -> Lane | None:
-        """The lane; None if the service has to handle the call, as for every client whose receipts
-        are renewed. Counts as a sign of life of the client."""
+        """Return the lane if it may acknowledge natively for this group, topic and client, which
+        counts as a sign of life of the client. None if the service has to handle the call: a name
+        is invalid, or receipts of the client are renewed."""
         name = client_id.decode("ascii")
         if self._renewals.has(name):
             return None
@@ -53,9 +56,10 @@ class SimpleCalls:
         return True
 
     def place(self, topic: bytes, client_id: bytes) -> tuple[Lane, int, bytes | None] | None:
-        """(lane, queue id, packed host of the client or None) for a native send of a client that
-        has settings; None if the service has to handle the call. Counts as a sign of life of the
-        client."""
+        """Return (lane, queue id, the client's packed host or None if it has no settings) for a
+        native send to the topic, with a random queue. None if the service has to handle the call: a
+        system topic, an unknown or unwritable topic, a type besides NORMAL and MIXED, or a replica.
+        A result counts as a sign of life of the client."""
         broker = self._broker
         role, name = broker.role, self._names.get(topic) or self._look_at(topic)
         config = broker.topics.get(name)

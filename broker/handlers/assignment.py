@@ -35,11 +35,12 @@ from turbopump.net.wire.heartbeat import BROADCASTING, CLUSTERING
 from turbopump.net.wire.names import RETRY_PREFIX, name_member
 
 FORWARDED_BODY: Final = JsonBounds(2 * KEPT_MAX, 40_000, 200_000)
-"""Limits of a question that another broker forwards together with its last assignments."""
+"""JSON limits of a request 400 that another broker forwards together with its last assignments."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them yet.
+    POP mode is accepted only while the table also has a handler of POP_MESSAGE."""
     table.add(RequestCode.QUERY_ASSIGNMENT, partial(_query, broker))
     table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, partial(_set_request_mode, broker, table))
     table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))

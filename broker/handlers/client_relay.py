@@ -30,21 +30,23 @@ from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.queues import MessageQueue
 
 RELAY_TIMEOUT_MS: Final = 10_000
+"""Timeout of a client's answer to 307 and 309, in ms, as in RocketMQ's Broker2Client."""
 STATUS_TIMEOUT_MS: Final = 5_000
-"""Timeout of 221, in ms. RocketMQ's Broker2Client has the same timeouts for 307, 309 and 221."""
+"""Timeout of a client's answer to 221, in ms, as in RocketMQ's Broker2Client."""
 
 MAX_STATUS: Final = 128 << 10
-"""Maximum bytes of a client's answer to 221: over 1,000 queues."""
+"""Maximum bytes of a client's answer to 221: over 1,000 queues; a longer answer is ignored."""
 
 MEMBERS_OF_STEP: Final = 10
-"""Connections that are notified of a reset in one step; each receives up to 16 MB."""
+"""Connections that are notified of a reset (220) in one step; each receives up to 16 MB."""
 
 _V3_1_8 = 62  # first client version that answers 307 and 309
 _V3_0_7 = 28  # first client version that understands 220 and 221
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, partial(_running_info, broker))
     table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, partial(_consume_directly, broker))
     table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, partial(_consumer_status, broker))
@@ -56,7 +58,9 @@ def push_reset(
     header: ResetOffsetRequest,
     targets: Mapping[MessageQueue, QueueOffset],
 ) -> Steps[Command]:
-    """Send every online client of the group its new offsets (220); returns the answer to the tool.
+    """Send each online member of the group the new offsets `targets` of its queues (220, one-way),
+    and return the answer to `request`: success with the offsets, also if a member does not get
+    them; an error if the group is offline or has a client that is too old. It commits no offset.
 
     Only for useServerSideResetOffset=false (RocketMQ: Broker2Client.resetOffset).
     """

@@ -41,21 +41,23 @@ from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 HOUSEKEEPING_INTERVAL_MS: Final = 10_000
-"""Interval of the housekeeping, in ms, as in RocketMQ's ClientHousekeepingService."""
+"""Interval of `housekeeping`, in ms, as in RocketMQ's ClientHousekeepingService."""
 
 MAX_NAME: Final = 255
-"""Maximum characters of a client id or producer group; real ones stay below 130."""
+"""Maximum characters of a client id (else the heartbeat is refused) or a producer group (else it is
+skipped); real names stay below 130."""
 
 CONSUMER_WEIGHT: Final = 20
-"""Weight of a consumer group in a heartbeat, where a subscription weighs 1: the group's retry topic
-may have to be created."""
+"""Weight of a consumer group in a step of a heartbeat, where a subscription weighs 1: the group's
+retry topic may have to be created."""
 
 _UNIT_SUBSCRIPTION = 2  # TopicSysFlag.FLAG_UNIT_SUB, on the retry topic of a unit-mode consumer
 _V2 = {"IS_SUPPORT_HEART_BEAT_V2": "true"}
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.HEART_BEAT, partial(_heartbeat, broker))
     table.add(RequestCode.UNREGISTER_CLIENT, partial(_unregister, broker))
     table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, partial(_consumer_list, broker))
@@ -66,7 +68,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def housekeeping(broker: BrokerContext) -> None:
-    """Close connections without heartbeats and drop expired entries; runs every
+    """Close connections whose last heartbeat is older than channelExpiredTimeout, drop expired
+    subscriptions of pulls and queue locks, and send the notices; the caller runs it every
     HOUSEKEEPING_INTERVAL_MS."""
     now_ms = broker.steady_ms()
     limit_ms = broker.config.channel_expired_timeout_ms
@@ -81,7 +84,8 @@ def housekeeping(broker: BrokerContext) -> None:
 
 
 def send_notices(broker: BrokerContext) -> None:
-    """Notify the members of every changed group to rebalance (40)."""
+    """Send NOTIFY_CONSUMER_IDS_CHANGED (40) to the members of every group that has changed since
+    the last call; with notifyConsumerIdsChangedEnable=false the notices are dropped."""
     notices = broker.consumers.take_notices()
     if broker.config.notify_consumer_ids_changed_enable:
         for peer, group in notices:

@@ -30,12 +30,13 @@ from turbopump.net.wire.headers.admin import ResetMasterFlushOffsetRequest
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 NO_EPOCHS: Final = "this request only for controllerMode"
-"""RocketMQ's remark. Turbopump keeps epochs without a controller, too, in a group with a fixed set
-of members."""
+"""Remark of the refusal of 1007 and 1008, RocketMQ's. Turbopump has epochs without a controller,
+too, in a group with a fixed set of members."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.GET_BROKER_HA_STATUS, partial(_ha_status, broker))
     table.add(RequestCode.RESET_MASTER_FLUSH_OFFSET, partial(_reset_master_flush_offset, broker))
     table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))

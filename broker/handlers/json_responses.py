@@ -17,18 +17,19 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import DataVersion
 
 MAX_PAGE: Final = 2_000
-"""Entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
+"""Maximum entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
 
 QUEUES_OF_STEP: Final = 64
-"""Queues that are processed in one step, some 30 us each."""
+"""Queues or groups that one step of a handler processes, some 30 us each: see `Pace`."""
 
 MAX_LISTED: Final = 10_000
-"""Maximum topics or groups that one request creates: the work on all of them together takes 20
-ms."""
+"""Maximum topics or groups that one request (18, 225) creates or changes: the work on all of them
+together takes 20 ms."""
 
 
 def answer_json(request: Command, value: Any, header: Any = None) -> Command:
-    """Success with a JSON body; error 1 where the body does not fit into a frame."""
+    """Build the answer with `value` as JSON body and the dataclass `header`, if any, as fields:
+    success, or error 1 if the body does not fit into a frame."""
     body = bodies.dump(value)
     if len(body) > MAX_BODY:
         remark = f"the answer of {len(body)} bytes does not fit into one frame"
@@ -44,7 +45,8 @@ def answer_in_steps(
     kept: bodies.KeptBody | None = None,
     key: object = None,
 ) -> bodies.Steps[Command]:
-    """Same as `answer_json`, in steps; with `kept`, the body is made once for each `key`."""
+    """Return the answer of `answer_json`; yields between pieces of the body. With `kept`, a body
+    encoded before for an equal `key` is used instead of `value`; key None encodes it each time."""
     body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
     if body is None:
         return too_long(request)
@@ -52,43 +54,45 @@ def answer_in_steps(
 
 
 def too_long(request: Command) -> Command:
-    """Error 1: the body does not fit into a frame."""
+    """Build the answer with error 1: the body does not fit into a frame."""
     remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
     return response(request, ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Pace:
     """Counter that ends a step after QUEUES_OF_STEP queues or groups, and that detects when an
-    answer collected before writing has become too long: a peer may ask for gigabytes."""
+    answer collected before its encoding has become too long: a peer may ask for gigabytes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._size = 0
 
     def writes(self, size: int) -> None:
-        """Add a lower bound of the bytes just collected for the body."""
+        """Add `size`, a lower bound of the bytes just collected for the body."""
         self._size += size
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the body cannot fit into a frame."""
+        """Whether the collected bytes exceed MAX_BODY of a frame."""
         return self._size > MAX_BODY
 
     def is_over(self) -> bool:
-        """Count one more queue or group; True if the step has done enough and ends."""
+        """Count one more queue or group, and return whether the step ends with it: the caller
+        yields. Call it once for each."""
         self._count += 1
         return self._count % QUEUES_OF_STEP == 0
 
 
 def queue_key(topic: str, broker_name: str, queue_id: int) -> str:
-    """The key of a queue in a map by MessageQueue."""
+    """The JSON text of a queue's MessageQueue bean, for a key of RawKeys."""
     return MessageQueue(topic, broker_name, queue_id).bean_key()
 
 
 def queue_map_in_steps(
     topic: str, broker_name: str, values: Mapping[int, Any]
 ) -> bodies.Steps[RawKeys]:
-    """A map MessageQueue -> value of a topic on this broker, made from a map by queue id."""
+    """Return `values`, by queue id of a topic on this broker, as a map by `queue_key`; yields now
+    and then."""
     found = RawKeys()
     for queue_id, value in values.items():
         found[queue_key(topic, broker_name, queue_id)] = value
@@ -98,7 +102,7 @@ def queue_map_in_steps(
 
 
 def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict[str, Any]:
-    """The JSON form of RocketMQ's TopicList."""
+    """Build the JSON form of RocketMQ's TopicList, its topics sorted."""
     return {"brokerAddr": broker_address, "topicList": sorted(topics)}
 
 
@@ -109,10 +113,12 @@ def page(
     asked_version: str | None,
     version: DataVersion,
 ) -> list[str]:
-    """The names on one page of a sorted table; `first` and `limit` None mean the whole table.
+    """Return, sorted, at most `limit` (and MAX_PAGE) of the names, from index `first` on; all names
+    if `first` or `limit` is None. A limit of 0 or less means MAX_PAGE.
 
-    If the request carries another DataVersion than the table's, the table has changed since the
-    first page, and the pages begin again at 0 (RocketMQ: splitMetadataSize).
+    If `asked_version`, the DataVersion of the request as JSON, is given and differs from `version`,
+    the table has changed since the first page, and the pages begin again at 0 (RocketMQ:
+    splitMetadataSize).
     """
     everything = sorted(names)
     if first is None or limit is None:

@@ -27,12 +27,13 @@ from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 
 STRICT_MAX: Final = 4_096
-"""Maximum queues of a request that other brokers have to agree to: its answer is written in one
-step."""
+"""Maximum queues of a lock request under lockInStrictMode, which other brokers have to agree to:
+its answer is written in one step."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.LOCK_BATCH_MQ, partial(_lock, broker))
     table.add(RequestCode.UNLOCK_BATCH_MQ, partial(_unlock, broker))
 

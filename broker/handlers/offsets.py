@@ -30,6 +30,7 @@ from turbopump.net.wire.headers.offsets import (
 )
 
 GO_LANGUAGE: Final = "GO"
+"""Language of a Go client, as in its requests."""
 
 GO_ANSWER_DELAY_MS: Final = 100
 """Delay of the answers to commits of Go clients, in ms.
@@ -40,10 +41,12 @@ connection and drop commits that are still under way; so the answers are sent af
 """
 
 NOT_HERE: Final = "another broker of this group keeps offsets and locks now"
+"""Remark of the refusal of a commit or a lock while another broker of the group serves them."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of the offset codes."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     handlers = _Handlers(broker)
     table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query)
     table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update)

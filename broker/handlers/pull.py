@@ -40,11 +40,12 @@ from turbopump.pyx.filter import Filter
 logger = logging.getLogger(__name__)
 
 MAX_SUSPEND_MS = 120_000
-"""Longest hold of a pull, in ms: idle connections are closed after that time anyway. Clients ask
-for 15 to 20 s."""
+"""Maximum time that a pull is held, in ms: idle connections are closed after that time anyway.
+Clients ask for 15 to 20 s."""
 
 CHARACTERS_OF_ATTEMPT = 16
-"""Characters of a filter expression that are parsed in the time of an ordinary attempt."""
+"""Characters of a filter expression that are parsed in the time of an ordinary attempt, for
+`HeldPull.weight`."""
 
 _OFFSET_RESET = "OFFSET_RESET"  # the only GetMessageStatus that no read of the store returns
 _NOT_FOUND = {ReadStatus.OFFSET_FOUND_NULL, ReadStatus.OFFSET_OVERFLOW_ONE}
@@ -58,7 +59,8 @@ _BY_BROKER, _BY_GROUP, _BY_TOPIC, _BY_BROADCAST, _BY_SUBSCRIPTION = 1, 2, 3, 4, 
 
 
 class PullRefused(Exception):
-    """A pull that is answered with an error before anything is read."""
+    """A pull is answered with an error, `code`, `remark` and the field forbiddenType (None:
+    without), before anything is read."""
 
     def __init__(self, code: ResponseCode, remark: str, forbidden_type: int | None = None) -> None:
         super().__init__(remark)
@@ -80,7 +82,8 @@ class _Allowed:
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of the pull codes."""
+    """Add the handlers of PULL_MESSAGE and LITE_PULL_MESSAGE to the table, which must not have them
+    yet."""
 
     def pull(request: Command, peer: Peer, now_ms: int) -> Command | Deferred[Command | None]:
         header = read_header(PullMessageRequest, request.fields)

@@ -24,19 +24,21 @@ from turbopump.net.wire.headers.admin import (
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_FOUND: Final = 64
-"""Maximum messages of a query; mqadmin asks for 64 (queryMsgByKey). RocketMQ has no limit."""
+"""Maximum messages in an answer to 12; mqadmin asks for 64 (queryMsgByKey). RocketMQ has no
+limit."""
 
 UNIQUE_FOUND: Final = 32
-"""Messages of a query by unique key, whatever maxNum is (defaultQueryMaxNum)."""
+"""Maximum messages in an answer to 12 by unique key, whatever maxNum is (defaultQueryMaxNum)."""
 
 MAX_UNITS: Final = 4_096
-"""Maximum units of a QUERY_CONSUME_QUEUE answer: some 400 KB."""
+"""Maximum units of a queue in an answer to 321: some 400 KB."""
 
 _KINDS = frozenset({"K", "U", "T"})
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.QUERY_MESSAGE, partial(_query_message, broker))
     table.add(RequestCode.VIEW_MESSAGE_BY_ID, partial(_view_message, broker))
     table.add(RequestCode.QUERY_CONSUME_QUEUE, partial(_query_consume_queue, broker))

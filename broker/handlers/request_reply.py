@@ -24,11 +24,12 @@ from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS: Final = 10_000
-"""Timeout of the push, in ms, as in RocketMQ's Broker2Client."""
+"""Timeout of the producer's answer to the push (326), in ms, as in RocketMQ's Broker2Client."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.SEND_REPLY_MESSAGE, partial(_reply, broker))
     table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_reply, broker))
 

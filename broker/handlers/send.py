@@ -61,7 +61,7 @@ _STORED = {
 
 
 ELEMENTS_OF_STEP: Final = 2_000
-"""Elements of a batch whose properties are read in one step: each takes some 2 us."""
+"""Elements of a batch whose properties one step reads: each takes some 2 us."""
 
 _SPECIAL = tuple(
     text.encode()
@@ -76,7 +76,7 @@ _NO_LIGHT_QUEUES = "light message queues are not enabled, enableLmq is false"
 
 
 class SendRefused(Exception):
-    """A send that is answered with an error; nothing was stored."""
+    """A send is answered with an error, `code` and `remark`; nothing was stored."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -85,7 +85,7 @@ class SendRefused(Exception):
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of the send codes."""
+    """Add a SendHandler for the three send codes to the table, which must not have them yet."""
     send = SendHandler(broker)
     for code in (
         RequestCode.SEND_MESSAGE,
@@ -96,7 +96,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class SendHandler:
-    """Handler of the send codes; one instance per broker."""
+    """Handler of the send codes; one instance per broker. While `max_waiting` sends wait for the
+    disk or for replicas, further sends are refused (SYSTEM_BUSY)."""
 
     def __init__(self, broker: BrokerContext, max_waiting: int = MAX_WAITING) -> None:
         self._broker = broker
@@ -105,10 +106,12 @@ class SendHandler:
     def __call__(
         self, request: Command, peer: Peer, now_ms: int, *, elements_checked: bool = False
     ) -> _Sent | Steps[_Sent]:
-        """Answer a send: at once, or when its record is as safe as flushDiskType demands.
+        """Store a message or batch and answer: at once if it is refused or its sender does not
+        wait, else when its record is as safe as flushDiskType and the replicas demand. `now_ms` is
+        epoch ms.
 
         `elements_checked`: the elements of a batch were already checked for properties that batches
-        do not support.
+        do not support; without it the result may be steps, which do that check.
         """
         role = self._broker.role
         if not role.is_master:
@@ -443,7 +446,8 @@ def _is_of_pops(broker: BrokerContext, name: str) -> bool:
 def check_topic(
     broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
 ) -> TopicConfig:
-    """The topic of a send, created where that is allowed; raises SendRefused (remoting.md 9.2)."""
+    """Return the topic of a send, created now if its default topic or its retry prefix allows it;
+    raises SendRefused if the name, topic, queue id or permission is not valid (remoting.md 9.2)."""
     name = header.topic
     known = broker.topics.get(name)
     if not broker.config.writable and known is not None and known.order:

@@ -33,7 +33,7 @@ _UNIT_SUB = 2  # bit of topicSysFlag
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handler of CONSUMER_SEND_MSG_BACK."""
+    """Add the handler of CONSUMER_SEND_MSG_BACK to the table, which must not have it yet."""
 
     def send_back(request: Command, _peer: Peer, now_ms: int) -> Command | Deferred[Command | None]:
         return _send_back(broker, request, now_ms)

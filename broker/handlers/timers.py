@@ -29,8 +29,11 @@ from turbopump.net.wire.message_id import INVALID, RecallHandle, decode_handle
 from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 RECALL_TAG: Final = "_RECALL_TAG_"
+"""Tag of a stored recall message, RocketMQ's."""
 RECALL_UNAVAILABLE: Final = "recall failed, broker service not available"
+"""Remark of a recall (370) that this broker cannot serve now, RocketMQ's."""
 RECALL_FAILED: Final = "recall failed, execute error"
+"""Remark of a recall (370) whose message was not stored, RocketMQ's."""
 _STORED = (
     PutStatus.PUT_OK,
     PutStatus.FLUSH_DISK_TIMEOUT,
@@ -41,7 +44,8 @@ _MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.GET_TIMER_CHECK_POINT, partial(_check_point, broker))
     table.add(RequestCode.GET_TIMER_METRICS, partial(_metrics, broker))
     table.add(RequestCode.RECALL_MESSAGE, partial(_recall, broker))

@@ -59,7 +59,8 @@ _Problem = tuple[ResponseCode, str]
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.END_TRANSACTION, partial(_end, broker))
     table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, partial(_resume, broker))
 

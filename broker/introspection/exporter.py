@@ -1,6 +1,7 @@
 """Metrics over HTTP, if configured.
 
-Owns the port for Prometheus, and on which thread a scrape runs; metrics.py defines the metrics.
+Owns the port for Prometheus, and on which thread a scrape runs; metrics.py defines the metrics. It
+must never change a part of the broker.
 
 Tests: tests/integration/broker/test_metrics.py
 """
@@ -22,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 class MetricsExporter:
     """Serves the metrics of a broker. `run_on_thread` runs work on a thread beside the loop, and
-    raises OSError for its failure; `pause` lets others have the loop for a turn."""
+    raises OSError for its failure; `pause` lets other work of the loop run for a turn; `now_ms`
+    returns epoch ms."""
 
     def __init__(
         self,
@@ -37,11 +39,11 @@ class MetricsExporter:
         self._now_ms = now_ms
         self._server = ScrapeServer(self._render)
         self.address = ""
-        """`host:port` of the metrics; empty without any."""
+        """`host:port` of the metrics; empty before `start` or if metrics are not configured."""
 
     async def start(self) -> None:
-        """Listen, if metrics are configured. Raises OSError, its text a sentence for the
-        operator."""
+        """Listen and set `address`, if metricsExporterType is PROM; else do nothing. Raises
+        OSError, its text a sentence for the operator."""
         config = self._broker.config
         if config.metrics_exporter_type is not MetricsExporterType.PROM:
             return
@@ -55,7 +57,7 @@ class MetricsExporter:
         logger.info("metrics at http://%s/metrics", self.address)
 
     async def stop(self) -> None:
-        """Close the port."""
+        """Close the port and end scrapes in progress."""
         await self._server.stop()
 
     async def _render(self, accept: str) -> tuple[bytes, str]:

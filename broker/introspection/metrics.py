@@ -31,55 +31,66 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 MAX_LAGS: Final = 10_000
-"""Maximum of pairs of group and topic in a scrape: some 70,000 lines. Of more, the pairs with the
-most messages are shown."""
+"""Maximum pairs of group and topic in a scrape, the pairs with the most messages: some 70,000
+lines."""
 
 Samples = Sequence[tuple[tuple[str, ...], float]]
-"""(values of the labels, value)."""
+"""Samples of a metric: pairs (values of its labels, value)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterSnapshot:
-    """A broker's counters at one moment; immutable."""
+    """A broker's counters at one moment; immutable, so that another thread may read it. Counts are
+    since the start of the broker, except present numbers."""
 
     common: Mapping[str, str]
-    """The labels that every sample has."""
+    """The labels, with their values, that every sample has."""
     gauges: Mapping[str, float]
+    """Present values by metric name, of metrics without other labels."""
     puts: Mapping[str, int]
-    """Messages by topic."""
+    """Messages stored, by topic."""
     put_size: int
+    """Bytes of messages stored."""
     gets: Mapping[str, int]
-    """Messages by `topic@group`."""
+    """Messages delivered, by `topic@group`."""
     get_sizes: Mapping[str, int]
+    """Bytes of messages delivered, by `topic@group`."""
     system_topics: frozenset[str]
+    """Names of the topics that have the label is_system."""
     producers: Mapping[str, int]
-    """Connections by language."""
+    """Present connections of producers, by client language."""
     consumers: Mapping[tuple[str, str], int]
-    """Connections by group and language."""
+    """Present connections of consumers, by (group, client language)."""
     ha: ReplicationStatus
+    """Status of replication at that moment."""
     lags: Sequence[Lag]
-    """Lags of all groups; at most MAX_LAGS, the largest."""
+    """Present lags, one for each topic and group; at most MAX_LAGS, the largest."""
     system_groups: frozenset[str]
+    """Names of the groups in `lags` that have the label is_system."""
     half: Mapping[str, int]
-    """Open half messages by topic."""
+    """Present number of open half messages, by topic."""
     ends: Mapping[str, TopicEnds]
-    """Ends of half messages by outcome, by topic."""
+    """Numbers of ended half messages by outcome, by topic."""
     timers: TimerStatus
+    """Status of the timers at that moment."""
     timing: Mapping[str, int]
-    """Waiting timers, by topic."""
+    """Present number of waiting timers, by topic."""
     timed: Mapping[str, Mapping[str, int]]
-    """Timers that went into the wheel and came out of it ("enqueue", "dequeue"), by topic."""
+    """Number of timers that went into the wheel ("enqueue") and came out of it ("dequeue"), each by
+    topic."""
     pops_refused: int
-    """Pops that returned nothing because the store did not take their check points."""
+    """Number of pops that returned nothing because the store did not take their check points."""
     waiting_ms: Mapping[str, int]
-    """When the oldest waiting message of each kind was stored."""
+    """Epoch ms when the oldest waiting message of each kind was stored."""
     lost: Mapping[str, int]
-    """Messages of each kind that retention removed before their time."""
+    """Number of messages of each kind that retention removed before their delivery time."""
     now_ms: int
+    """Epoch ms of the snapshot."""
 
     @classmethod
     def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
-        """Copy the broker's present counters."""
+        """Copy the broker's present counters; `now_ms` is epoch ms. On the loop; it also adds the
+        store's counts to the broker's statistics."""
         config, store, statistics = broker.config, broker.store, broker.statistics
         statistics.puts(store.statistics.put_count_by_topic, store.statistics.put_size_by_topic)
         lags = broker.lags.current()
@@ -156,6 +167,7 @@ _HELP: Final = {
 
 
 Join = Callable[[list[float]], float]
+"""Function that joins the figures of topics with equal labels to one figure."""
 _JOINED: Final[dict[str, Join]] = {
     "rocketmq_consumer_lag_latency_milliseconds": max,
     "rocketmq_consumer_queueing_latency_milliseconds": max,
@@ -166,7 +178,9 @@ _JOINED: Final[dict[str, Join]] = {
 
 
 def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
-    """Return (text of a scrape, its content type) for an Accept header."""
+    """Return (text of a scrape in bytes, its content type) in the format that the Accept header
+    `accept` prefers, with the metrics of this process. Runs on any thread; imports
+    prometheus_client."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 

@@ -6,8 +6,8 @@ from turbopump.engine.types import LogOffset
 
 
 def ha_status(broker: BrokerContext) -> ReplicationStatus:
-    """Return the replication status; without replication: a master without replicas, or a replica
-    without a master."""
+    """Return the replication status now; without replication: a master without replicas, or a
+    replica without a master, both without epochs."""
     if broker.ha is not None:
         return broker.ha.status()
     end = LogOffset(broker.store.max_log_offset)

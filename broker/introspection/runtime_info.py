@@ -22,10 +22,12 @@ from turbopump.net.wire.command import VERSION
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V5_5_0"
-"""The name of command.VERSION; tools show it, clients do not parse it."""
+"""RocketMQ's name of the protocol version command.VERSION; tools show it, clients do not parse
+it."""
 
 GROUP_ROWS_MAX: Final = 20
-"""Pairs of group and topic in the table: as many as fit a screen."""
+"""Maximum rows of lags, and maximum rows of groups that pop, in the table: as many as fit a
+screen."""
 
 _RATE_SECONDS = (10, 60, 600)
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -63,7 +65,8 @@ _IDLE: Mapping[str, str] = {
 
 
 def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Return every key with its value as text; times are epoch ms."""
+    """Build the table of the answer to 28, key to text; times in it and `now_ms` are epoch ms. It
+    also adds the store's counts to the broker's statistics, and may begin a walk over all lags."""
     stored = broker.store.statistics
     broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
@@ -240,7 +243,8 @@ def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:
-    """Return a broker's membership in a group with elected masters (keys of this project)."""
+    """Return the rows about a broker's membership in a group with controllers (keys of this
+    project): haLease, haMembership, and haBrokerId if it has an id."""
     table = {"haLease": "true" if membership.holds() else "false"}
     if membership.own_id is not None:
         table["haBrokerId"] = str(membership.own_id)
@@ -266,7 +270,7 @@ def _span_text(span_ms: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a size as `2.1 KiB`; below 1024 bytes without a fraction (RocketMQ:
+    """Format bytes as `2.1 KiB`, in units of 1,024; below 1,024 as `17 B` (RocketMQ:
     toHumanReadable)."""
     if size < 1024:
         return f"{size} B"

@@ -20,25 +20,30 @@ from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.queues import MessageQueue
 
 FILE_NAME: Final = "assignments.json"
+"""Name of the table's file in the config folder."""
 TABLE: Final = "assignments"
+"""Member of the file, and of the answer to 402, that holds the rows by `topic@group`."""
 VERSION: Final = "assignmentsVersion"
-"""Field of a request 402: if it differs from this broker's version, the answer contains the
-table."""
+"""Member of a request 402 and of its answer: the `AssignmentStore.version` that the requester has;
+the answer contains the table only if this broker's version differs."""
 MAX_SIZE: Final = 32 << 20
-"""Maximum bytes of all rows: as text on disk, less than the limit at a start. The oldest rows are
-dropped."""
+"""Maximum bytes of all rows: as text on disk, less than the limit at a start. The rows whose last
+put is the longest ago are dropped."""
 MAX_ROW: Final = 4 << 20
-"""Maximum bytes of a row: 65,536 queues of 20,000 members. A larger row is not kept."""
+"""Maximum bytes of a row: 65,536 queues of 20,000 members. A larger row is not stored."""
 MEMBERS_MAX: Final = 100_000
+"""Maximum members (client ids) in a row that is read."""
 GENERATION_MAX: Final = 2**62
+"""Maximum `generation` of a row that is read."""
 
 
 @dataclass(slots=True)
 class StoredAssignment:
-    """The assignment of a topic's queues to the members of a group. It is replaced, not changed.
+    """The assignment of a topic's queues to the members of a group. It is replaced, never changed.
 
-    `generation` counts the assignments of this topic and group, over all brokers that have
-    coordinated it; `decided_ms` is the wall clock's time.
+    `strategy` names the algorithm that made it; `generation` counts the assignments of this topic
+    and group, over all brokers that have coordinated it; `decided_ms` is epoch ms; `shares` has the
+    queues by client id.
     """
 
     group: str
@@ -51,12 +56,13 @@ class StoredAssignment:
 
     @property
     def name(self) -> str:
-        """The key of its row."""
+        """The row's key, `topic@group`."""
         return key_of(self.group, self.topic)
 
     @classmethod
     def from_json(cls, name: str, value: Any) -> "StoredAssignment":
-        """Read a row; raises BadBody."""
+        """Decode a row from its key `topic@group` and the object that `to_json` makes. Raises
+        BadBody for a malformed or oversized row."""
         members = as_object(value)
         topic, _, group = name.partition("@")
         wrong = check_lengths(topic=topic, group=group)
@@ -80,7 +86,8 @@ class StoredAssignment:
         return cls(group, topic, strategy, generation, number(members, "decidedTime"), shares)
 
     def to_json(self) -> dict[str, Any]:
-        """The row's value: the queue ids by member and broker, as text."""
+        """Convert to the row's object: decidedTime, generation, strategy, and `owners`: client id
+        to broker name to comma-separated queue ids."""
         owners: dict[str, dict[str, str]] = {}
         for client_id, queues in self.shares.items():
             ids: dict[str, list[str]] = {}
@@ -95,7 +102,8 @@ class StoredAssignment:
         }
 
     def row(self) -> bytes:
-        """Text of the row in the file."""
+        """The row's text in the file, `"topic@group":{...}` in UTF-8 without line breaks; encoded
+        at the first call only."""
         if not self._row:
             # A single line without spaces: a large group has thousands of members, and this runs on
             # the loop.
@@ -105,19 +113,21 @@ class StoredAssignment:
 
 
 class AssignmentStore:
-    """Table from topic@group to StoredAssignment. Loop thread only."""
+    """Table from (topic, group) to StoredAssignment, within MAX_SIZE. Loop thread only."""
 
     def __init__(self, saver: TableSaver, boot: int) -> None:
-        """`boot` distinguishes this start's versions from versions of other starts."""
+        """`boot` is a number that no other start of this broker has; it begins each `version`."""
         self._saver = saver
         self._boot = boot
         self._rows: JsonTable[StoredAssignment] = JsonTable()
         self._sizes: dict[str, int] = {}
         """Bytes by row name, in the order of the puts."""
         self.size = 0
+        """Bytes of all rows as text."""
 
     def load(self) -> None:
-        """Read assignments.json; raises ConfigError."""
+        """Read assignments.json, if it exists, into this empty table; call once. Raises ConfigError
+        if its content is malformed, StoreError if it cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -129,26 +139,31 @@ class AssignmentStore:
 
     @property
     def version(self) -> str:
-        """Text that changes whenever the table changes."""
+        """Text `boot.changes`, which differs after each change of the table and after a restart;
+        compare it only for equality."""
         return f"{self._boot}.{self._rows.changes}"
 
     def get(self, group: str, topic: str) -> StoredAssignment | None:
-        """The last assignment, None if unknown."""
+        """The stored assignment of a group's topic, or None."""
         return self._rows.get(key_of(group, topic))
 
     def put(self, row: StoredAssignment) -> None:
-        """Keep a newer assignment; it is written to disk soon."""
+        """Replace the assignment of the row's topic and group, whatever its generation; drop the
+        oldest rows beyond MAX_SIZE. The file is written soon. A row over MAX_ROW is not stored, and
+        removes the previous row."""
         self._save(self._put(row), row)
 
     def adopt(self, rows: Mapping[str, StoredAssignment]) -> None:
-        """Take over another broker's assignments where they are newer."""
+        """`put` each row of another broker, by `topic@group`, that is unknown here or has a higher
+        generation than the row here."""
         for name, row in rows.items():
             known = self._rows.get(name)
             if known is None or row.generation > known.generation:
                 self.put(row)
 
     def to_json(self) -> dict[str, Any]:
-        """The members of the answer to 402 that replicas take over."""
+        """The members TABLE (all rows) and VERSION of the answer to 402, which replicas pass to
+        `read_shares`."""
         return {TABLE: self._rows.body(self._rows.names()), VERSION: self.version}
 
     def _put(self, row: StoredAssignment) -> list[str]:
@@ -177,12 +192,13 @@ class AssignmentStore:
 
 
 def key_of(group: str, topic: str) -> str:
-    """The key of a row, in the form of consumer offsets' keys."""
+    """Return the row's key `topic@group`, the same form as the keys of consumerOffset.json."""
     return f"{topic}@{group}"
 
 
 def read_shares(members: dict[str, Any]) -> dict[str, StoredAssignment]:
-    """The rows of the file, which are also in an answer to 402. Raises BadBody."""
+    """Decode the rows, by `topic@group`, from the object in assignments.json or in an answer to
+    402; {} if it has no TABLE. Raises BadBody."""
     rows = table(members, TABLE, as_object)
     return {name: StoredAssignment.from_json(name, value) for name, value in rows.items()}
 

@@ -15,25 +15,26 @@ _FIRST, _SECOND = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """`error_rate` is in percent, `expected` a number of filters; both decide the number of
-    bits."""
+    """Parameters of RocketMQ's BloomFilter: `error_rate` is a percentage (1 to 99), `expected` the
+    number of filters that share a bit map."""
 
     error_rate: int
     expected: int
 
     @property
     def hash_count(self) -> int:
-        """Number of bits per filter."""
+        """Number of bit positions per filter; some may coincide."""
         return ceil(log(self.error_rate / 100) / log(0.5))
 
     @property
     def bit_count(self) -> int:
-        """Number of bits in a map, a multiple of 8."""
+        """Number of bits in a bit map, a multiple of 8."""
         wanted = ceil(self.expected * (log(100 / self.error_rate) / log(2)) * (log(e) / log(2)))
         return 8 * ceil(wanted / 8)
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The bits of a text."""
+        """The `hash_count` bit numbers of a text (RocketMQ's is `group#topic`), in the order of its
+        hashes, perhaps with repeats."""
         low = murmur3(text.encode(errors="surrogatepass"))
         first, second = low & 0xFFFFFFFF, low >> 32
         found = []
@@ -44,7 +45,8 @@ class BloomFilter:
         return tuple(found)
 
     def bit_map(self, positions: Iterable[int]) -> bytes:
-        """A bit map with these bits set (RocketMQ: BitsArray)."""
+        """Build a map of `bit_count` bits with these bits set: bit n is bit n % 8, from the lowest,
+        of byte n // 8 (RocketMQ: BitsArray)."""
         bits = bytearray(self.bit_count // 8)
         for position in positions:
             bits[position // 8] |= 1 << position % 8
@@ -62,7 +64,8 @@ def _mixed(value: int) -> int:
 
 
 def murmur3(data: bytes) -> int:
-    """The low 64 bits of murmur3_128 with seed 0, unsigned."""
+    """The first 8 bytes of Guava's murmur3_128 of `data` with seed 0, as an unsigned little-endian
+    number."""
     one = other = 0
     padded = data + bytes(-len(data) % 16)
     for at in range(0, len(padded), 16):

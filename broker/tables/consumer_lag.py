@@ -24,20 +24,22 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.names import RETRY_PREFIX
 
 STEP: Final = 500
-"""Queues processed in one turn of the loop: each takes some 4 us."""
+"""Queues that one step of a walk processes on the loop, each in some 4 us."""
 
 INLINE: Final = 2 * STEP
-"""A broker whose groups have fewer queues in total is walked at once."""
+"""Maximum queues of all (topic, group) pairs at which `ConsumerLags.current` walks them at once."""
 
 Since = tuple[int, bool]
-"""Epoch ms and whether that is known, see `waiting_since`."""
+"""Pair (store time in epoch ms, whether it is exact), with the special values of
+`waiting_since`."""
 NOTHING: Final[Since] = (0, True)
+"""The Since of an empty set of messages."""
 
 
 class Held(NamedTuple):
-    """A group's popped and unacknowledged messages of a topic: `messages`, of which `ordered` are
-    at or after the group's offset. The oldest of them is at an entry of `oldest`, pairs of queue id
-    and queue offset, or after it."""
+    """Popped and unacknowledged messages of a group in a topic: their number `messages`, the number
+    `ordered` of those messages that are at or after the group's committed offset, and `oldest`,
+    pairs (queue id, queue offset): the oldest message is at or after one of these places."""
 
     messages: int
     ordered: int
@@ -46,10 +48,12 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Lag of a group in a topic, over all queues.
+    """Lag of a group in a topic, summed over its queues.
 
-    `messages` are unacknowledged: `inflight` of them are with members, `ready` are not delivered
-    yet. `since` is the store time of the oldest of them, `ready_since` of the oldest ready message.
+    `members` is the number of the group's connections. `messages` is the number of unacknowledged
+    messages: `inflight` of them were delivered to members, `ready` are not delivered yet. `since`
+    is the store time of the oldest unacknowledged message, `ready_since` of the oldest ready
+    message.
     """
 
     group: str
@@ -63,16 +67,18 @@ class Lag:
 
 
 def behind_ms(since: Since, now_ms: int) -> int:
-    """Time for which a message has waited, in ms: 0 without a message, -1 if unknown. It is a lower
-    bound if `since` is not exact."""
+    """Time in ms from `since` to `now_ms` (epoch ms): 0 without a message, -1 if the store time is
+    unknown. If `since` is not exact, the message has waited at least this time."""
     stored_ms, _ = since
     return max(now_ms - stored_ms, 0) if stored_ms > 0 else stored_ms
 
 
 def waiting_since(store: Store, topic: str, queue_id: int, queue_offset: int) -> Since:
-    """Store time of the first message at or after `queue_offset`, and whether it is exact.
+    """Store time in epoch ms of the queue's first message at or after `queue_offset`, and whether
+    it is exact.
 
-    (0, True): no message. Not exact: the message was stored then or earlier; -1: unknown.
+    (0, True): no such message. (t, False): the message was stored at t or earlier. (-1, False): the
+    time is unknown.
     """
     if queue_offset >= store.max_queue_offset(topic, queue_id):
         return NOTHING
@@ -81,7 +87,8 @@ def waiting_since(store: Store, topic: str, queue_id: int, queue_offset: int) ->
 
 
 class ConsumerLags:
-    """The lags of all groups as of the last walk."""
+    """Computes the lags of all groups, at once or in steps on the loop, and stores the last
+    result."""
 
     def __init__(
         self,
@@ -92,7 +99,7 @@ class ConsumerLags:
         consumers: ConsumerTable,
         held: Callable[[str, str], Held],
     ) -> None:
-        """`held` returns the popped messages of (topic, group)."""
+        """`held(topic, group)` returns the group's popped messages."""
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -103,8 +110,15 @@ class ConsumerLags:
         self._walk: Iterator[None] | None = None
 
     def current(self) -> list[Lag]:
-        """The lags as of now; for a broker with many offsets as of the last walk, and `tick` begins
-        a new walk."""
+        """Return a Lag for each topic and group with a committed offset, unordered; the caller must
+        not change the list.
+
+        Up to INLINE queues it is computed now. Otherwise it is the result of the last complete walk
+        (empty before the first), and this call starts a new walk, which `tick` continues.
+
+        A pair is left out if its topic or group does not exist, or if the group is online and does
+        not subscribe to the topic.
+        """
         if self._is_small():
             for _ in self.steps():
                 pass
@@ -123,18 +137,19 @@ class ConsumerLags:
         return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
 
     def worst(self, count: int) -> list[Lag]:
-        """The greatest lags, the most messages first."""
+        """The `count` greatest lags that have unacknowledged messages, the most messages first;
+        from `current`, so they may be of an earlier walk."""
         behind = [lag for lag in self.current() if lag.messages > 0]
         return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
 
     def tick(self) -> None:
-        """Run one step of a walk in progress; called every 100 ms."""
+        """Run one step of a walk that `current` started, if any; called every 100 ms."""
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
 
     def steps(self) -> Iterator[None]:
-        """Walk over all groups; other work may run on the loop between two steps. At the end
-        `current` is new."""
+        """Compute all lags; yields after some STEP queues, so that the loop can do other work. Only
+        the end of the iterator changes the result of `current`."""
         self._offsets.collect()
         found: list[Lag] = []
         seen = 0

@@ -1,7 +1,8 @@
 """Members, subscriptions and message model of every consumer group that is online.
 
 Owns the contents of consumers' heartbeats (RocketMQ: ConsumerManager, ConsumerGroupInfo). It must
-never send, close or read a clock: it names the clients to notify and to close.
+never send, close or read a clock: it names the clients to notify and to close. `now_ms` is a time
+of the monotonic clock.
 """
 
 from collections import Counter
@@ -18,23 +19,27 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Maximum consumer groups per connection. A client has a handful; each new group creates a group
-and a topic on disk, so a connection must not create them without limit."""
+"""Maximum consumer groups per connection; `register` raises TooManyGroups beyond this and the next
+bounds. A client has a handful; each new group creates a group and a topic on disk."""
 
 MAX_SUBSCRIPTIONS: Final = 10_000
-"""Maximum topics of a group, live or compensated: an answer to 203 stays below a few megabytes."""
+"""Maximum topics of a group in a heartbeat, else TooManyGroups: an answer to 203 stays below a few
+megabytes."""
 
 MAX_COMPENSATED: Final = 32 << 20
-"""Maximum bytes of all groups' subscriptions that are known from pulls only: some 30,000."""
+"""Maximum estimated bytes of all groups' subscriptions that are known from pulls only, some 30,000;
+further subscriptions are not remembered."""
 
 MAX_COMPENSATED_SIZE: Final = 1_024
-"""Maximum characters of such a subscription's expression; they are only informative."""
+"""Maximum characters of a compensated subscription's expression; a longer one is not remembered."""
 
 MAX_MEMBERS: Final = 96 << 20
-"""Maximum bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+"""Maximum estimated bytes of the connections of all groups, else TooManyGroups: 16,000 connections
+with a dozen groups each."""
 
 MAX_SUBSCRIBED: Final = 96 << 20
-"""Maximum bytes of all groups' subscriptions: a heartbeat of a connection may bring megabytes."""
+"""Maximum estimated bytes of all groups' subscriptions, else TooManyGroups: a heartbeat of a
+connection may bring megabytes."""
 
 _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group takes twice that besides its name."""
@@ -45,12 +50,16 @@ _NO_VERSION: Final = (1 << 63) - 1
 
 
 class TooManyGroups(Exception):
-    """A heartbeat asks for more groups, members or subscriptions than this table holds."""
+    """A heartbeat exceeds a bound of groups, members or subscriptions; the text names it."""
 
 
 @dataclass(slots=True)
 class ConsumerConnection:
-    """A connection that consumes for a group (RocketMQ: ClientChannelInfo)."""
+    """A connection that consumes for a group (RocketMQ: ClientChannelInfo).
+
+    `language` and `version` are the client's, as in its requests; `last_update_ms` is the time of
+    its last heartbeat by the monotonic clock.
+    """
 
     client_id: str
     language: str
@@ -63,7 +72,7 @@ class ConsumerConnection:
 
     @property
     def size(self) -> int:
-        """Bytes of this member in the table."""
+        """Estimated bytes of this member in the table."""
         return _MEMBER_SIZE + kept_size(self.client_id)
 
 
@@ -71,9 +80,12 @@ class ConsumerConnection:
 class ConsumerGroup:
     """A group with at least one connection.
 
-    `notifies`: the group's switch for change notices. `fingerprint`: from the newest heartbeat of
-    the second version, None before the first heartbeat with subscriptions. `size`: bytes of the
-    subscriptions. `generation`: a new, never reused number whenever connections have come or gone.
+    `consume_type`, `message_model` and `consume_from_where` are texts of the newest heartbeat.
+    `notifies`: members get NOTIFY_CONSUMER_IDS_CHANGED. `fingerprint`: from the newest heartbeat of
+    the second version, None before the first heartbeat with subscriptions. `generation`: a new,
+    never reused number after each join, leave or change of client id. `subscriptions` are by topic,
+    `members` by connection, the newest heartbeat last. `size`: estimated bytes of the
+    subscriptions.
     """
 
     name: str
@@ -88,11 +100,12 @@ class ConsumerGroup:
     size: int = 0
 
     def client_ids(self) -> set[str]:
-        """Client ids of the members; a client with two connections counts once."""
+        """The members' client ids, a new set; a client with two connections counts once."""
         return {member.client_id for member in self.members.values()}
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of a client; the newest if it has several."""
+        """The connection with this client id, or None; if there are several, the connection with
+        the newest heartbeat."""
         found = [peer for peer, member in self.members.items() if member.client_id == client_id]
         return found[-1] if found else None
 
@@ -104,7 +117,8 @@ class _Compensated:
 
 
 class ConsumerTable:
-    """Table from group name to ConsumerGroup; a group stays while it has a connection."""
+    """Table from group name to ConsumerGroup, with the subscriptions that pulls carried. A group
+    stays while it has a connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
@@ -112,10 +126,12 @@ class ConsumerTable:
         self._compensated: dict[tuple[str, str], _Compensated] = {}
         self._changed: dict[str, None] = {}
         self.on_change: Callable[[str], None] = lambda group: None
-        """Called with groups whose members or subscriptions may have changed."""
+        """Called after each change or heartbeat with the group's name: its members or subscriptions
+        may have changed, or it was removed."""
         self.members_size = 0
-        """Bytes of groups and their members."""
+        """Estimated bytes of groups and their members."""
         self.compensated_size = 0
+        """Estimated bytes of the subscriptions that are known from pulls only."""
         self._size = 0
         self._generations = 0
 
@@ -130,13 +146,15 @@ class ConsumerTable:
         with_subscriptions: bool = True,
         fingerprint: int = 0,
     ) -> bool:
-        """Apply an entry of a heartbeat; True if members or subscribed topics changed.
+        """Apply a group's entry of a heartbeat; return True if a connection joined or the set of
+        subscribed topics changed. The members' notices then wait for `take_notices`.
 
         The entry's subscriptions become the group's: topics that it lacks are dropped. A known
         topic's subscription is replaced by a higher subVersion than the group's (RocketMQ:
         ConsumerGroupInfo), or than the member's own last subVersion: subVersion is the client's
-        clock, so a member with a slow clock could otherwise not change its filter. A heartbeat
-        without subscriptions only refreshes the connection. Raises TooManyGroups.
+        clock, so a member with a slow clock could otherwise not change its filter.
+        `with_subscriptions` False: only refresh the connection. Raises TooManyGroups, and then
+        nothing has changed.
         """
         member = ConsumerConnection(client_id, peer.language, peer.version, now_ms)
         self._check_bounds(peer, member, data)
@@ -178,8 +196,8 @@ class ConsumerTable:
         return changed
 
     def unregister(self, peer: Peer, client_id: str, group_name: str) -> bool:
-        """Remove a client from a group; False if that connection was not in the group under that
-        id."""
+        """Remove a connection from a group; return False, and change nothing, if it is not in the
+        group or has another client id there."""
         group = self._groups.get(group_name)
         if group is None or peer not in group.members:
             return False
@@ -189,14 +207,15 @@ class ConsumerTable:
         return True
 
     def peer_closed(self, peer: Peer) -> list[str]:
-        """Forget a closed connection; returns the groups it was in."""
+        """Remove a closed connection from its groups; return their names, sorted."""
         left = sorted(self._groups_of.pop(peer, ()))
         for name in left:
             self._leave(self._groups[name], peer)
         return left
 
     def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
-        """Connections to close: their newest heartbeat for some group is too old."""
+        """Connections whose last heartbeat for any of their groups is older than
+        `expired_after_ms`, unordered; the caller closes them, and they stay until `peer_closed`."""
         old = {
             peer: None
             for group in self._groups.values()
@@ -206,7 +225,8 @@ class ConsumerTable:
         return list(old)
 
     def forget_compensated(self, now_ms: int, expired_after_ms: int) -> None:
-        """Drop subscriptions from pulls that no pull has renewed (RocketMQ: 10 minutes)."""
+        """Drop subscriptions that `compensate` last got more than `expired_after_ms` ago (RocketMQ:
+        10 minutes)."""
         for pair, known in list(self._compensated.items()):
             if now_ms - known.updated_ms > expired_after_ms:
                 self._drop_compensated(pair)
@@ -214,9 +234,11 @@ class ConsumerTable:
     def compensate(
         self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
     ) -> None:
-        """Remember the subscription that a pull carried, for admin requests (remoting.md 10.3).
+        """Remember the subscription that a pull carried, for `find_subscription` (remoting.md
+        10.3).
 
-        A full table accepts no new subscriptions: they are only informative.
+        It is ignored silently if the table has MAX_COMPENSATED bytes or its expression is longer
+        than MAX_COMPENSATED_SIZE.
         """
         pair = group_name, topic
         known = self._compensated.get(pair)
@@ -233,7 +255,7 @@ class ConsumerTable:
             self.compensated_size += size
 
     def connections(self) -> dict[tuple[str, str], int]:
-        """Number of connections by (group, client language)."""
+        """Number of connections by (group, client language); absent pairs are left out."""
         return Counter(
             (name, member.language)
             for name, group in self._groups.items()
@@ -241,11 +263,12 @@ class ConsumerTable:
         )
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """The group, if it has a connection."""
+        """The table's own object of an online group, None if the group has no connection."""
         return self._groups.get(name)
 
     def find_subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
-        """The group's subscription of the topic, from heartbeats or else from its pulls."""
+        """The group's subscription of the topic: from heartbeats, else from `compensate`, else
+        None."""
         group = self._groups.get(group_name)
         if group is not None and topic in group.subscriptions:
             return group.subscriptions[topic]
@@ -253,20 +276,20 @@ class ConsumerTable:
         return known.subscription if known else None
 
     def subscription_count(self, group_name: str) -> int:
-        """Number of topics the group subscribes to by heartbeat; 0 when it is offline."""
+        """Number of topics that the group subscribes to by heartbeat; 0 if it has no connection."""
         group = self._groups.get(group_name)
         return len(group.subscriptions) if group else 0
 
     def online_groups_of(self, topic: str) -> list[str]:
-        """Groups that subscribe to the topic by heartbeat, sorted."""
+        """Names of the online groups that subscribe to the topic by heartbeat, sorted."""
         return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def take_notices(self) -> list[tuple[Peer, str]]:
-        """(client, group) of each NOTIFY_CONSUMER_IDS_CHANGED (40) to send since the last call,
-        which takes them.
+        """Return and forget the pairs (connection, group) that need NOTIFY_CONSUMER_IDS_CHANGED
+        (40), groups in the order of their first change. The caller sends them (`notify_changed`).
 
         Every member of a changed group is included, even the member that caused the change, unless
-        the group's switch is off or it broadcasts. A member that caused the change must get the
+        `notifies` is off or the group broadcasts. A member that caused the change must get the
         answer to its heartbeat first: the Java client skips the rebalance while a heartbeat is in
         flight (observed).
         """
@@ -281,7 +304,7 @@ class ConsumerTable:
         ]
 
     def mark_changed(self, group_name: str) -> None:
-        """Have the members of a group notified: their assignment has changed."""
+        """Include an online group in the next `take_notices`: its assignment has changed."""
         if group_name in self._groups:
             self._changed[group_name] = None
 
@@ -366,6 +389,7 @@ def _replace_subscriptions(
 
 
 def notify_changed(peer: Peer, group: str) -> None:
-    """Notify a member of a group to ask for its queues again (40)."""
+    """Send NOTIFY_CONSUMER_IDS_CHANGED (40), one-way, to a member, so that it requests its group's
+    queues again."""
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))

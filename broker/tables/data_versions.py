@@ -16,13 +16,13 @@ ONLY_HERE = "onlyHere"
 """Member of a replica's topics.json and subscriptionGroup.json: names that no master it followed is
 known to have had. RocketMQ ignores the member."""
 ACTING_STEP: Final = 1 << 16
-"""Increment for the first change of an acting replica: more than its dead master can have counted
-without this replica's knowledge."""
+"""Increment of the counter for an acting replica's first change: more than its dead master can have
+counted without this replica's knowledge."""
 
 
 @dataclass(slots=True)
 class Versions:
-    """The term that changes belong to; a single object for all tables of a broker.
+    """The rules for new versions; a single object for all tables of a broker.
 
     `epoch`: the master's epoch (RocketMQ: the state machine version), 0 without epochs.
     `following`: the tables are a copy of the master's. Additions of a replica (a topic of its
@@ -34,14 +34,16 @@ class Versions:
     following: bool = False
 
     def next(self, version: DataVersion, now_ms: int) -> DataVersion:
-        """The version after a change. Its epoch never goes back."""
+        """The version after a change at `now_ms` (epoch ms): counter + 1 and the higher of both
+        epochs; while `following`, only the time changes."""
         if self.following:
             return replace(version, timestamp=now_ms)
         return version.next(now_ms, max(version.state_version, self.epoch))
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:
-    """Whether `version` is of an earlier term, or of fewer changes in the same term.
+    """Whether `version` is of a lower epoch, or has the lower counter in the same epoch; False if
+    both are equal.
 
     RocketMQ's order (DataVersion.compare) without its last member: the times come from different
     clocks.
@@ -50,7 +52,8 @@ def is_older(version: DataVersion, other: DataVersion) -> bool:
 
 
 def read_only_here(members: dict[str, Any]) -> frozenset[str]:
-    """The names in the `onlyHere` member; other values are skipped."""
+    """The names in the `onlyHere` member of a file's object; empty if it is missing or not a list.
+    Items that are not text are skipped."""
     names = members.get(ONLY_HERE)
     if not isinstance(names, list):
         return frozenset()
@@ -58,5 +61,5 @@ def read_only_here(members: dict[str, Any]) -> frozenset[str]:
 
 
 def write_only_here(names: Collection[str]) -> dict[str, Any]:
-    """The `onlyHere` member, or {} without names."""
+    """The member `onlyHere` with the sorted names, or {} without names."""
     return {ONLY_HERE: sorted(names)} if names else {}

@@ -28,30 +28,32 @@ from turbopump.pyx.filter import Filter
 logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "consumerFilter.json"
+"""Name of the table's file in the config folder."""
 MAX_SIZE: Final = 24 << 20
-"""Maximum bytes of all filters, some 20,000 filters: filters of groups that are gone make room for
-new ones."""
+"""Maximum estimated bytes of all filters, some 20,000: unused filters make room for new filters."""
 LOADED_DEAD_MS: Final = 30_000
 """Loaded filters count as unused since this many ms before the load
 (ConsumerFilterManager.decode)."""
 
 CLEANED_MAX: Final = 1_000
-"""Filters that are forgotten in a single call of `clean`."""
+"""Maximum filters that a single call of `FilterTable.clean` forgets."""
 
 _ENTRY_SIZE: Final = 900
 _PIECE: Final = 64
 
 
 class TooManyFilters(Exception):
-    """A heartbeat brings more filters than this table holds."""
+    """A heartbeat brings more filters than MAX_SIZE allows, even without all unused filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """A group's filter of a topic (RocketMQ: ConsumerFilterData). It is replaced, not changed.
+    """A group's filter of a topic (RocketMQ: ConsumerFilterData). It is replaced, never changed.
 
-    `dead_ms`: unused since that time, 0 while in use. `compiled` is None until the filter is
-    needed.
+    `kind` is the expression type (SQL92); `born_ms` and `dead_ms` are epoch ms: registered, and
+    unused since that time, 0 while in use. `client_version` is the highest subVersion. `bits` are
+    the filter's positions in a bit map of `bit_count` bits. `compiled` is None until
+    `FilterTable.get`.
     """
 
     group: str
@@ -67,28 +69,29 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its group does not use the filter."""
+        """Whether no connection of its group subscribes with the filter."""
         return self.dead_ms >= self.born_ms
 
     @property
     def filter(self) -> Filter:
-        """The compiled filter; only for a filter that `FilterTable.get` returned."""
+        """The compiled filter; AssertionError unless `FilterTable.get` returned this object."""
         assert self.compiled is not None, "FilterTable.get compiles"
         return self.compiled
 
     @property
     def subscription(self) -> SubscriptionData:
-        """The subscription that the filter was made from."""
+        """A new subscription of the topic by the filter's expression."""
         return SubscriptionData(self.topic, self.expression, expression_type=self.kind)
 
     @property
     def size(self) -> int:
-        """Bytes of this filter in the table, once it is compiled."""
+        """Estimated bytes of this filter in the table, with the compiled program if there is
+        any."""
         program = 0 if self.compiled is None else self.compiled.size
         return kept_size(self.group, self.topic, self.expression) + program + _ENTRY_SIZE
 
     def row(self) -> bytes:
-        """The filter's member of `groupFilterData`."""
+        """The row's text `"group":{...}` in `groupFilterData` of the file, in UTF-8."""
         bean = {
             "bloomFilterData": {"bitNum": self.bit_count, "bitPos": list(self.bits)},
             "bornTime": self.born_ms,
@@ -107,12 +110,13 @@ class ConsumerFilter:
 
 
 class FilterTable:
-    """Table from topic and group to filter. Loop thread only."""
+    """Table from (topic, group) to filter. Times are epoch ms. Loop thread only."""
 
     def __init__(
         self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[str], None]
     ) -> None:
-        """`on_change` is called with a group whose filters have changed."""
+        """`on_change` is called with a group's name when `register` has replaced or removed a
+        filter of it."""
         self._config = config
         self._saver = saver
         self._bloom = BloomFilter(
@@ -124,11 +128,13 @@ class FilterTable:
         self._has_changed = False
         self._on_change = on_change
         self.size = 0
-        """Bytes of all filters."""
+        """Estimated bytes of all filters."""
 
     def load(self, now_ms: int) -> None:
-        """Read the file, RocketMQ's or Turbopump's; raises ConfigError. If bits were made with
-        other parameters than this broker's, the filters are not loaded, as in RocketMQ."""
+        """Read consumerFilter.json, RocketMQ's or Turbopump's, if it exists; all filters count as
+        unused until `register`. If bits were made with other parameters than this broker's, no
+        filter is loaded, as in RocketMQ. Raises ConfigError for malformed content, StoreError if
+        the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is None:
             return
@@ -150,10 +156,12 @@ class FilterTable:
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
     ) -> Iterator[None]:
-        """Register the filters of a group's subscriptions; a topic without a filter becomes unused.
+        """Apply a group's subscriptions from a heartbeat: register their filters, and mark its
+        filters of other topics as unused. An invalid expression removes the topic's filter.
 
         The version of a filter never goes back, whichever expression replaces it. Returns an
-        iterator that pauses after each expression it had to parse. Raises TooManyFilters.
+        iterator, which the caller must exhaust: nothing happens before its first step, and it
+        yields after each expression that was compiled. A step raises TooManyFilters.
         """
         named = set()
         for one in subscriptions:
@@ -164,12 +172,13 @@ class FilterTable:
             self._mark_dead(self._by_topic[topic][group], now_ms)
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """Mark the filters of a group without connections as unused."""
+        """Mark all filters of a group, which has lost its last connection, as unused."""
         for topic in list(self._topics_of.get(group, ())):
             self._mark_dead(self._by_topic[topic][group], now_ms)
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
-        """The group's filter, compiled; None without a filter, or if its expression is invalid."""
+        """The group's filter, compiled now if necessary; None without a filter. A filter whose
+        expression does not compile is removed, and None returned."""
         found = self._by_topic.get(topic, {}).get(group)
         if found is None or found.compiled is not None:
             return found
@@ -183,8 +192,9 @@ class FilterTable:
         return compiled
 
     def bit_map(self, topic: str, properties: bytes) -> bytes:
-        """The bit map of a message: the bits of all filters that match it (RocketMQ:
-        CommitLogDispatcherCalcBitMap); empty without enableCalcFilterBitMap, or without filters."""
+        """The bit map of a message: the bits of all filters of its topic that match its properties
+        (encoded as in the log; RocketMQ: CommitLogDispatcherCalcBitMap). b"" if
+        enableCalcFilterBitMap is off or the topic has no filter."""
         groups = self._by_topic.get(topic)
         if not groups or not self._config.enable_calc_filter_bit_map:
             return b""
@@ -196,8 +206,8 @@ class FilterTable:
         return self._bloom.bit_map(bits)
 
     def clean(self, now_ms: int) -> None:
-        """Forget filters that were unused for filterDataCleanTimeSpan, and save if anything has
-        changed."""
+        """Forget filters that were unused for filterDataCleanTimeSpan, at most CLEANED_MAX, and
+        `save`."""
         limit_ms = self._config.filter_data_clean_time_span_ms
         for topic, group in list(islice(self._dead, CLEANED_MAX)):
             found = self._by_topic[topic][group]
@@ -207,8 +217,8 @@ class FilterTable:
         self.save()
 
     def save(self) -> None:
-        """Write the file if anything has changed. Losing it only costs the dead times: each
-        heartbeat brings the filters in use."""
+        """Have the file written soon if anything has changed since the last call. Its loss only
+        costs the dead times: each heartbeat brings the filters in use."""
         if self._has_changed:
             self._has_changed = False
             self._saver.changed(FILE_NAME, self._take)

@@ -2,7 +2,8 @@
 
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
 change goes to the saver, which holds the answer to the request until the change is on disk. It must
-never know which clients are connected: that is consumers.py.
+never know which clients are connected: that is consumers.py. `now_ms` is epoch ms, and becomes the
+time of the table's next version.
 
 Tests: tests/unit/broker/tables/test_tables.py
 """
@@ -31,23 +32,29 @@ from turbopump.net.wire.names import TOOLS_GROUP, TRANSACTION_GROUP, validate_gr
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "subscriptionGroup.json"
+"""Name of the table's file in the config folder."""
 TABLE, BANS = "subscriptionGroupTable", "forbiddenTable"
+"""Members of the file: group name to configuration, and group name to topic to mask."""
 DELETED = "deletedGroupTable"
 """Turbopump's own member: group to the time in epoch ms when it was last deleted with its offsets.
 Earlier check points and handles belong to a former life of the group."""
 MAX_DELETED = 10_000
-"""Maximum deleted groups that are remembered, the latest: some 500 KB."""
+"""Maximum deleted groups whose deletion times are stored, the latest: some 500 KB."""
 MAX_APPENDED = 1_000
 """Maximum groups of a change that is appended beside the file; for more, the whole file is
 written."""
 MAX_GROUPS = 80_000
-"""Maximum groups: with names of any length subscriptionGroup.json stays below the 64 MiB that are
-read at the next start."""
+"""Maximum groups, for `find` and the handlers; `put` does not check it. With names of any length
+subscriptionGroup.json stays below the 64 MiB that are read at the next start."""
 MAX_BEAN = 4_096
-"""Maximum bytes of a group in JSON, with members that are unknown here; RocketMQ's has some 400."""
+"""Maximum bytes of a group in JSON, including members that are unknown here; RocketMQ's has some
+400."""
 MAX_BANS = 20_000
-"""Maximum forbidden (group, topic) pairs: some 12 MB with the longest names."""
-FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
+"""Maximum forbidden (group, topic) pairs, for the handler of 353; `set_forbidden` does not check
+it. They take some 12 MB with the longest names."""
+FORBIDDEN_READ = 1 << 2
+"""Bit of a mask of `GroupTable.forbidden`: the group must not read the topic (RocketMQ:
+PermName.INDEX_PERM_READ)."""
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(
     {
@@ -61,22 +68,24 @@ SYSTEM_GROUPS = frozenset(
         TRANSACTION_GROUP,
     }
 )
+"""Names of RocketMQ's own groups, which `GroupTable.load` creates."""
 _Groups = dict[str, SubscriptionGroupConfig]
 _Forbidden = dict[str, dict[str, int]]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class GroupTable:
-    """Table from group name to configuration, kept in subscriptionGroup.json. Loop thread only.
+    """Table from group name to configuration, saved in subscriptionGroup.json. Loop thread only.
 
-    The values in the tables are never changed, only replaced: the saver writes on another thread.
+    A configuration in the table is never changed, only replaced: the saver writes on another
+    thread. Each change has the file written soon.
     """
 
     def __init__(
         self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[list[str]], None]
     ) -> None:
-        """`on_change` is called with groups that were changed or deleted, or whose bans have
-        changed."""
+        """`on_change` is called after a change with the names of groups that were replaced or
+        deleted, or whose bans have changed; not with new groups."""
         self._on_change = on_change
         self._config = config
         self._saver = saver
@@ -86,14 +95,18 @@ class GroupTable:
         """Groups of a replica that no master is known to have had: a master that lacks them has not
         deleted them."""
         self.data_version = DataVersion()
+        """Version of groups and bans; assign it through the methods only."""
         self.versions = Versions()
+        """Rules for new versions; replication (broker/ha/metadata) replaces it by an object that
+        all tables share."""
         self._changes = 0
         self._deleted: set[str] = set()
         self._deleted_ms: dict[str, int] = {}
 
     def load(self, now_ms: int) -> None:
-        """Read subscriptionGroup.json and add the system groups (store.md 22). Raises
-        ConfigError."""
+        """Read subscriptionGroup.json, if it exists, and add missing system groups (store.md 22),
+        which has the file written. Raises ConfigError for malformed content, StoreError if the file
+        cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -107,7 +120,8 @@ class GroupTable:
             self._change(replace(self.data_version, timestamp=now_ms), made)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """The group, created on first use where the configuration allows it.
+        """The group's configuration; a missing group is created with the defaults if the
+        configuration allows it.
 
         None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26): creation is off, the name is
         illegal, or the table holds MAX_GROUPS (RocketMQ: findSubscriptionGroupConfig).
@@ -124,52 +138,61 @@ class GroupTable:
         return created
 
     def find_used(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """Same as `find`, for a group that has consumed according to the log: its creation may be
-        lost by a crash or a change of master. A group that was deleted stays deleted."""
+        """The configuration of a group that has consumed according to the log: a crash or a change
+        of master may have lost it, so it is created again with the defaults if the configuration
+        allows it. None if it is not created, or was deleted since this start and not created
+        again."""
         return None if name in self._deleted else self.find(name, now_ms)
 
     def latest_deletion_ms(self) -> int:
-        """Time of the last deletion of any group with its offsets, in epoch ms; 0: never."""
+        """Time of the last deletion of any group with its offsets, in epoch ms; 0 if there was no
+        deletion."""
         return max(self._deleted_ms.values(), default=0)
 
     def deleted_ms(self, name: str) -> int:
-        """Time of the group's last deletion with its offsets, in epoch ms; 0: never."""
+        """Time of this group's last deletion with its offsets, in epoch ms; 0 if there was none, or
+        if MAX_DELETED later deletions displaced it."""
         return self._deleted_ms.get(name, 0)
 
     def deletion_times(self) -> dict[str, int]:
-        """Group to the time of its last deletion with its offsets, in epoch ms."""
+        """Group name to the time of its last deletion with its offsets, in epoch ms; a copy."""
         return dict(self._deleted_ms)
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, or None; never creates."""
+        """The group's configuration, or None; never creates a group."""
         return self._groups.get(name)
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
-        """Every group; a copy of the table, not of the configurations."""
+        """Group name to configuration, unordered; a copy of the table, not of the
+        configurations."""
         return self._groups.rows()
 
     def names(self) -> list[str]:
-        """Every group's name, sorted."""
+        """Names of all groups, sorted."""
         return self._groups.names()
 
     def body(self, names: list[str]) -> dict[str, Any]:
-        """The content of subscriptionGroup.json with these groups, as in the body of 201."""
+        """The body of the answer to 201: the content of subscriptionGroup.json with only these
+        groups, which must exist, in this order."""
         return {**self._members(), TABLE: self._groups.body(names)}
 
     @property
     def state(self) -> object:
-        """A value that changes whenever a group, a ban or the version has changed."""
+        """A value that is unequal to all earlier ones after a group, a ban or the version has
+        changed."""
         return self._groups.changes, self._changes, self.data_version
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Create or replace a group: version bumped, saved."""
+        """Create or replace a group without any check, with a new version; an equal configuration
+        changes nothing."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
-        """Same as `put` for several groups, with a single new version; none if nothing changes."""
+        """Create or replace groups, with a single new version. If no configuration differs, nothing
+        changes, and the current answer only waits until earlier changes are durable."""
         changed = {
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
@@ -195,9 +218,10 @@ class GroupTable:
         only_here: frozenset[str] = frozenset(),
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Replace the table by these groups and bans with this version: the followed master's, and
-        groups that no master is known to have had. `deleted`: times when groups were deleted there
-        with their offsets, in epoch ms."""
+        """Replace the table by a followed master's `groups`, `forbidden` bans and `version`,
+        together with groups in `only_here`, which no master is known to have had. `deleted`: group
+        to the time of its deletion with its offsets there, in epoch ms; a later time than here is
+        stored."""
         later = {name: at for name, at in deleted.items() if at > self.deleted_ms(name)}
         put = {name: one for name, one in groups.items() if self._groups.get(name) != one}
         gone = [name for name in self._groups.rows() if name not in groups]
@@ -215,9 +239,9 @@ class GroupTable:
             self._change(version, put, gone, banned, changed_members, later)
 
     def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
-        """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets are
-        deleted, too, so messages popped by this group do not count for a later group of its
-        name."""
+        """Remove a group with its bans; return whether the group existed. `with_offsets`: the
+        caller deletes its offsets, too, so `now_ms` is stored as deletion time, even of a missing
+        group: messages popped before it do not count for a later group of its name."""
         deleted = {name: max(now_ms, self.deleted_ms(name))} if with_offsets else {}
         if name not in self._groups and name not in self._forbidden and not deleted:
             return False
@@ -228,11 +252,13 @@ class GroupTable:
         return known
 
     def all_forbidden(self) -> _Forbidden:
-        """Group to topic to mask; a copy of the outer table."""
+        """Group to topic to mask; the outer table is a copy, the inner tables must not be
+        changed."""
         return dict(self._forbidden)
 
     def bump_version(self, now_ms: int) -> None:
-        """Give the same groups a new version, of the term that begins now."""
+        """Give the same groups a new version, because this broker's term begins; as master, forget
+        `only_here`."""
         changed_members: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
             # as master, no group is the replica's own
@@ -240,12 +266,13 @@ class GroupTable:
         self._change(self.versions.next(self.data_version, now_ms), changed_members=changed_members)
 
     def forbidden(self, group: str, topic: str) -> int:
-        """The mask of operations that the group may not do with the topic; the only bit in use is
-        FORBIDDEN_READ."""
+        """The mask of operations that the group must not do with the topic, 0 without a ban; the
+        only bit in use is FORBIDDEN_READ."""
         return self._forbidden.get(group, {}).get(topic, 0)
 
     def set_forbidden(self, group: str, topic: str, mask: int, now_ms: int) -> None:
-        """Set the mask; 0 lifts the ban."""
+        """Set the mask of a group and topic, existing or not; 0 lifts the ban. The same mask
+        changes nothing."""
         if self.forbidden(group, topic) == mask:
             return
         masks = {key: one for key, one in self._forbidden.get(group, {}).items() if key != topic}
@@ -255,11 +282,12 @@ class GroupTable:
         self._change(version, banned={group: masks or None})
 
     def is_system(self, name: str) -> bool:
-        """Whether the group belongs to RocketMQ's own tools (MixAll.isSysConsumerGroup)."""
+        """Whether the name is in SYSTEM_GROUPS or begins with CID_RMQ_SYS_
+        (MixAll.isSysConsumerGroup); existing or not."""
         return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of subscriptionGroup.json."""
+        """Convert to the whole object of subscriptionGroup.json."""
         groups = self._groups.rows()
         return {**self._members(), TABLE: {name: one.to_json() for name, one in groups.items()}}
 
@@ -348,20 +376,22 @@ class GroupTable:
 
 
 def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
-    """Return (groups by name, read bans by group) of subscriptionGroup.json, which is also the body
-    of 201. Raises BadBody."""
+    """Return (configurations by group name, masks by group name and topic) of
+    subscriptionGroup.json's object, which is also the body of 201; empty if members are missing.
+    Raises BadBody."""
     groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
     return groups, read_bans(members)
 
 
 def read_deleted(members: dict[str, Any]) -> dict[str, int]:
-    """Group to the time of its last deletion, from the same JSON. Raises BadBody."""
+    """Group name to the time of its last deletion in epoch ms, from the same object, the last
+    MAX_DELETED entries; {} in RocketMQ's. Raises BadBody."""
     found = table(members, DELETED, partial(as_int, name=DELETED))
     return dict(list(found.items())[-MAX_DELETED:])
 
 
 def read_bans(members: dict[str, Any]) -> _Forbidden:
-    """The bans in the same JSON. Raises BadBody."""
+    """Group name to topic to mask, from the same object; {} without bans. Raises BadBody."""
     return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
         for group, masks in table(members, BANS, as_object).items()

@@ -19,32 +19,35 @@ from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME: Final = "transactionMetrics"
+"""Name of the table's file in the config folder."""
 MAX_TOPICS: Final = 100_000
-"""Maximum topics, as many as can exist; a name has at most 255 characters."""
+"""Maximum topics with counts, as many as can exist; further topics are not counted."""
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Bounds of `rocketmq_finish_message_latency_milliseconds`, whose values are seconds in
-RocketMQ."""
+"""Upper bounds in s, ascending, of the ages in `TopicEnds.latencies`, for
+`rocketmq_finish_message_latency_milliseconds`, whose values are seconds in RocketMQ."""
 _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class TopicEnds:
     """Ended transactions of a topic since the start, for `rocketmq_commit_messages_total` and the
-    related metrics."""
+    related metrics. `latency_sum_s` is the sum of the committed half messages' ages in s."""
 
     committed: int = 0
     rolled_back: int = 0
     latencies: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
-    """Number of committed half messages by age: a place for each bound and a last place for older
-    messages."""
+    """Number of committed half messages by age (not cumulative): a place for each of
+    LATENCY_BOUNDS_S, which includes the bound, and a last place for older messages."""
     latency_sum_s: int = 0
 
 
 class HalfCounts:
-    """Table from topic to open half messages. Loop thread only."""
+    """Table from topic to its number of open half messages. Times are epoch ms. Loop thread
+    only."""
 
     def __init__(self, files: ConfigFiles, collect: Callable[["HalfCounts"], None]) -> None:
-        """`collect` calls `took` of this table with the counts of the native path."""
+        """`collect` calls `took` of this table with the counts of the native path that are not yet
+        in it."""
         self._collect = collect
         self._files = files
         self._counts: dict[str, tuple[int, int]] = {}
@@ -55,7 +58,8 @@ class HalfCounts:
         self._ended: dict[str, TopicEnds] = {}
 
     def load(self) -> None:
-        """Read transactionMetrics, Turbopump's or RocketMQ's. Raises ConfigError."""
+        """Read transactionMetrics, Turbopump's or RocketMQ's, if it exists. Raises ConfigError for
+        malformed content, StoreError if the file cannot be read."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -70,11 +74,12 @@ class HalfCounts:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def prepared(self, topic: str, now_ms: int) -> None:
-        """Count a new open half message."""
+        """Add 1 to the topic's open half messages; a new topic beyond MAX_TOPICS is not counted."""
         self._add(topic, 1, now_ms)
 
     def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
-        """Count a half message of that age that its producer ended."""
+        """Subtract 1 from the topic's open half messages (not below 0), and count the end: with
+        `is_committed` also its age, rounded down to s; else as rolled back."""
         self._collect(self)
         self._add(topic, -1, now_ms)
         ends = self._ends_of(topic)
@@ -90,8 +95,9 @@ class HalfCounts:
     def took(
         self, topic: str, prepared: int, committed: int, rolled_back: int, age_s: int, at_ms: int
     ) -> None:
-        """Add counts of the native path: half messages prepared, and ended ones younger than the
-        first of LATENCY_BOUNDS_S. `age_s` is the sum of the committed messages' ages."""
+        """Add counts of the native path: `prepared` new half messages, and `committed` and
+        `rolled_back` ended messages, each younger than the first of LATENCY_BOUNDS_S. `age_s` is
+        the sum of the committed messages' ages in s."""
         self._add(topic, prepared - committed - rolled_back, at_ms)
         ends = self._ends_of(topic) if committed or rolled_back else None
         if ends is not None:
@@ -101,7 +107,7 @@ class HalfCounts:
             ends.latency_sum_s += age_s
 
     def ends(self) -> dict[str, "TopicEnds"]:
-        """Counts of ended half messages by topic since the start; copies."""
+        """Topic to its counts of ended half messages since the start; copies."""
         self._collect(self)
         return {
             topic: replace(ends, latencies=list(ends.latencies))
@@ -109,12 +115,14 @@ class HalfCounts:
         }
 
     def open(self) -> dict[str, int]:
-        """Open half messages by topic."""
+        """Topic to its number of open half messages, perhaps 0; a copy."""
         self._collect(self)
         return {topic: count for topic, (count, _) in self._counts.items()}
 
     def take_changes(self, now_ms: int) -> dict[str, Any] | None:
-        """The new content of the file, None if it has not changed."""
+        """The object to write to transactionMetrics, with a new version of time `now_ms`; None if
+        nothing has changed since the last call. If the write fails, the caller calls
+        `save_failed`."""
         self._collect(self)
         if not self._changed:
             return None
@@ -129,11 +137,12 @@ class HalfCounts:
         }
 
     def save_failed(self) -> None:
-        """Content from `take_changes` could not be written: return it again at the next call."""
+        """Make the next `take_changes` return the content again, because its write failed."""
         self._changed = True
 
     def save(self, now_ms: int) -> None:
-        """Write transactionMetrics now, at a clean stop."""
+        """Write transactionMetrics now, durably, if it has changed; blocks, for a clean stop.
+        Raises OSError."""
         content = self.take_changes(now_ms)
         if content is not None:
             self._files.save(FILE_NAME, content)

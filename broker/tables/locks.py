@@ -13,7 +13,8 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.queues import MessageQueue
 
 LEASE_MS: Final = 60_000
-"""RocketMQ's rocketmq.broker.rebalance.lockMaxLiveTime, in ms; clients renew every 20 s."""
+"""Duration of a lock without renewal, in ms (RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime);
+clients renew every 20 s."""
 
 MAX_SIZE: Final = 128 << 20
 """Maximum bytes of all locks, some 300,000 locks: far above queues times ordered groups of a
@@ -39,7 +40,8 @@ class _Lock:
 
 
 class QueueLocks:
-    """Locks with at most one holder per (group, queue), for LEASE_MS after its last request.
+    """Locks with at most one holder (client id) per group and queue, for LEASE_MS after its last
+    request. `now_ms` is a time of the monotonic clock.
 
     The locks of a group are in the order of their renewal: a group may have hundreds of thousands,
     and each send to its retry topic asks whether any of them is held.
@@ -49,18 +51,20 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
         self.size = 0
-        """Bytes of all locks."""
+        """Estimated bytes of all locks."""
 
     def __len__(self) -> int:
+        """Number of locks, including expired locks that `sweep` has not removed."""
         return self._count
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """Lock queues; returns the queues that `client_id` holds now, in the order asked for.
+        """Lock queues for `client_id`; return the queues that it holds now, in the order asked for,
+        without repeats.
 
-        A queue is granted when it is free, its lease ran out, or the same client holds it (which
-        renews the lease) (RocketMQ: RebalanceLockManager.tryLockBatch).
+        A queue is granted if it is free (and MAX_SIZE allows), its lease ran out, or the same
+        client holds it, whose lease is renewed (RocketMQ: RebalanceLockManager.tryLockBatch).
         """
         granted: list[MessageQueue] = []
         for queue in dict.fromkeys(queues):
@@ -83,7 +87,8 @@ class QueueLocks:
     def would_lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """The queues that `lock` would grant if memory allows; nothing changes."""
+        """The queues that `lock` would grant if memory allows, in the order asked for, with
+        repeats; no lock changes."""
         locks = self._groups.get(group, {})
 
         def is_free(queue: MessageQueue) -> bool:
@@ -93,7 +98,8 @@ class QueueLocks:
         return [queue for queue in queues if is_free(queue)]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release queues; queues that are free or held by another client are ignored."""
+        """Release the queues that `client_id` holds; queues that are free or held by another client
+        are ignored."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
@@ -102,7 +108,8 @@ class QueueLocks:
         self._drop_if_empty(group)
 
     def is_group_locked(self, group: str, now_ms: int) -> bool:
-        """Whether the group consumes in order: it holds any queue whose lease has not run out.
+        """Whether a client of the group holds any queue with a lease that has not run out, so the
+        group consumes in order.
 
         A send to its retry topic then goes to its dead letter topic (RocketMQ: isLockAllExpired).
         """
@@ -110,7 +117,7 @@ class QueueLocks:
         return locks is not None and not next(reversed(locks.values())).expired(now_ms)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget every lock whose lease ran out; housekeeping, so that a full table empties."""
+        """Remove all locks whose lease ran out, so that a full table becomes empty."""
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if held.expired(now_ms)]:
                 self._remove(locks, queue)

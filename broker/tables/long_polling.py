@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from turbopump.engine.types import QueueOffset
 
 MAX_HOLDS = 200_000
-"""Maximum held pulls; a further pull is answered at once."""
+"""Maximum number of held pulls; a further pull is answered at once."""
 MAX_SIZE = 192 << 20
-"""Maximum bytes of all held pulls; a further pull is answered at once."""
+"""Maximum estimated bytes of all held pulls; a further pull is answered at once."""
 HOLD_SIZE = 900
-"""Bytes of a held pull besides its texts: the pull, its request and header, and its table
+"""Estimated bytes of a held pull besides its texts: the pull, its request and header, and its table
 entries."""
 SWEEP_MAX = 1_000
-"""Attempts of a sweep, some 20 ms; the rest follow after other requests. Pulls whose filters refuse
-everything are attempted at every arrival, and a peer may hold thousands."""
+"""Maximum weight of the attempts of a sweep, some 20 ms; the rest follow after other requests.
+Pulls whose filters refuse everything are attempted at every arrival, and a peer may hold
+thousands."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
 _ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
@@ -30,10 +31,12 @@ _Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A held pull; `deadline_ms` is of the clock that `HeldPulls.tick` is called with.
+    """A pull that waits for messages at or after `queue_offset`, until `deadline_ms` of the
+    monotonic clock. `owner` is its connection.
 
-    `attempt(hold, final)` reads again and answers, or returns False to stay held (it may then have
-    moved `queue_offset` past messages that its filter refused); with `final` it must answer.
+    `attempt(hold, final)` reads again and answers and returns True, or returns False to stay held
+    (it may then have moved `queue_offset` past messages that its filter refused); with `final` it
+    must answer.
     """
 
     topic: str
@@ -43,17 +46,15 @@ class HeldPull:
     owner: Hashable
     attempt: Callable[["HeldPull", bool], bool]
     size: int = 0
-    """Bytes of the texts that the pull keeps."""
+    """Bytes of the texts that the pull refers to."""
     weight: int = 1
-    """Cost of an attempt of this pull, in ordinary attempts."""
+    """Cost of an attempt of this pull, in attempts of a pull without a filter expression."""
     waiting: bool = field(default=False, init=False)
+    """Whether it is in the table of held pulls."""
 
 
 class HeldPulls:
-    """The held pulls of a broker. Loop thread only.
-
-    `wake` asks the shell for a `sweep` soon; it is called once for any number of arrivals.
-    """
+    """The held pulls of a broker. Loop thread only."""
 
     def __init__(
         self,
@@ -62,6 +63,9 @@ class HeldPulls:
         max_holds: int = MAX_HOLDS,
         sweep_max: int = SWEEP_MAX,
     ) -> None:
+        """`wake` has `sweep` called soon; it is called once for any number of arrivals.
+        `watch(True)` is called when the first pull is held, `watch(False)` when none is left:
+        arrivals need reports between these calls only."""
         self._wake = wake
         self._watch = watch
         self._woken = False
@@ -74,11 +78,13 @@ class HeldPulls:
         self._arrived: dict[_Key, QueueOffset] = {}
         self._behind: deque[tuple[HeldPull, QueueOffset]] = deque()
         self.count = 0
+        """Number of held pulls."""
         self.size = 0
-        """Bytes of all held pulls."""
+        """Estimated bytes of all held pulls."""
 
     def add(self, hold: HeldPull) -> bool:
-        """Hold a pull; False if too many are held already."""
+        """Hold a pull and return True; False, and nothing changes, beyond `max_holds` pulls or
+        MAX_SIZE bytes: the caller answers it."""
         if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
         hold.waiting = True
@@ -96,19 +102,21 @@ class HeldPulls:
         return True
 
     def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
-        """Note that a queue has grown. No pull is answered here: this runs inside an append."""
+        """Note that a queue now ends at `max_queue_offset` (the offset after its last message).
+        Pulls are attempted in a later `sweep`, never here: this runs inside an append."""
         key = (topic, queue_id)
         if key in self._by_queue:
             self._arrived[key] = max_queue_offset
             self._ask_for_sweep()
 
     def touch(self, topic: str, queue_id: int) -> None:
-        """Attempt the queue's pulls soon, whatever their offsets (an offset was reset)."""
+        """Have the next `sweep` attempt all pulls of the queue, whatever their offsets (an offset
+        was reset)."""
         self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
-        """Attempt the pulls whose queue has grown beyond their offset; `wake` is called if some are
-        left.
+        """Attempt the pulls whose queue has grown beyond their offset, up to the weight
+        `sweep_max`; if some are left, `wake` is called.
 
         Later arrivals wait until all of these pulls have been attempted.
         """
@@ -129,19 +137,20 @@ class HeldPulls:
             self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
-        """Answer the pulls whose deadline has passed."""
+        """Answer, by a final attempt, the pulls with a deadline at or before `now_ms` (monotonic
+        clock)."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             hold = heapq.heappop(self._deadlines)[2]
             if hold.waiting:
                 self._finish(hold)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pulls of a closed connection."""
+        """Remove the pulls of a closed connection without an answer."""
         for hold in list(self._by_owner.get(owner, ())):
             self._remove(hold)
 
     def release_all(self) -> None:
-        """Answer every held pull now, because the broker stops."""
+        """Answer all held pulls now, by a final attempt each, because the broker stops."""
         for holds in list(self._by_owner.values()):
             for hold in list(holds):
                 self._finish(hold)

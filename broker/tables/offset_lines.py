@@ -2,7 +2,7 @@
 
 Owns the bounds of the entries, the text of the lines, and the set of outdated lines: a line is
 written once for each change of its offsets. It must never decide which of two offsets is right. The
-lines are written on the loop, in steps; a disk thread joins them into the file's text.
+lines are written into memory on the loop, in steps; a disk thread joins them into the file's text.
 
 A broker with many groups has a hundred thousand lines, of which few change between two saves.
 Copying and writing all of them each time took the interpreter almost a second, during which the
@@ -20,19 +20,20 @@ from turbopump.engine.disk.json_table import TableSnapshot
 from turbopump.engine.types import QueueOffset
 
 Pair = tuple[str, str]
-"""Topic and group."""
+"""(topic, group), in this order."""
 
 MAX_PAIRS = 200_000
-"""Maximum (topic, group) pairs with an offset, twice the topics; a commit for a further pair is
-ignored."""
+"""Maximum (topic, group) pairs with an offset, twice the topics; `Entries.put` refuses a further
+pair."""
 MAX_QUEUES = 600_000
-"""Maximum queues of all pairs: a client may send any queue id. With MAX_NAMES it keeps
-consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next start."""
+"""Maximum queues of all pairs, for `Entries.put`: a client may send any queue id. With MAX_NAMES it
+keeps consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next
+start."""
 MAX_NAMES = 8_000_000
-"""Maximum characters of all pairs' names; each is written up to three times."""
+"""Maximum characters of all pairs' topic and group names; each is written up to three times."""
 
 COPIED: Final = 64
-"""Topics of a group that are copied in the time that a line takes to write."""
+"""Number of a group's topics that are copied in the time that an offset line takes to write."""
 
 _BETWEEN: Final = ",\n\t\t\t"
 
@@ -58,23 +59,25 @@ def _line(name: str, queues: Mapping[int, int]) -> _Line:
 
 
 class OffsetLines:
-    """The lines of a table (topic, group) to queue id to a number."""
+    """The texts of a table's lines in the file, one per pair: `"topic@group":{"queue
+    id":number,...}`."""
 
     def __init__(self) -> None:
         self._stale: dict[Pair, None] = {}
         self._lines: dict[str, _Line] = {}
 
     def touch(self, pair: Pair) -> None:
-        """Mark a pair's line as outdated: its queues have changed."""
+        """Mark a pair's line as outdated: its queues have changed. `write` writes it."""
         self._stale[pair] = None
 
     def remove(self, pairs: Iterable[Pair]) -> None:
-        """Mark the lines of pairs that were removed."""
+        """Mark the lines of removed pairs as outdated; `write` drops them."""
         self._stale.update(dict.fromkeys(pairs))
 
     def write(self, table: Mapping[Pair, Mapping[int, int]], step: int) -> Iterator[None]:
-        """Write the outdated lines; a step writes at most `step` pairs and queues. Changes between
-        two steps may be included; several iterators may run at the same time."""
+        """Update the outdated lines in memory from `table`; each step of the iterator writes some
+        `step` pairs and queues, at least a pair. Changes between two steps may be included; several
+        iterators may run at the same time."""
         stale, lines = self._stale, self._lines
         while stale:
             done = 0
@@ -92,7 +95,8 @@ class OffsetLines:
                 yield
 
     def taken(self) -> TableSnapshot | None:
-        """The written lines; None if there are no lines."""
+        """A copy of the lines as of the last `write`, to be made into text by another thread; None
+        if there are no lines."""
         return TableSnapshot(list(self._lines), dict(self._lines)) if self._lines else None
 
 
@@ -112,7 +116,8 @@ class _GroupLine:
 
 
 class GroupLines:
-    """Table from group to its sorted topics: groupTopicMap."""
+    """Table from group to its sorted topics, with the text of each group's line: `groupTopicMap` of
+    the file."""
 
     def __init__(self) -> None:
         self._topics: dict[str, list[str]] = {}
@@ -120,14 +125,14 @@ class GroupLines:
         self._lines: dict[str, _GroupLine] = {}
 
     def add(self, pair: Pair) -> None:
-        """Add a new topic of a group."""
+        """Add a topic that the group does not have yet."""
         topic, group = pair
         insort(self._topics.setdefault(group, []), topic)
         self._stale[group] = None
 
     def remove(self, pairs: Iterable[Pair]) -> None:
-        """Remove topics of groups. The topics of a group are removed together: one by one, each
-        would move the others."""
+        """Remove pairs, which must be there. The topics of a group are removed together: one by
+        one, each would move the others."""
         removed: dict[str, list[str]] = {}
         for topic, group in pairs:
             topics = self._topics[group]
@@ -147,11 +152,12 @@ class GroupLines:
             self._stale[group] = None
 
     def topics_of(self, group: str) -> list[str]:
-        """The topics of a group, sorted."""
+        """The topics of a group, sorted; a copy, [] for an unknown group."""
         return list(self._topics.get(group, ()))
 
     def write(self, step: int) -> Iterator[None]:
-        """Update the outdated lines in steps; see OffsetLines.write."""
+        """Update the outdated lines in memory; each step of the iterator updates some `step` lines,
+        fewer if they have many topics (COPIED topics count as a line)."""
         stale, lines = self._stale, self._lines
         while stale:
             done = 0
@@ -169,21 +175,24 @@ class GroupLines:
                 yield
 
     def taken(self) -> TableSnapshot:
-        """The noted lines; each line becomes a piece of text of its own."""
+        """A copy of the lines as of the last `write`, to be made into text by another thread, each
+        as a piece of its own."""
         return TableSnapshot(list(self._lines), dict(self._lines), together=1)
 
 
 class Entries(dict[Pair, dict[int, QueueOffset]]):
-    """Table from (topic, group) to queue id to queue offset, within the bounds above. A pair has at
-    least one queue."""
+    """Table from (topic, group) to queue id to queue offset. A pair has at least one queue. Only
+    these methods may change it, not the methods of dict."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queues = 0
+        """Number of queues of all pairs."""
         self._names = 0
 
     def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
-        """Set an entry unless the table is at a bound; returns whether it was set."""
+        """Set or replace an entry and return True; return False, and change nothing, for a new
+        entry beyond MAX_PAIRS, MAX_QUEUES or MAX_NAMES."""
         queues = self.get(pair)
         if queues is None or queue_id not in queues:
             names = 0 if queues is not None else len(pair[0]) + len(pair[1])
@@ -194,7 +203,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         return True
 
     def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Set a saved entry, whatever the bounds: progress must not be forgotten."""
+        """Set or replace an entry, whatever the bounds: saved progress must not be forgotten."""
         queues = self.get(pair)
         if queues is None:
             queues = self[pair] = {}
@@ -205,7 +214,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         self.touched(pair)
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
-        """Remove an entry and return it; None if it is missing."""
+        """Remove an entry and return its queue offset; None if it is missing."""
         queues = self.get(pair, {})
         found = queues.pop(queue_id, None)
         if found is not None:
@@ -216,7 +225,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         return found
 
     def remove(self, pairs: Collection[Pair]) -> None:
-        """Remove every entry of the pairs, which must be there."""
+        """Remove all entries of the pairs; KeyError if a pair is missing."""
         queues = names = 0
         for pair in pairs:
             queues += len(self.pop(pair))
@@ -226,47 +235,48 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         self.removed(pairs)
 
     def remove_all(self) -> None:
-        """Remove every entry."""
+        """Remove all entries of all pairs."""
         self.remove(list(self))
 
     def added(self, pair: Pair) -> None:
-        """Called when a pair is new."""
+        """Hook, called just after a new pair was inserted, before it has its first queue."""
 
     def removed(self, pairs: Collection[Pair]) -> None:
-        """Called when pairs are removed."""
+        """Hook, called after these pairs were removed."""
 
     def touched(self, pair: Pair) -> None:
-        """Called when a queue of a pair has changed."""
+        """Hook, called after a queue of a pair was set or removed."""
 
 
 class SavedEntries(Entries):
-    """Entries with their lines in the file."""
+    """Entries that are saved: each change marks the pair's line in `lines` as outdated."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines = OffsetLines()
 
     def touched(self, pair: Pair) -> None:
-        """Mark the pair's line as outdated."""
+        """Mark the pair's line as outdated, because a queue of it was set or removed."""
         self.lines.touch(pair)
 
     def removed(self, pairs: Collection[Pair]) -> None:
-        """Mark the pairs' lines as outdated."""
+        """Mark the lines of the removed pairs as outdated."""
         self.lines.remove(pairs)
 
 
 class CommittedEntries(SavedEntries):
-    """Saved entries with the topics of each group."""
+    """Saved entries that also have the topics of each group, in `groups`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.groups = GroupLines()
 
     def added(self, pair: Pair) -> None:
-        """Add the topic to the group's topics."""
+        """Add the new pair's topic to the topics of its group."""
         self.groups.add(pair)
 
     def removed(self, pairs: Collection[Pair]) -> None:
-        """Remove the topics from the groups' topics, too."""
+        """Mark the lines of the removed pairs as outdated, and remove their topics from their
+        groups."""
         super().removed(pairs)
         self.groups.remove(pairs)

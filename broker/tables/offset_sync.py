@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from turbopump.broker.tables.offsets import Offsets
 
 AT_ONCE: Final = 5_000
-"""Maximum work of a step, 1 to 2 ms. The unit is the check of a pair that has not changed."""
+"""Maximum work of a step of an adoption, 1 to 2 ms. The unit is the check of a pair that has not
+changed."""
 QUEUE: Final = 10
-"""Work for a queue that may have changed, in units of AT_ONCE."""
+"""Work of a step for each queue that may have changed, in units of AT_ONCE."""
 EQUAL: Final = 16
-"""Unchanged queues that are compared in one unit of AT_ONCE."""
+"""Unchanged queues of a pair whose comparison counts as one unit of AT_ONCE."""
 
 _NONE: Final = QueueOffset(-1)
 
 
 class OffsetSyncTables(NamedTuple):
-    """The offset tables of the adopting broker."""
+    """The offset tables of the adopting broker, each by (topic, group) and queue id: `committed`
+    offsets, ends of pulls (`pulled`), pending `resets`, set-back numbers (`lowered`), and `own`,
+    offsets that differ from the master's or that the master lacks."""
 
     committed: Entries
     pulled: Entries
@@ -37,11 +40,11 @@ class OffsetSyncTables(NamedTuple):
 
 
 class OffsetSync:
-    """A round of adoption.
+    """A round of adoption of the master's offsets `theirs`; it changes `tables` in `steps`.
 
     `before`: the same master's earlier offsets, None if that answer is missing. `all_adopted`:
     without `before`, every offset here that is not marked as this broker's own came from the
-    master.
+    master. With both an AssertionError is raised.
     """
 
     def __init__(
@@ -61,12 +64,13 @@ class OffsetSync:
         self._fresh: dict[Pair, set[int]] = {}
 
     def note(self, pair: Pair, queue_id: int) -> None:
-        """An offset was committed here; it is newer than the master's answer."""
+        """Report an offset that was committed here during the round: it is newer than the master's
+        answer."""
         self._fresh.setdefault(pair, set()).add(queue_id)
 
     def steps(self, at_once: int) -> Iterator[None]:
-        """Adopt all offsets; a step does `at_once` units of work, or a single queue that exceeds
-        it."""
+        """Adopt all offsets; the iterator yields after some `at_once` units of work (see AT_ONCE),
+        and may be dropped after any step."""
         work = 0
         for done in chain(
             self._take_theirs(), self._take_pulled(), self._look_at_mine(), self._clear_own()

@@ -2,7 +2,8 @@
 
 Owns the committed and the pulled queue offset of every (topic, group, queue), the number of its
 set-backs, and the resets that wait for the next pull. It must never check that a topic or group
-exists: the handlers do. node.py saves it every few seconds and at stop.
+exists: the handlers do. No change writes the file: node.py saves it every few seconds and at stop.
+`now_ms` is epoch ms.
 
 A replica has to distinguish an offset that was set back on purpose from an outdated offset. So each
 queue whose offset ever went back has a number that grows with each set-back (`_lowered`,
@@ -41,18 +42,20 @@ from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "consumerOffset.json"
+"""Name of the table's file in the config folder."""
 NONE = QueueOffset(-1)
+"""Result of a query without an offset."""
 OWN = "ownOffsetTable"
 """Member of a replica's file: offsets that differ from its master's, or that its master lacks. When
 the master is asked again, it has neither set these back nor deleted them. RocketMQ ignores the
 member."""
 
 STEP = 1_000
-"""Pairs and queues whose lines are written in a step of 1 ms. A full table would take the loop a
-second as a whole."""
+"""Maximum pairs and queues whose lines are written in a step of 1 ms. A full table would take the
+loop a second as a whole."""
 
 PAIRS_OF_STEP = 10_000
-"""Pairs that are examined in a step of 1 ms."""
+"""Maximum pairs that are examined in a step of 1 ms."""
 
 MAX_NAME = 1_000
 """Maximum characters of topic and group name together, for offsets from a master: a retry topic has
@@ -67,7 +70,11 @@ _Copy = dict[Pair, dict[int, QueueOffset]]
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The content of consumerOffset.json or of the answer to 43. It must not be changed."""
+    """The content of consumerOffset.json or of the answer to 43. It must not be changed.
+
+    `committed` (next offset to consume), `pulled` (end of the last pull) and `lowered` (set-back
+    number, see the module) are by (topic, group) and queue id.
+    """
 
     version: DataVersion
     committed: _Copy
@@ -76,7 +83,8 @@ class Offsets:
 
     @classmethod
     def from_json(cls, value: Any) -> "Offsets":
-        """Read the JSON form, skipping impossible queue ids and offsets. Raises BadBody."""
+        """Decode the JSON object; entries with a queue id outside 0 to 2**31 - 1, a negative
+        offset, or an empty or over-long name are skipped. Raises BadBody."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -86,7 +94,8 @@ class Offsets:
         )
 
     def without(self, topics: frozenset[str], groups: frozenset[str]) -> "Offsets":
-        """The same offsets without some topics and groups."""
+        """The same offsets without these topics and without these groups; `lowered` is left
+        whole."""
         if not (topics or groups):
             return self
         committed, pulled = (
@@ -102,20 +111,21 @@ class Offsets:
 
 class OffsetTable:
     """Table from (topic, group) to queue id to the next queue offset to consume. Loop thread only.
-
-    `on_reset` is called with topic and queue of a new reset, so that a held pull is answered with
-    it.
-    """
+    A new entry beyond the bounds of offset_lines.py is ignored silently."""
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
+        """`version_step`: number of commits after which the table gets a new version."""
         self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+        """Called with topic and queue id after `set_reset`, so that a held pull is answered with
+        it."""
         self.is_popped: Callable[[str, str], bool] = lambda topic, group: False
-        """Whether a group pops a topic."""
+        """Whether a group pops a topic, as set by the owner; arguments: topic, group."""
         self.collect: Callable[[], None] = lambda: None
-        """Requests pull offsets that the native path has noted; calls `collect_popped`, too."""
+        """Called before pull offsets are read: adds the pull offsets that the native path has
+        noted; calls `collect_popped`, too."""
         self.collect_popped: Callable[[], None] = lambda: None
-        """Requests offsets of groups that pop natively: they are committed here before any offset
-        is read, and the native path gives them up."""
+        """Called before any offset is read or set: commits the offsets of groups that pop natively
+        to this table, and the native path gives them up."""
         self._files = files
         self._version_step = version_step
         self._committed = CommittedEntries()
@@ -133,19 +143,23 @@ class OffsetTable:
         }
         """Tables by their names in the file, in the order in which they are gathered."""
         self.adopted_at_once = AT_ONCE
+        """Units of work (offset_sync.AT_ONCE) in a step of `adopt`."""
         self._adoption: OffsetSync | None = None
         """The round of `adopt` that is in progress."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
         self.data_version = DataVersion()
+        """Version of the table; only replication may assign it from outside."""
         self.versions = Versions()
+        """Rules for new versions; replication replaces it by an object that all tables share."""
         self.acting = False
         """Whether this replica commits for its dead master, so that its counts are news to that
         master. Set by broker/ha/acting."""
 
     def load(self) -> None:
-        """Read consumerOffset.json, Turbopump's or RocketMQ's; raises ConfigError."""
+        """Read consumerOffset.json, Turbopump's or RocketMQ's, if it exists, into this empty table.
+        Raises ConfigError for malformed content, StoreError if the file cannot be read."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -163,16 +177,16 @@ class OffsetTable:
     def commit(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Set the next queue offset to consume; a lower offset is accepted, too (remoting.md
-        11)."""
+        """Set the next queue offset to consume; a lower offset is accepted, and counts as a
+        set-back at `now_ms` (remoting.md 11). A pending reset stays."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
 
     def commit_consumed(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Same as `commit`, for a member that pulls. If the group now pops the topic, the member's
-        commit is late: a lower offset is ignored, because it would cause messages to be popped
-        again."""
+        """Set the next queue offset to consume, for a member that pulls; a lower offset counts as a
+        set-back at `now_ms`. If the group now pops the topic, the commit is late: an offset below
+        `query` is ignored, because it would cause messages to be popped again."""
         known = self.query(group, topic, queue_id)
         if queue_offset >= known or not self.is_popped(topic, group):
             self.commit(group, topic, queue_id, queue_offset, now_ms)
@@ -180,9 +194,9 @@ class OffsetTable:
     def correct(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Same as `commit`, for an offset beyond the log's end: the lower offset is no set-back by
-        a user, so messages delivered from this log still count as delivered; see
-        offset_recovery.py."""
+        """Set the next queue offset to consume instead of an offset beyond the log's end: the lower
+        offset is no set-back by a user, so the time of the last set-back stays, and messages
+        delivered from this log still count as delivered; see offset_recovery.py."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
     def commit_popped(
@@ -194,7 +208,9 @@ class OffsetTable:
         now_ms: int,
         times: int,
     ) -> None:
-        """Same as `commit`, for an offset that has moved `times` times since the last call."""
+        """Set the next queue offset to consume of a group that pops; it has moved `times` times
+        since the last call, which count for the version. A lower offset counts as a set-back at
+        `now_ms`."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times)
 
     def _set(
@@ -223,11 +239,13 @@ class OffsetTable:
     def adopt(
         self, theirs: Offsets, before: Offsets | None, all_adopted: bool = False
     ) -> Iterator[None]:
-        """Adopt a master's table, in steps. The rest is skipped if the iterator is dropped.
+        """Adopt a master's table `theirs`: the caller advances the iterator. The rest is skipped if
+        it is dropped.
 
-        `before` and `all_adopted`: see OffsetSync. An offset goes back only if it was set back
-        there; offsets that the master had before and has no longer are forgotten. Offsets committed
-        here between two steps stay.
+        `before` is the same master's earlier table, None if it is missing; `all_adopted`, only
+        without `before`: every offset here without a mark as own came from the master. An offset
+        goes back only if it was set back there; offsets that the master had before and has no
+        longer are forgotten. Offsets committed here between two steps stay.
 
         All offsets here that are not marked as own belong to the version's term, and are no newer
         than the version. So within a term the version is adopted before the offsets, and a new
@@ -251,16 +269,17 @@ class OffsetTable:
                 self._adoption = None
 
     def offsets(self) -> Offsets:
-        """The offsets of the table; a view, valid until the table changes."""
+        """The offsets of the table; a view, not a copy, valid until the table changes."""
         self.collect_popped()
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
 
     def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
-        """Set back each offset beyond the end of its queue; returns the number of offsets changed.
+        """Set each committed or pulled offset and reset beyond the end of its queue to that end;
+        return the number of committed offsets that changed.
 
-        `queue_end` counts all records of the log, including records that readers may not see yet.
-        The messages that such an offset had consumed are missing in this log: other messages will
-        take their places, and a consumer must not skip those (R14).
+        `queue_end(topic, queue_id)` counts all records of the log, including records that readers
+        may not see yet. The messages that such an offset had consumed are missing in this log:
+        other messages will take their places, and a consumer must not skip those (R14).
         """
         self.collect()
         ends: dict[tuple[str, int], int] = {}
@@ -282,7 +301,8 @@ class OffsetTable:
         return found
 
     def bump_version(self, now_ms: int) -> None:
-        """Give the same offsets a new version, of the term that begins now."""
+        """Give the same offsets a new version, because this broker's term begins; as master, forget
+        the marks of own offsets."""
         self.collect_popped()
         if not self.versions.following:
             self._own.remove_all()  # as master, no offset is the replica's own
@@ -290,7 +310,8 @@ class OffsetTable:
         self.data_version = self.versions.next(self.data_version, now_ms)
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """The pending reset if there is any, else the committed offset, else -1."""
+        """The queue offset of the pending reset, which stays; else the committed offset; else NONE
+        (-1)."""
         self.collect_popped()
         reset = self._resets.get((topic, group), {}).get(queue_id)
         if reset is not None:
@@ -298,68 +319,74 @@ class OffsetTable:
         return self._committed.get((topic, group), {}).get(queue_id, NONE)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Remember the end of the last pull, for admin tools."""
+        """Set the queue offset after the group's last pull, for admin tools and the lag."""
         if self._pulled.put((topic, group), queue_id, queue_offset):
             self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """The end of the group's last pull; for a group that has not pulled the queue, such as a
-        popping group, its committed offset (ConsumerOffsetManager.queryPullOffset); -1 without an
-        offset."""
+        """The queue offset after the group's last pull; for a group that has not pulled the queue,
+        such as a popping group, the result of `query` (ConsumerOffsetManager.queryPullOffset),
+        which may be NONE (-1)."""
         self.collect()
         pulled = self._pulled.get((topic, group), {}).get(queue_id, NONE)
         return pulled if pulled != NONE else self.query(group, topic, queue_id)
 
     def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
-        """Queue id to committed offset."""
+        """Queue id to committed offset, unordered; a copy, {} without offsets. Pending resets are
+        ignored."""
         self.collect_popped()
         return dict(self._committed.get((topic, group), {}))
 
     def set_reset(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Record a reset for the next pull of the queue, and commit it."""
+        """Commit an offset, and set it as the reset that the next pull of the queue takes; calls
+        `on_reset`."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
     def begin_again(self, group: str, topic: str, queue_count: int) -> None:
-        """Reset an online group whose topic was deleted: its first pull of each queue of the
-        topic's next life starts at the first message, and commits before that pull are ignored."""
+        """Reset the queues 0 to `queue_count` - 1 of an online group's deleted topic: the group's
+        first pull of each queue of the topic's next life starts at offset 0, and commits before
+        that pull are ignored."""
         for queue_id in range(queue_count):
             self._resets.put((topic, group), queue_id, QueueOffset(0))
 
     def forget_resets(self, topics: Container[str]) -> None:
-        """Undo `begin_again`: the offsets of the topics' next lives are known."""
+        """Drop all pending resets of these topics: the offsets of their next lives are known."""
         self._resets.remove([pair for pair in self._resets if pair[0] in topics])
 
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
-        """Time of the queue's last set-back on purpose, in ms; close to 0 (1970) if it was never
-        set back."""
+        """Time of the queue's last set-back on purpose, in epoch ms; close to 0 (1970) if it was
+        never set back."""
         return self._lowered.get((topic, group), {}).get(queue_id, 0) & _TIME_MASK
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for the queue's next pull."""
+        """Whether a reset waits for the queue's next pull (`set_reset`, `begin_again`); it
+        stays."""
         return queue_id in self._resets.get((topic, group), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """Remove and return the pending reset; None without a reset."""
+        """Remove the queue's pending reset and return its queue offset; None without a reset."""
         return self._resets.take((topic, group), queue_id)
 
     def has_resets(self, group: str, topic: str) -> bool:
-        """Whether a reset waits for the next pull of some queue."""
+        """Whether a reset waits for the next pull of any queue of the topic."""
         return bool(self._resets.get((topic, group)))
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics that the group has committed offsets of, sorted."""
+        """Topics of which the group has committed offsets, sorted; a copy."""
         return self._committed.groups.topics_of(group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets of the topic, sorted."""
+        """Groups that have committed offsets of the topic, sorted. It walks over all pairs: see
+        `groups_in_steps`."""
         return sorted(group for other, group in self._committed if other == topic)
 
     def topics_in_steps(self, group: str) -> Steps[list[str]]:
-        """Same as `topics_of`, in steps."""
+        """Return the topics of which the group has committed offsets, sorted; yields after each
+        PAIRS_OF_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -369,7 +396,8 @@ class OffsetTable:
         return (yield from sort_in_steps(found))
 
     def groups_in_steps(self, topic: str) -> Steps[list[str]]:
-        """Same as `groups_of`, in steps."""
+        """Return the groups that have committed offsets of the topic, sorted; yields after each
+        PAIRS_OF_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -379,7 +407,8 @@ class OffsetTable:
         return (yield from sort_in_steps(found))
 
     def topics_by_group(self) -> Steps[dict[str, list[str]]]:
-        """The unsorted topics of every group that has offsets, in steps."""
+        """Return group to its unsorted topics, for every group with committed offsets; yields after
+        each PAIRS_OF_STEP pairs."""
         found: dict[str, list[str]] = {}
         for pairs in self._pieces():
             if pairs is None:
@@ -398,24 +427,30 @@ class OffsetTable:
             yield pairs[at : at + PAIRS_OF_STEP]
 
     def forget_former(self, ended_ms: Callable[[str, str], int]) -> None:
-        """Forget offsets from before a deletion (Lives.ended_ms); increments the version."""
+        """Remove the offsets and resets of all pairs whose topic or group ended, by
+        `ended_ms(topic, group)` in epoch ms (Lives.ended_ms), after the time of the table's
+        version."""
         saved = self.data_version.timestamp
         self._remove(lambda pairs: [pair for pair in pairs if ended_ms(*pair) > saved])
 
     def remove_topic(self, topic: str, deleted_ms: int = 0) -> None:
-        """Forget everything about a topic that was deleted at that time, in epoch ms."""
+        """Remove all offsets and resets of a topic that was deleted at `deleted_ms` (epoch ms),
+        which becomes the time of a new version; 0: the version stays."""
         self.collect()
         self._remove(lambda pairs: [pair for pair in pairs if pair[0] == topic], deleted_ms)
 
     def remove_group(self, group: str, deleted_ms: int = 0) -> None:
-        """Forget everything about a group that was deleted at that time, in epoch ms."""
+        """Remove all offsets and resets of a group that was deleted at `deleted_ms` (epoch ms),
+        which becomes the time of a new version; 0: the version stays."""
         self.collect()
         self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group], deleted_ms)
 
     def clone(
         self, source_group: str, target_group: str, topic: str, now_ms: int
     ) -> Iterator[None]:
-        """Copy the committed offsets of a topic from another group, in steps."""
+        """Commit the offsets that `source_group` has committed of the topic for `target_group`,
+        too, lower or not. Nothing happens before the iterator's first step; it yields after each
+        STEP queues."""
         queues = self.queues_of(source_group, topic)
         for number, (queue_id, queue_offset) in enumerate(queues.items(), 1):
             self.commit(target_group, topic, queue_id, queue_offset, now_ms)
@@ -424,17 +459,20 @@ class OffsetTable:
 
     @property
     def queue_count(self) -> int:
-        """Number of queues with an offset in the file."""
+        """Number of (topic, group, queue) with a committed offset plus the number with a pulled
+        offset."""
         return self._committed.queues + self._pulled.queues
 
     def take(self) -> Content:
-        """The current text of the file, to be made by another thread."""
+        """The current content of the file, as a function that another thread calls to make the
+        text."""
         *_, content = self.gather()
         assert content is not None
         return content
 
     def take_in_steps(self) -> Steps[Content]:
-        """Same as `take`, in steps."""
+        """Return the current content of the file, as a function that another thread calls to make
+        the text; yields after each step of some STEP lines."""
         for content in self.gather():
             if content is not None:
                 return content
@@ -442,10 +480,11 @@ class OffsetTable:
         raise AssertionError("the last step returns the content")
 
     def take_changes(self) -> Iterator[Content | None] | None:
-        """Gather the content to save, in steps; None if nothing changed since the last call.
+        """Begin to gather the content to save; None if nothing has changed since the last call. If
+        the write fails, the caller calls `save_failed`.
 
-        Each step but the last yields None; the last step yields the content, whose text another
-        thread makes.
+        Each step of the iterator but the last yields None; the last step yields the content, a
+        function that another thread calls to make the text.
         """
         self.collect()
         if self._changes == self._saved_changes:
@@ -454,7 +493,8 @@ class OffsetTable:
         return self.gather()
 
     def gather(self) -> Iterator[Content | None]:
-        """Same as `take`, in steps: each but the last yields None.
+        """Gather the current content of the file: each step of the iterator yields None, and the
+        last step the content, a function that another thread calls to make the text.
 
         An offset set back between two steps may be sent with its previous number, never with a
         later number: it is sent again with its own, and until then the higher offset counts.
@@ -476,17 +516,18 @@ class OffsetTable:
         yield partial(text_of, members)
 
     def save_failed(self) -> None:
-        """Content from `take_changes` could not be written: return it again at the next call."""
+        """Make the next `take_changes` return the content again, because its write failed."""
         self._saved_changes = -1
 
     def save(self) -> None:
-        """Write consumerOffset.json now."""
+        """Write consumerOffset.json now, durably, even if nothing has changed; blocks. Raises
+        OSError."""
         self._saved_changes = self._changes
         self._files.replace(FILE_NAME, self.take())
 
     def forget_marks(self) -> None:
         """Remove the own-offset marks of a master: its offsets are right whether or not others have
-        them."""
+        them. AssertionError on a replica."""
         assert not self.versions.following, (
             "a replica's marks show the offsets that its master lacks"
         )

@@ -1,7 +1,8 @@
 """Connections of every producer group, by heartbeat.
 
 Owns the table group -> connections and the connection of each client id (RocketMQ:
-ProducerManager). It must never send, close or read a clock.
+ProducerManager). It must never send, close or read a clock. `now_ms` is a time of the monotonic
+clock.
 
 Tests: tests/unit/broker/tables/test_consumers.py
 """
@@ -13,23 +14,28 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.names import kept_size
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Maximum producer groups per connection; a client has a handful."""
+"""Maximum producer groups per connection, else TooManyProducerGroups; a client has a handful."""
 
 
 MAX_SIZE: Final = 96 << 20
-"""Maximum bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+"""Maximum estimated bytes of the connections of all groups, else TooManyProducerGroups: 16,000
+connections with a dozen groups each."""
 
 _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group takes as many besides its name."""
 
 
 class TooManyProducerGroups(Exception):
-    """A connection exceeds the maximum of producer groups per connection or of bytes in all."""
+    """A heartbeat exceeds MAX_GROUPS_OF_PEER of its connection, or MAX_SIZE."""
 
 
 @dataclass(slots=True)
 class ProducerConnection:
-    """A connection that produces for a group (RocketMQ: ClientChannelInfo)."""
+    """A connection that produces for a group (RocketMQ: ClientChannelInfo).
+
+    `language` and `version` are the client's, as in its requests; `last_update_ms` is the time of
+    its last heartbeat by the monotonic clock.
+    """
 
     client_id: str
     language: str
@@ -38,12 +44,13 @@ class ProducerConnection:
 
     @property
     def size(self) -> int:
-        """Bytes of this connection in the table."""
+        """Estimated bytes of this connection in the table."""
         return _MEMBER_SIZE + kept_size(self.client_id)
 
 
 class ProducerTable:
-    """Table from group name to its connections; a group stays while it has a connection."""
+    """Table from group name to its producers by connection; a group stays while it has a
+    connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Peer, ProducerConnection]] = {}
@@ -52,10 +59,11 @@ class ProducerTable:
         self._client_of: dict[Peer, str] = {}
         self._by_host: dict[bytes, Peer] = {}
         self.size = 0
-        """Bytes of groups and their members."""
+        """Estimated bytes of groups and their members."""
 
     def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
-        """Apply an entry of a heartbeat. Raises TooManyProducerGroups."""
+        """Add a connection to a group, or refresh it; `find` then returns it for this client id.
+        Raises TooManyProducerGroups, and then nothing has changed."""
         mine = self._groups_of.get(peer, set())
         producer = ProducerConnection(client_id, peer.language, peer.version, now_ms)
         members = self._groups.get(group, {})
@@ -81,7 +89,8 @@ class ProducerTable:
         self._clients[client_id] = self._by_host[peer.host] = peer
 
     def unregister(self, peer: Peer, group: str) -> None:
-        """Remove a connection from a group."""
+        """Remove a connection from a group, if it is a member; without its last group, its client
+        id is forgotten, too."""
         self._leave(group, peer)
         mine = self._groups_of.get(peer)
         if mine is not None:
@@ -90,13 +99,14 @@ class ProducerTable:
                 self._forget(peer)
 
     def peer_closed(self, peer: Peer) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection from all its groups, and its client id."""
         for group in self._groups_of.get(peer, ()):
             self._leave(group, peer)
         self._forget(peer)
 
     def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
-        """Connections to close: their newest heartbeat for some group is too old."""
+        """Connections whose last heartbeat for any of their groups is older than
+        `expired_after_ms`, unordered; the caller closes them, and they stay until `peer_closed`."""
         old = {
             peer: None
             for members in self._groups.values()
@@ -106,16 +116,18 @@ class ProducerTable:
         return list(old)
 
     def group(self, name: str) -> dict[Peer, ProducerConnection]:
-        """The connections of a group; empty if it is offline."""
+        """The group's producers by connection; a copy, empty if the group has no connection."""
         return dict(self._groups.get(name, {}))
 
     def all(self) -> dict[str, dict[Peer, ProducerConnection]]:
-        """Every group that has a connection."""
+        """Producers by group and connection, for each group with a connection; only the outer table
+        is a copy."""
         return dict(self._groups)
 
     def next_of(self, group: str, host: bytes = b"") -> Peer | None:
-        """A connection of the group: from this packed host if it has any, else the next in turn;
-        None if the group is offline (RocketMQ: getAvailableChannel, which has no preference)."""
+        """An open connection of the group: the last registered connection from the packed address
+        `host` if it is a member, else the members in turn, call by call; None without an open
+        connection (RocketMQ: getAvailableChannel, which has no preference)."""
         members = self._groups.get(group, {})
         own = self._by_host.get(host)
         if own is not None and own in members and not own.closed:
@@ -127,7 +139,8 @@ class ProducerTable:
         return None
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of a client, for the reply to its request."""
+        """The connection that registered this client id last, or None; for the reply to a client's
+        request."""
         return self._clients.get(client_id)
 
     def _leave(self, group: str, peer: Peer) -> None:

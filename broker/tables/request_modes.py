@@ -23,27 +23,38 @@ from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 
 FILE_NAME: Final = "messageRequestMode.json"
+"""Name of the table's file in the config folder."""
 MAP: Final = "messageRequestModeMap"
+"""Member of the file, and of the answer to 402: topic to group to settings."""
 MAX_SIZE: Final = 4 << 20
-"""Maximum bytes of the table, some 40,000 groups; a larger table of a master is refused."""
+"""Maximum bytes of the table as JSON, some 40,000 groups; a larger table of a master is refused."""
 
 PULL, POP = "PULL", "POP"
+"""Values of `GroupMode.mode`."""
 BY_BROKER, BY_CLIENT = "BROKER", "CLIENT"
-"""Which side shares out the queues: the group's coordinator, or each member by itself."""
+"""Values of `GroupMode.rebalance`: the group's coordinator, or each member by itself, shares out
+the queues."""
 ALL_TOPICS: Final = "*"
-"""Entry for every topic of the group without its own entry. Turbopump's own."""
+"""Topic of the entry for all topics of a group; a topic's own entry has precedence, member by
+member. Turbopump's own."""
 
 _MEMBERS: Final[tuple[str, ...]] = ("topic", "consumerGroup", "mode", "popShareQueueNum")
 _OURS: Final[tuple[str, ...]] = ("rebalance", "strategyName", "queues")
 
 
 class FullTable(Exception):
-    """The table has no room for another entry."""
+    """The table would exceed MAX_SIZE with the new entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMode:
-    """Settings of a group for a topic; "" and None mean not set."""
+    """Settings of a group for a topic; "", None and {} mean not set.
+
+    `mode` is PULL or POP; in mode POP a member also pops the queues of the next
+    `pop_share_queue_num` members, 0 or less: of all; `rebalance` is BY_BROKER or BY_CLIENT;
+    `strategy` names the allocation strategy; `fixed` are the queues by client id for the strategy
+    CONFIG.
+    """
 
     mode: str = ""
     pop_share_queue_num: int | None = None
@@ -53,7 +64,7 @@ class GroupMode:
 
 
 class RequestModes:
-    """Table from topic to group to mode. Loop thread only."""
+    """Table from topic to group to the members of a request 401. Loop thread only."""
 
     def __init__(self, saver: TableSaver) -> None:
         self._saver = saver
@@ -61,7 +72,8 @@ class RequestModes:
         self._read: dict[tuple[str, str], GroupMode] = {}
 
     def load(self) -> None:
-        """Read the file, RocketMQ's or Turbopump's; raises ConfigError."""
+        """Read messageRequestMode.json, RocketMQ's or Turbopump's, if it exists. Raises ConfigError
+        for malformed content, StoreError if the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -70,7 +82,8 @@ class RequestModes:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def adopt(self, members: dict[str, Any]) -> None:
-        """Adopt a master's answer to 402. Raises BadBody."""
+        """Replace the table by the members of a master's answer to 402; if it differs, the file is
+        written soon. Raises BadBody, and then nothing has changed."""
         modes = table(members, MAP, as_object)
         if modes == self._modes:
             return
@@ -79,7 +92,8 @@ class RequestModes:
         self._replace(modes)
 
     def get(self, topic: str, group: str) -> GroupMode:
-        """The settings for the topic: from its own entry, else from the entry for all topics."""
+        """The group's settings for the topic: of its own entry, and for members that it lacks, of
+        the entry for ALL_TOPICS. A malformed entry counts as no settings."""
         key = topic, group
         found = self._read.get(key)
         if found is None:
@@ -91,12 +105,14 @@ class RequestModes:
         return found
 
     def is_set_to_pull(self, topic: str, group: str) -> bool:
-        """Whether a request has set the group to pull the topic; defaults do not count."""
+        """Whether a request has set the group to PULL for the topic or all topics; defaults do not
+        count."""
         return self.get(topic, group).mode == "PULL"
 
     def put(self, members: Mapping[str, Any]) -> None:
-        """Apply a request 401; Turbopump's members that it omits stay. Raises BadBody for
-        impossible values, FullTable."""
+        """Apply the body of a request 401 and have the file written soon: RocketMQ's members are
+        replaced, Turbopump's own members that it omits stay. Raises BadBody for impossible values,
+        FullTable."""
         entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
         topic, group = text(entry, "topic"), text(entry, "consumerGroup")
         _check(topic, entry)
@@ -111,7 +127,7 @@ class RequestModes:
         self._replace(modes)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of the file, which is also the answer to 402."""
+        """The content of the file, which is also the answer to 402; it must not be changed."""
         return {MAP: self._modes}
 
     def _entry(self, topic: str, group: str) -> dict[str, Any]:

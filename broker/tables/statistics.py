@@ -1,8 +1,9 @@
 """Counts of messages per topic and group: sums over minutes, hours, days.
 
 Owns the meters for VIEW_BROKER_STATS_DATA and the rates that topic and group statistics show
-(RocketMQ: BrokerStatsManager, StatsItem). It must never read a clock or cost the hot path more than
-an addition. Pulls and the store's own counts of puts feed it; housekeeping samples it every 10 s.
+(RocketMQ: BrokerStatsManager, StatsItem). It must never read a clock (`now_ms` is epoch ms) or cost
+the hot path more than an addition. Pulls and the store's own counts of puts feed it; housekeeping
+samples it every 10 s.
 """
 
 from collections import deque
@@ -15,32 +16,45 @@ SAMPLE_INTERVAL_MS: Final = 10_000
 """Interval of the samples, in ms, as in RocketMQ's StatsItemSet."""
 
 HOUR_STEP_MS: Final = 600_000
+"""Minimum time in ms between samples of the hour's window."""
 DAY_STEP_MS: Final = 3_600_000
+"""Minimum time in ms between samples of the day's window."""
 MINUTE_SAMPLES: Final = 7
+"""Maximum samples of the minute's window, SAMPLE_INTERVAL_MS apart."""
 HOUR_SAMPLES: Final = 7
+"""Maximum samples of the hour's window, HOUR_STEP_MS apart."""
 DAY_SAMPLES: Final = 25
+"""Maximum samples of the day's window, DAY_STEP_MS apart."""
 
 MAX_METERS: Final = 20_000
-"""Maximum meters of a broker: some 100 MB with every sample taken. Further keys are not measured,
-which only costs figures on an operator's screen."""
+"""Maximum meters of a broker: some 100 MB with every sample taken. Counts of further statistics
+names and keys are ignored, which only costs figures on an operator's screen."""
 
 IDLE_LIMIT_MS: Final = 25 * 3_600_000
 """Time in ms after which a group's meter without counts is forgotten: longer than the longest
 window."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+"""Statistics name: messages put, by topic. This and the next are RocketMQ's names."""
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+"""Statistics name: bytes of the records put, by topic."""
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+"""Statistics name: messages sent back for redelivery, by `topic@group`."""
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+"""Statistics name: messages delivered by pulls and pops, by `topic@group`."""
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+"""Statistics name: bytes of the messages delivered, by `topic@group`."""
 GROUP_POP_NUMS: Final = "GROUP_POP_NUMS"
-"""Turbopump's own: popped messages. GROUP_ACK_NUMS is RocketMQ's."""
+"""Statistics name, Turbopump's own: messages delivered by pops, by `topic@group`."""
 GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"
+"""Statistics name: popped messages that were acknowledged, by `topic@group`."""
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+"""Statistics name: messages put, in all; its only key is ALL."""
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+"""Statistics name: messages delivered, in all; its only key is ALL."""
 
 ALL: Final = ""
-"""Key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
+"""Key of the meters BROKER_PUT_NUMS and BROKER_GET_NUMS (RocketMQ: the cluster's name)."""
 
 _OF_GROUPS = frozenset(
     {GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_POP_NUMS, GROUP_ACK_NUMS, SNDBCK_PUT_NUMS}
@@ -49,14 +63,15 @@ _OF_GROUPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Figures of a window: the sum, the rate per second, and the average per event."""
+    """Figures of a window of time: the `sum` of the values (messages or bytes), `tps`, that sum per
+    second, and `average`, that sum per event (put, pull, pop)."""
 
     sum: int = 0
     tps: float = 0.0
     average: float = 0.0
 
     def to_json(self) -> dict[str, float | int]:
-        """The JSON form of RocketMQ's BrokerStatsItem."""
+        """Convert to RocketMQ's BrokerStatsItem: avgpt, sum, tps."""
         return {"avgpt": self.average, "sum": self.sum, "tps": self.tps}
 
 
@@ -69,7 +84,9 @@ class _Sample:
 
 @dataclass(slots=True)
 class Meter:
-    """A growing value, the number of its events, and its samples over three windows."""
+    """A growing `value` (messages or bytes), the number of its events (`times`), and its samples
+    over three windows (`minute`, `hour`, `day`), the oldest first. `moved_ms`: epoch ms of the last
+    sample that found a changed value."""
 
     value: int = 0
     times: int = 0
@@ -79,12 +96,12 @@ class Meter:
     day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
 
     def add(self, value: int, times: int = 1) -> None:
-        """Count an event of the given value, or several events of that sum."""
+        """Add `value` as the sum of `times` events."""
         self.value += value
         self.times += times
 
     def sample(self, now_ms: int) -> None:
-        """Record the current value in each window whose step has passed."""
+        """Record the current value in each window whose step has passed; `now_ms` is epoch ms."""
         now = _Sample(now_ms, self.value, self.times)
         if not self.minute or self.minute[-1].value != now.value:
             self.moved_ms = now_ms
@@ -101,18 +118,21 @@ class Meter:
                 window.append(now)
 
     def windows(self) -> tuple[Window, Window, Window]:
-        """(last minute, last hour, last day), each up to the newest sample of all. An hour and a
-        day do not end with their own last step: a meter whose first sample fell in the middle of a
-        burst would show a part of it until the next hour."""
+        """(last minute, last hour, last day), each up to the newest sample; counts since that
+        sample are not included. An hour and a day do not end with their own last step: a meter
+        whose first sample fell in the middle of a burst would show a part of it until the next
+        hour."""
         newest = self.minute
         return _window(self.minute, newest), _window(self.hour, newest), _window(self.day, newest)
 
 
 class BrokerStatistics:
-    """The meters of a broker, by statistics name and key."""
+    """The meters of a broker, by statistics name and key. Beyond MAX_METERS, counts of new keys are
+    ignored. Loop thread only."""
 
     def __init__(self, collect: Callable[["BrokerStatistics"], None]) -> None:
-        """`collect` adds to this table the counts that the native path has collected."""
+        """`collect` adds to this table the counts that the native path has collected since its last
+        call."""
         self._collect = collect
         self._meters: dict[tuple[str, str], Meter] = {}
         self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
@@ -121,8 +141,8 @@ class BrokerStatistics:
         self._mornings = [(0, 0), (0, 0)]
 
     def puts(self, counts: Mapping[str, int], sizes: Mapping[str, int] | None = None) -> None:
-        """Set the number of messages sent to each topic since the store was opened, and the bytes
-        of their records."""
+        """Set, not add, the total of messages put to each topic since the store was opened
+        (`counts`), and of the bytes of their records (`sizes`, of topics in `counts`)."""
         for topic, size in (sizes or {}).items():
             meter = self._meter(TOPIC_PUT_SIZE, topic)
             if meter is not None:
@@ -137,38 +157,41 @@ class BrokerStatistics:
                 self._put.times += grown
 
     def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
-        """Count `messages` of a topic, of `size` bytes, that `pulls` pulls delivered to a group."""
+        """Add `messages` of a topic, with `size` bytes together, that `pulls` pulls delivered to a
+        group."""
         self._got.add(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
 
     def popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
-        """Count messages of a topic that pops delivered to a group; `size` in bytes. Each queue
-        counts as a pop."""
+        """Add `messages` of a topic, with `size` bytes together, that `pops` pops delivered to a
+        group, to the meters of pops and of all deliveries. Each queue of a request counts as a
+        pop."""
         self.got(group, topic, messages, size, pops)
         self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, pops)
 
     def acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
-        """Count messages of a group's pops that were acknowledged by `times` requests."""
+        """Add `messages` of a topic, popped by a group, that `times` requests acknowledged."""
         self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """Count a message of a topic that a group sent back for redelivery."""
+        """Add a message of a topic that a group sent back for redelivery."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the meters of a deleted topic."""
+        """Drop all meters of a deleted topic, its groups' included."""
         self._collect(self)
         self._drop([one for one in self._meters if one[1].partition("@")[0] == topic])
 
     def forget_group(self, group: str) -> None:
-        """Drop the meters of a deleted group."""
+        """Drop all meters of a deleted group."""
         self._collect(self)
         self._drop([one for one in self._meters if one[1].partition("@")[2] == group])
 
     def sample(self, now_ms: int) -> None:
-        """Sample every meter and forget idle meters; called every SAMPLE_INTERVAL_MS."""
+        """Sample every meter at `now_ms` (epoch ms) and drop groups' meters that are idle for
+        IDLE_LIMIT_MS; called every SAMPLE_INTERVAL_MS."""
         self._collect(self)
         for meter in self._meters.values():
             meter.sample(now_ms)
@@ -185,27 +208,30 @@ class BrokerStatistics:
         self._day = day
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """(last minute, last hour, last day) of a meter; None if nothing was ever measured."""
+        """(last minute, last hour, last day) of the meter of a statistics name and key (a topic,
+        `topic@group` or ALL), as of the last sample; None if the key has no counts."""
         self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
     def sums(self, name: str) -> dict[str, int]:
-        """The sum of each key of a statistics name since the start."""
+        """Key to the sum of all values of a statistics name since the start; a copy."""
         self._collect(self)
         return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
 
     def put_tps(self, topic: str) -> float:
-        """Messages per second put to the topic, over the last minute."""
+        """Messages per second put to the topic, over the last minute, as of the last sample; 0.0 if
+        unknown."""
         return self._tps(TOPIC_PUT_NUMS, topic)
 
     def got_tps(self, group: str, topic: str) -> float:
-        """Messages per second delivered to the group from the topic, over the last minute."""
+        """Messages per second delivered to the group from the topic, over the last minute, as of
+        the last sample; 0.0 if unknown."""
         return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def pop_rates(self) -> dict[str, tuple[float, float]]:
-        """Group to (popped, acknowledged) messages per second over the last minute, for each group
-        that pops."""
+        """Group to (popped, acknowledged) messages per second over the last minute, summed over
+        topics, for each group that has popped; as of the last sample."""
         rates: dict[str, tuple[float, float]] = {}
         for (name, key), meter in self._meters.items():
             if name in (GROUP_POP_NUMS, GROUP_ACK_NUMS):
@@ -216,8 +242,8 @@ class BrokerStatistics:
         return rates
 
     def totals(self) -> dict[str, int]:
-        """Messages put and got until yesterday morning, this morning and now, under RocketMQ's
-        names.
+        """Numbers of messages put and delivered in all since the start: until yesterday morning,
+        this morning and now, by RocketMQ's names.
 
         A morning is the first sample after local midnight (BrokerStats).
         """

@@ -25,14 +25,16 @@ from turbopump.net.wire.command import Command, response
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+"""DELETE"""
 
 WHOLE_AFTER: Final = 10
-"""Rounds of `tick`, seconds, after which a file with appended changes is written whole even if more
-changes keep coming: a RocketMQ broker that is started after a kill does not read appended
-changes."""
+"""Calls of `tick`, about a second apart, after which a file with appended changes is written whole
+even if more changes keep coming: a RocketMQ broker that is started after a kill does not read
+appended changes."""
 
 Source = Callable[[], Content]
-"""Returns the content that a file shall have; called on the loop."""
+"""Function, called on the loop at each whole write, that returns the file's content of that
+moment."""
 
 
 @dataclass(slots=True)
@@ -57,15 +59,16 @@ class _File:
 
 
 def not_saved(request: Command, error: OSError) -> Command:
-    """The answer to a request whose change could not be written. Clients try another broker on
-    SERVICE_NOT_AVAILABLE; the path of the file is in the log only."""
+    """Build the answer SERVICE_NOT_AVAILABLE to a request whose change could not be written:
+    clients try another broker then. The file's path is in the log only."""
     reason = error.strerror or "the disk failed"
     remark = f"the change is not saved: {reason}"
     return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
 
 class TableSaver:
-    """Saver of a broker's configuration files. Loop thread only; the disk's threads write."""
+    """Saver of a broker's configuration files. Changes are numbered from 1, over all files. Loop
+    thread only; the disk's threads write."""
 
     def __init__(self, files: ConfigFiles, disk: Disk) -> None:
         self._files = files
@@ -78,22 +81,24 @@ class TableSaver:
         self._waiting: list[tuple[int, Deferred[OSError | None]]] = []
 
     def load(self, name: str, source: Source) -> Any | None:
-        """The content of a file, None if it does not exist. Raises StoreError. `source` is used to
-        write the file whole, even without a new change, if it was loaded with changes beside it."""
+        """Read a file of the config folder, in this thread: its JSON value with its appended
+        changes, or its backup's if it is missing or damaged; None without both. Raises StoreError.
+        If it had appended changes, a later `tick` writes it whole from `source`."""
         value = self._files.load(name)
         if self._files.has_changes(name):
             self._files_by_name[name] = _File(source)
         return value
 
     def is_latest(self, name: str) -> bool:
-        """Whether the loaded content is the last saved, not an older copy or nothing."""
+        """Whether the last `load` of the file found it whole, not an older copy or nothing."""
         return self._files.is_latest(name)
 
     def changed(self, name: str, source: Source, change: bytes | None = None) -> int:
-        """Save a file with the content of `source` as soon as possible; returns the number of the
-        change.
+        """Have a changed table written to its file in the background, at once or after the write in
+        progress; return the number of the change. Failed writes are logged and retried by `tick`.
 
-        `change` is the text of the change, to be appended; without it the file is written whole.
+        `source` returns the file's whole content. `change` is the text of the change
+        (config_changes.py), to be appended beside the file; without it the file is written whole.
         """
         self._numbered += 1
         number = self._numbered
@@ -114,29 +119,30 @@ class TableSaver:
 
     @property
     def durable(self) -> int:
-        """Number of the last change up to which every change is on disk."""
+        """The highest number up to which all changes are on disk; 0 before the first."""
         behind = [one for file in self._files_by_name.values() if (one := file.since or file.later)]
         return min(behind, default=self._numbered + 1) - 1
 
     def rely(self) -> None:
-        """Make the next answer wait for the changes of other requests, because it relies on
-        them."""
+        """Make the current request's answer wait for the changes of other requests, because it
+        relies on them."""
         self._relied = True
 
     def promise_nothing(self) -> None:
-        """Let the current request's answer leave at once: its changes up to now are not
-        promised and are written after it."""
+        """Let the current request's answer leave at once: its changes up to now are not promised,
+        and are written in the background."""
         self._reviewed, self._relied, self._promised = self._numbered, False, False
 
     def run_on_disk_thread(self, work: Callable[[], T]) -> Deferred[T | OSError]:
-        """The result of `work`, run by the thread that writes: long work that only makes or reads
-        the text of a table, and does not fail."""
+        """Run `work` on the disk's thread and resolve with its result on the loop: for long work
+        that only makes or reads the text of a table; an OSError that it raises is the result."""
         later: Deferred[T | OSError] = Deferred()
         self._disk.submit(work, later.resolve)
         return later
 
     def saved(self) -> Deferred[OSError | None]:
-        """Resolves when every earlier change is durable, or with the error."""
+        """Resolves with None when all changes up to now are durable, perhaps before return; with
+        the OSError if a write of some of them failed or fails."""
         later: Deferred[OSError | None] = Deferred()
         behind = [file for file in self._files_by_name.values() if file.since or file.later]
         failed = [file.error for file in behind if not file.writing]
@@ -147,10 +153,12 @@ class TableSaver:
         return later
 
     def hold_until_saved(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
-        """Hold a request's answer until its changes are durable.
+        """Called with each request's answer: return `answer` itself if the request changed nothing,
+        did not `rely`, is one-way, or all is durable; else a Deferred of it that resolves after the
+        changes are durable, or with `not_saved` if their write fails.
 
-        A request that took several steps waits for all earlier changes: other requests were
-        reviewed between its steps.
+        A request that took several steps (`stepped`) waits for all earlier changes: other requests
+        were reviewed between its steps.
         """
         promised, self._promised = self._promised, True
         if stepped and promised:
@@ -175,8 +183,9 @@ class TableSaver:
         return reviewed
 
     def tick(self) -> None:
-        """Retry failed writes, and write files whole that have appended changes and got no further
-        change for a while; called about once a second."""
+        """Retry failed writes, and write files with appended changes whole if no change has come
+        since the last call, or after WHOLE_AFTER calls; called about once a second. Does not
+        block."""
         for name, file in list(self._files_by_name.items()):
             if self._files.has_changes(name):
                 file.rounds += 1
@@ -187,8 +196,9 @@ class TableSaver:
                 self._write(name, file)
 
     def finish(self) -> None:
-        """Write every file whole, as RocketMQ has it, without changes beside it, as far as the disk
-        allows; for a clean stop, after the last change."""
+        """Begin to write every file whole that has unwritten or appended changes, as RocketMQ has
+        it; for a clean stop, after the last change. Does not block: the disk finishes the
+        writes."""
         for name, file in list(self._files_by_name.items()):
             file.whole = file.whole or file.writing or self._files.has_changes(name)
             if not file.writing and (file.since or file.whole):

@@ -12,14 +12,17 @@ from typing import Final
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED
 
 CLEANUP_POLICY: Final = "cleanup.policy"
+"""Topic attribute: DELETE or COMPACTION; it cannot be changed after the topic's creation."""
 COMPACTION: Final = "COMPACTION"
+"""Value of CLEANUP_POLICY: only the newest message of each key stays. Requests to set it are
+refused."""
 
 MAX_ATTRIBUTES_TEXT: Final = 4_096
-"""Maximum characters of an attributes text: four attributes are known, none takes more than 100."""
+"""Maximum characters of an attributes text, else BadAttributes: real texts have some hundred."""
 
 
 class BadAttributes(ValueError):
-    """An attributes text that is malformed or not allowed; the message is for the operator."""
+    """Attributes are malformed or not allowed; the exception's text is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,9 @@ yet."""
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """Parse `+a=1,-b` to {"+a": "1", "-b": ""}, an empty text to {} (RocketMQ:
-    AttributeParser.parseToMap). Raises BadAttributes."""
+    """Parse `+a=1,-b` to {"+a": "1", "-b": ""}, the signs included; None or a blank text to {}
+    (RocketMQ: AttributeParser.parseToMap). Raises BadAttributes for a malformed text; names and
+    values are not checked."""
     changes: dict[str, str] = {}
     if text is None or not text.strip():
         return changes
@@ -98,8 +102,10 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def apply_group_attributes(
     current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Same as `apply_attributes`, for a consumer group. The current attributes may be sent back
-    unchanged, by a client that read the group and changed something else of it."""
+    """Return a consumer group's new attributes, by name without sign, after `changes` (names with
+    sign); `current` is None for a new group. `changes` equal to `current` (names without sign) are
+    accepted, from a client that read the group and changed something else of it. Raises
+    BadAttributes."""
     if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
         raise BadAttributes(f"attributes have more than {MAX_ATTRIBUTES_TEXT} characters")
     if current is not None and changes == current:
@@ -112,10 +118,11 @@ def apply_attributes(
     changes: Mapping[str, str],
     attributes: Mapping[str, _Attribute] = _KNOWN,
 ) -> dict[str, str]:
-    """The attributes after `changes`; `current` is None for a new topic. Raises BadAttributes.
+    """Return the new attributes, by name without sign, after `changes` (`parse_attributes`);
+    `current` is None for a new topic. Raises BadAttributes; the arguments never change.
 
-    On a new topic only `+` is allowed; an immutable attribute cannot be changed or deleted; keys
-    are stored without their sign (RocketMQ: AttributeUtil.alterCurrentAttributes).
+    On a new topic only `+` is allowed; an immutable attribute cannot be changed or deleted; names
+    and values must be known to `attributes` (RocketMQ: AttributeUtil.alterCurrentAttributes).
     """
     result = dict(current or {})
     if len({key[1:] for key in changes}) < len(changes):

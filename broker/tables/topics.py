@@ -2,7 +2,7 @@
 
 Owns the topic table and its DataVersion; every change goes to the saver, which holds the answer to
 the request until the change is on disk. It must never talk to a name server: it passes the changed
-topics to `on_change`.
+topics to `on_change`. `now_ms` is epoch ms, and becomes the time of the table's next version.
 
 Tests: tests/unit/broker/tables/test_tables.py
 """
@@ -54,15 +54,17 @@ from turbopump.net.wire.topics import (
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "topics.json"
+"""Name of the table's file in the config folder."""
 TABLE = "topicConfigTable"
+"""Member of the file, and of the body of 21: topic name to configuration."""
 MAX_APPENDED = 1_000
 """Maximum topics of a change that is appended beside the file; for more, the whole file is
 written."""
 _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPICS = 80_000
-"""Maximum topics: with the longest names topics.json stays below the 64 MiB that are read at the
-next start."""
+"""Maximum topics, for automatic creation and the handlers; `put` does not check it. With the
+longest names topics.json stays below the 64 MiB that are read at the next start."""
 
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     {
@@ -75,18 +77,19 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         TIMER_TOPIC,
     }
 )
-"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic). RocketMQ lets
-clients send to TIMER_TOPIC, and through it to any topic without that topic's checks."""
+"""Names of the topics to which clients must not send (RocketMQ:
+TopicValidator.isNotAllowedSendTopic). RocketMQ lets clients send to TIMER_TOPIC, and through it to
+any topic without that topic's checks."""
 
 DELETED_TOPICS = "deletedTopics"
-"""Field of a request 21, and the member it adds to this broker's answer: topic to the end of the
-log at its deletion. Without it a replica that misses a topic cannot distinguish a deletion from a
-loss, nor know where the topic's next life begins. RocketMQ ignores the field."""
+"""Field of a request 21, and the member it adds to this broker's answer: topic to the log offset of
+the end of the log at its deletion. Without it a replica that misses a topic cannot distinguish a
+deletion from a loss, nor know where the topic's next life begins. RocketMQ ignores the field."""
 DELETED_TIMES = "deletedTimes"
-"""Member of the same answer: topic to the time of its last deletion, in epoch ms. Earlier check
-points and handles belong to a former life of the topic."""
+"""Member of the answer to a request 21 with DELETED_TOPICS: topic to the time of its last deletion,
+in epoch ms. Earlier check points and handles belong to a former life of the topic."""
 MAX_DELETED_TOPICS = 10_000
-"""Maximum deleted topics that are reported, the latest; some 500 KB."""
+"""Maximum deleted topics in an answer to 21, the latest; some 500 KB."""
 
 QUEUE_COUNTS = "queueCounts"
 """Field of a request 21, and the member it adds to the answer: topic to queue id to the next queue
@@ -95,11 +98,12 @@ byte asks for it until it has the answer (engine/queues/queue_counts.py)."""
 
 
 class TopicTable:
-    """Table from topic name to configuration, kept in topics.json. Loop thread only.
+    """Table from topic name to configuration, saved in topics.json. Loop thread only. Each change
+    has the file written soon.
 
-    First `on_replace` gets the names of changed and deleted topics, then `on_made` the new
-    topics, last `on_change` all of them. A configuration in the table is never changed, only
-    replaced: the saver writes on another thread.
+    After a change `on_replace` gets the names of replaced and deleted topics, then `on_made` the
+    new topics, last `on_change` all of them; none is called with an empty list. A configuration in
+    the table is never changed, only replaced: the saver writes on another thread.
     """
 
     def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
@@ -118,11 +122,14 @@ class TopicTable:
         """Topics of a replica that no master is known to have had: a master that lacks them has not
         deleted them."""
         self.data_version = DataVersion()
+        """Version of the table; assign it through the methods only."""
         self.versions = Versions()
+        """Rules for new versions; replication (broker/ha/metadata) replaces it by an object that
+        all tables share."""
 
     def load(self) -> None:
-        """Read topics.json; writes nothing, because another broker may still hold the store. Raises
-        ConfigError."""
+        """Read topics.json, if it exists; writes nothing, because another broker may still hold the
+        store. Raises ConfigError for malformed content, StoreError if the file cannot be read."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -134,7 +141,8 @@ class TopicTable:
             self.only_here = read_only_here(saved)
 
     def add_boot_topics(self, now_ms: int) -> None:
-        """Create the topics of every broker (store.md 22), where they are missing."""
+        """Create the topics that every broker has (store.md 22), as far as they are missing; no
+        callback is called, and the version's counter stays."""
         before = self._topics.changes
         self._add_boot_topics()
         if self._topics.changes != before:
@@ -145,8 +153,9 @@ class TopicTable:
     def create_from_store(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
     ) -> None:
-        """Create topics that have queues in the store (`stored`: their number) but are missing in
-        the table, since no client could read them; only if topics.json is missing or an older copy.
+        """Create topics that have queues in the store but are missing in the table, since no client
+        could read them; only if topics.json is missing or an older copy. `stored` returns topic to
+        number of queues.
 
         `always`: even if the file is the latest. A replica's log may have a topic that its master
         created after this replica's last full copy of the table (R20).
@@ -168,17 +177,19 @@ class TopicTable:
         self.put_all(lacking[:MAX_TOPICS], now_ms)
 
     def __len__(self) -> int:
+        """Number of topics, system topics included."""
         return len(self._topics)
 
     def peek(self, name: str) -> TopicConfig | None:
-        """Same as `get`, for reads that no answer depends on."""
+        """The topic's configuration, or None, without the wait that `get` causes: for reads on
+        which no answer depends."""
         return self._topics.get(name)
 
     def get(self, name: str) -> TopicConfig | None:
-        """The configuration, or None.
+        """The topic's configuration, or None.
 
-        An answer that relies on a topic waits until the topic is durable, even if another request
-        created it: a message must not be safe in a topic that a crash deletes.
+        If the topic is not durable yet, the current request's answer waits until it is, even if
+        another request created it: a message must not be safe in a topic that a crash deletes.
         """
         if self._unsaved and name in self._unsaved:
             if self._unsaved[name] > self._saver.durable:
@@ -188,10 +199,10 @@ class TopicTable:
         return self._topics.get(name)
 
     def queue_of(self, name: str, queue_id: int) -> int:
-        """The queue for a message that waited for `queue_id`: a queue that the topic still has,
-        since no consumer reads the others. Messages of a queue stay together. Queues of the revive
-        topic are never changed: each is read, and holds its check points with their
-        acknowledgements."""
+        """The queue id for a message that waited for `queue_id`: the same, or if the topic has
+        fewer queues now, a queue that it still has, since no consumer reads the others. Messages of
+        a queue stay together. Queues of the revive topic are never changed: each is read, and holds
+        its check points with their acknowledgements."""
         topic = None if name == self._revive_topic else self._topics.get(name)
         counts = (0, 0) if topic is None else (topic.read_queue_nums, topic.write_queue_nums)
         if queue_id < max(counts) or not max(counts):
@@ -199,32 +210,36 @@ class TopicTable:
         return queue_id % (min(counts) or max(counts))
 
     def is_saved(self, name: str) -> bool:
-        """Whether an existing topic would survive a crash now."""
+        """Whether a topic of the table would survive a crash now; True for an unknown topic,
+        too."""
         return self._unsaved.get(name, 0) <= self._saver.durable
 
     def all(self) -> dict[str, TopicConfig]:
-        """Every topic; a copy of the table, not of the configurations."""
+        """Topic name to configuration, unordered; a copy of the table, not of the
+        configurations."""
         return self._topics.rows()
 
     def names(self) -> list[str]:
-        """Every topic's name, sorted."""
+        """Names of all topics, sorted."""
         return self._topics.names()
 
     def body(self, names: list[str]) -> json_steps.Rows:
-        """The current table of these topics, as in the body of 21."""
+        """The current rows of these topics, which must exist, for the table in the body of 21."""
         return self._topics.body(names)
 
     @property
     def state(self) -> object:
-        """A value that changes whenever a topic or the version has changed."""
+        """A value that is unequal to all earlier ones after a topic or the version has changed."""
         return self._topics.changes, self.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or replace a topic: version bumped, saved, announced."""
+        """Create or replace a topic without any check, with a new version; no effect if the
+        configuration is equal."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """Same as `put` for several topics, with a single new version; none if nothing changes."""
+        """Create or replace topics, with a single new version; no effect if no configuration
+        differs."""
         changed = {
             one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
         }
@@ -243,8 +258,8 @@ class TopicTable:
         version: DataVersion,
         only_here: frozenset[str] = frozenset(),
     ) -> None:
-        """Replace the table by these topics with this version: the followed master's, and topics
-        that no master is known to have had."""
+        """Replace the table by a followed master's `topics` and `version`, together with topics in
+        `only_here`, which no master is known to have had; no effect if nothing differs."""
         changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
         gone = [name for name in self._topics.rows() if name not in topics]
         if changed or gone or version != self.data_version or only_here != self.only_here:
@@ -303,9 +318,12 @@ class TopicTable:
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
     ) -> TopicConfig | None:
-        """Create a topic automatically at a send (RocketMQ: createTopicInSendMessageMethod).
+        """Return the topic, created if missing, automatically at a send (RocketMQ:
+        createTopicInSendMessageMethod), like `default_topic` but with at most `queue_nums` queues
+        and without the permission to inherit.
 
-        None where the default topic is missing or does not allow inheritance.
+        None, and nothing is created, if the default topic is missing or does not allow inheritance,
+        is TBW102 while autoCreateTopicEnable is off, or if the table holds MAX_TOPICS.
         """
         known = self._topics.get(topic)
         if known is not None:
@@ -338,8 +356,10 @@ class TopicTable:
         sys_flag: int = 0,
         attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
-        """The topic, created if missing (retry, dead letter); None when the table is full. An
-        existing topic gets the attributes that it lacks."""
+        """Return the topic, created with these settings if missing (retry, dead letter), with
+        `queues` queues but at least 1 and at most MAX_QUEUES_OF_TOPIC; None if the table holds
+        MAX_TOPICS. An existing topic only gets the `attributes` that it lacks or has with other
+        values. The name is not checked."""
         attributes = dict(attributes or {})
         known = self._topics.get(topic)
         if known is not None:
@@ -382,8 +402,8 @@ class TopicTable:
         return True
 
     def bump_version(self, now_ms: int) -> None:
-        """Give the same topics a new version: brokerPermission, which applies to each topic, has
-        changed.
+        """Give the same topics a new version, because this broker's term begins or
+        brokerPermission, which applies to each topic, has changed; as master, forget `only_here`.
 
         Name servers read the topics of a registration only if its version has changed.
         """
@@ -394,16 +414,18 @@ class TopicTable:
         self._change({}, [], self.versions.next(self.data_version, now_ms), changed_members)
 
     def is_batch(self, name: str) -> bool:
-        """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
+        """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ); False for
+        an unknown topic."""
         config = self._topics.get(name)
         return config is not None and config.attributes.get("queue.type") == "BatchCQ"
 
     def is_system(self, name: str) -> bool:
-        """Whether the topic belongs to the broker (RocketMQ: TopicValidator.isSystemTopic)."""
+        """Whether the name is a topic of the broker itself, existing or not (RocketMQ:
+        TopicValidator.isSystemTopic)."""
         return name in self._made_at_start or is_system_topic(name)
 
     def system_topics(self) -> list[str]:
-        """Every system topic that exists here or is reserved, sorted."""
+        """Names of all system topics that exist here or are reserved, sorted."""
         mine = {name for name in self._topics.rows() if self.is_system(name)}
         return sorted(SYSTEM_TOPICS | self._made_at_start | mine)
 

@@ -15,12 +15,15 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 
 NAMES_MAX: Final = 10
-"""Maximum topics or groups of a list that are logged."""
+"""Maximum topics or groups of a request's list whose states are logged."""
 QUEUES_MAX: Final = 32
+"""Maximum queues of a topic whose offsets are logged."""
 
 
 def states_of(broker: BrokerContext) -> Mapping[RequestCode, State]:
-    """The audited codes, each with a function that describes the state it changes."""
+    """The audited request codes, each with a function that returns, for a request of the code, the
+    state that it changes as text for the log: the topic or group as JSON, offsets as `queue:offset
+    ...`, or nothing. It is called before and after the handler (net/config/audit.py)."""
     topic, group = partial(_topic, broker), partial(_group, broker)
     offsets = partial(_offsets, broker)
     return {

@@ -29,22 +29,28 @@ from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataV
 
 
 class ConfigRequests:
-    """The two configuration requests of a broker, and the version that counts its updates."""
+    """Handlers of the two configuration requests of a broker, and the version that counts its
+    updates since the start. `now_ms` is epoch ms."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.started_ms)
 
     def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """Answer 26 with `key=value` lines; the version of the configuration is in the header."""
+        """Answer 26: all keys in `key=value` lines, except credentials; the version of the
+        configuration is in the header as JSON."""
         header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
         body = format_properties(self._broker.config.values()).encode()
         return response(request, ResponseCode.SUCCESS, header=header, body=body)
 
     def update(self, request: Command, _peer: Peer, now_ms: int) -> Answer:
-        """Handle 25: either all keys take effect and are saved, or none, and the answer names the
-        invalid ones. Keys that are accepted but have no effect are listed in the remark. RocketMQ
-        answers 0 to a request without a body."""
+        """Handle 25: either all keys take effect at once and are saved, or none, and the answer
+        names the invalid keys. Keys that are accepted but have no effect are listed in the remark.
+        RocketMQ answers 0 to a request without a body.
+
+        The answer to a change waits until it is saved, or its write has failed (a success with a
+        remark), and name servers have a changed brokerPermission.
+        """
         broker = self._broker
         assert not isinstance(request.body, list), "a decoded body is bytes"
         if not request.body:
@@ -106,7 +112,8 @@ class ConfigRequests:
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     requests = ConfigRequests(broker)
     table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update)
     table.add(RequestCode.GET_BROKER_CONFIG, requests.get)

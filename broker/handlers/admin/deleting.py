@@ -9,8 +9,8 @@ from turbopump.broker.context import BrokerContext
 
 
 def ending_ms(broker: BrokerContext, now_ms: int) -> int:
-    """The time of a deletion at `now_ms`, in epoch ms, even if the clock went back since the last
-    pop.
+    """Choose the time, in epoch ms, to record for a deletion at `now_ms`: `now_ms`, or a later time
+    if the clock went back, so that it is later than earlier deletions and no earlier than any pop.
 
     Each pop has a record in the log, where store times never go back; pops after an earlier
     deletion are later than that deletion. Offsets of the former life are older, too

@@ -41,7 +41,8 @@ from turbopump.net.wire.names import validate_group_name, validate_topic_name
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, partial(_put_group, broker))
     table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, partial(_put_groups, broker))
     table.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, partial(_delete_group, broker))

@@ -47,18 +47,20 @@ from turbopump.net.wire.names import validate_group_name
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_INLINE_QUEUES: Final = 2_000
-"""A table with more offsets is written by another thread: each takes some 3 us."""
+"""Maximum queues with offsets whose answer to 43 is written on the loop, each in some 3 us; a
+larger answer is written by another thread."""
 QUEUES_OF_STEP: Final = 100
-"""Queues that are looked up in the store in one step: each takes 10 to 100 us."""
+"""Queues that one step of a handler looks up in the store: each takes 10 to 100 us."""
 OFFSETS_OF_STEP: Final = 1_000
-"""Offsets of groups that are read or set in one step: each takes some 2 us."""
+"""Offsets of groups that one step of a handler reads or sets: each takes some 2 us."""
 _PROGRESS_MIN: Final = 100
 """Bytes of a queue's progress, without its key."""
 _INT64_MAX: Final = 2**63 - 1
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of this module's request codes to the table."""
+    """Add the handlers of this module's request codes to the table, which must not have them
+    yet."""
     table.add(RequestCode.GET_CONSUME_STATS, partial(_consume_stats, broker))
     table.add(RequestCode.GET_BROKER_CONSUME_STATS, partial(_broker_consume_stats, broker))
     table.add(RequestCode.QUERY_CONSUME_TIME_SPAN, partial(_time_span, broker))

@@ -44,13 +44,17 @@ from turbopump.net.wire.pop_records import (
 )
 
 ACKS_OF_STEP: Final = 32
-"""Entries of a batch that are stored in one step."""
+"""Entries of a batch acknowledgement that are stored in one step."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
+"""Maximum new invisible time of a message, in ms; the clients' limit is 12 hours."""
 OTHER_POP: Final = "the messages were popped again meanwhile, or never by this handle's pop"
+"""Remark of a refusal: the handle is not of the last pop of its ordered queue."""
 LATE: Final = "the invisible time of the message has passed: it is delivered again"
+"""Remark of a refusal: the handle's invisible time has passed."""
 REPLACED: Final = (
     "the handle is no longer valid: a change of the invisible time returned a new handle"
 )
+"""Remark of a refusal: the message has a newer handle."""
 SOON_MS: Final = 1_000
 """Bound of `_unlike`, in ms: how far after the change a handle's pop time may lie and still be
 increased by 1 ms. It limits how often a message's time can be changed in the millisecond of its
@@ -58,7 +62,8 @@ pop."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of acknowledgements."""
+    """Add the handlers of ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME and BATCH_ACK_MESSAGE to the
+    table, which must not have them yet."""
 
     def ack(request: Command, peer: Peer, now_ms: int) -> Answer:
         header = read_header(AckMessageRequest, request.fields)

@@ -1,7 +1,7 @@
 """The checks that pop requests share, in RocketMQ's order and with its texts.
 
-Owns the refusals of PopMessageProcessor, NotificationProcessor and AckMessageProcessor. It must
-never pop.
+Owns the refusals of PopMessageProcessor, NotificationProcessor and AckMessageProcessor: each check
+raises PopRefused, or returns. It must never pop.
 
 Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_hostile.py
 """
@@ -15,12 +15,12 @@ from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 from turbopump.net.wire.topics import TopicConfig
 
 POLL_LATE_MS = 500
-"""Tolerance in ms: a poll that arrives later than this after its end is refused
-(PopMessageRequestHeader)."""
+"""Tolerance in ms: a poll that arrives later than this after its end (birth time + poll time) is
+refused (PopMessageRequestHeader)."""
 
 
 class PopRefused(Exception):
-    """A request that is answered with an error before anything is read."""
+    """A request is answered with an error, `code` and `remark`, before anything is read."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -29,16 +29,16 @@ class PopRefused(Exception):
 
 
 def check_pops(broker: BrokerContext, *, in_order: bool = False) -> None:
-    """Refuse pops on a replica: its offsets and check points are its master's. A replica that acts
-    as master serves pops, but not ordered ones: only records of the log show which messages of an
-    ordered queue are out."""
+    """Raise PopRefused on a replica: its offsets and check points are its master's. A replica that
+    acts as master may serve pops, but not ordered pops (`in_order`): only records of the log show
+    which messages of an ordered queue are out."""
     role = broker.role
     if not (role.is_master and role.is_known) and (in_order or not broker.pop.acts):
         raise PopRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
 
 
 def check_readable(broker: BrokerContext) -> None:
-    """Refuse if brokerPermission does not allow reading."""
+    """Raise PopRefused if brokerPermission does not allow reading."""
     if not broker.config.readable:
         raise PopRefused(
             ResponseCode.NO_PERMISSION,
@@ -47,8 +47,8 @@ def check_readable(broker: BrokerContext) -> None:
 
 
 def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> TopicConfig:
-    """Return the topic's configuration; raises PopRefused if the topic or its queue (-1: any)
-    cannot be read."""
+    """Return the topic's configuration; raises PopRefused if the topic does not exist or is not
+    readable, or has no read queue `queue_id` (-1: any queue)."""
     topic = broker.topics.get(name)
     if topic is None:
         raise PopRefused(
@@ -68,8 +68,9 @@ def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
-    """Refuse if the group does not exist and cannot be created automatically, or may not
-    consume."""
+    """Raise PopRefused if consumeEnable of the group is false, or the group does not exist and is
+    not created; it is created now if autoCreateSubscriptionGroup allows it. `now_ms` is epoch
+    ms."""
     group = broker.groups.find(name, now_ms)
     if group is None:
         raise PopRefused(
@@ -81,16 +82,17 @@ def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
 
 
 def check_group_name(name: str) -> None:
-    """Refuse an acknowledgement with an invalid group name, which would go into records. The group
-    itself may be deleted already."""
+    """Raise PopRefused for an invalid group name, which an acknowledgement would write into
+    records. The group itself may be deleted already."""
     wrong = validate_group_name(name)
     if wrong is not None:
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, wrong)
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
-    """The time until which the client waits, in epoch ms. A birth time that is missing or in the
-    future counts as now: such a request without a poll time does not wait."""
+    """Return the time until which the client waits, `born_ms` + `poll_ms`; all times are epoch ms.
+    Raises PopRefused if that is more than POLL_LATE_MS ago. A birth time that is missing (0) or in
+    the future counts as now: such a request without a poll time does not wait."""
     born_ms = min(born_ms or now_ms, now_ms)
     if now_ms - born_ms - poll_ms > POLL_LATE_MS:
         raise PopRefused(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout.")
@@ -98,7 +100,7 @@ def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
 
 
 def check_queue(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> None:
-    """Refuse if the queue of an acknowledged message does not exist."""
+    """Raise PopRefused if the topic does not exist or has no read queue `queue_id`."""
     topic = broker.topics.get(name)
     if topic is None:
         raise PopRefused(
@@ -113,7 +115,8 @@ def check_queue(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def handle_of(text: str, broker: BrokerContext) -> PopHandle:
-    """Decode a handle; raises PopRefused if this broker cannot have issued it."""
+    """Decode a receipt handle from its text; raises PopRefused if it is malformed or names a revive
+    queue that this broker does not have."""
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:

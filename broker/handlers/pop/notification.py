@@ -43,7 +43,8 @@ _QUEUES_OF_STEP = 128
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handlers of the codes that look without popping."""
+    """Add the handlers of NOTIFICATION, POLLING_INFO and PEEK_MESSAGE to the table, which must not
+    have them yet."""
 
     def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(NotificationRequest, request.fields)

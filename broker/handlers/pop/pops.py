@@ -39,19 +39,20 @@ from turbopump.net.wire.subscription import parse_subscription
 logger = logging.getLogger(__name__)
 
 POLL_MAX_MS: Final = 120_000
-"""Longest poll, in ms: idle connections are closed after that time anyway. Clients ask for 15 to 30
-s."""
+"""Maximum time that a pop waits, in ms: idle connections are closed after that time anyway. Clients
+ask for 15 to 30 s."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
-"""Longest time that messages are hidden, in ms; the clients' limit is 12 hours."""
+"""Maximum time that popped messages are hidden, in ms; the clients' limit is 12 hours."""
 EARLY_MS: Final = 50
-"""Margin in ms by which a poll ends before its client gives up (PopLongPollingService)."""
+"""Margin in ms by which a waiting pop is answered before its client gives up
+(PopLongPollingService)."""
 
 _FROM_END = 1  # initMode: consume from the end of the queue
 _WATCHED = "pop waiters"  # key of Peer.context
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Add the handler of POP_MESSAGE."""
+    """Add the handler of POP_MESSAGE to the table, which must not have it yet."""
 
     def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(PopMessageRequest, request.fields)

@@ -35,7 +35,8 @@ _STRANGE: Final = (
 
 
 def why_no_record(properties: Mapping[str, str], body: Buffer) -> str | None:
-    """The reason why a message is not a record of the revive topic; None if it is a record."""
+    """Reason, for a remark, why a message with these properties and body is not a check point or
+    acknowledgement in RocketMQ's form; None if it is."""
     for name in _STRANGE:
         if name in properties:
             return f"it has the property {name}"

@@ -118,7 +118,7 @@ class ReadStatus(Enum):
     """Result of a read of a queue from a queue offset (RocketMQ: store/GetMessageStatus)."""
 
     FOUND = "FOUND"
-    """At least one record is returned."""
+    """The result has records."""
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     """The examined messages are not wanted by the reader; it continues after them."""
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"

@@ -62,29 +62,31 @@ class TopicDeletions:
         self._waiting: deque[_Deletion] = deque()
         self._current: _Deletion | None = None
         self.going: set[str] = set()
-        """Topics that are being deleted, or whose deletion failed: no message is appended to
-        them."""
+        """Topics that are about to be deleted, are being deleted, or whose deletion failed: the
+        store refuses messages to them. Read only; `block_sends` and `delete` change it."""
 
     def ends(self) -> dict[str, int]:
-        """Topic to the end of the log at its last deletion, the latest deletion last."""
+        """Topic to the log offset of the log's end at its last deletion, the latest deletion
+        last. Records before belong to earlier lives of the topic."""
         return self._parts.queues.deleted.ends()
 
     def times(self) -> dict[str, int]:
-        """Topic to the time of its last deletion in epoch ms, 0 if unknown."""
+        """Topic to the `deleted_ms` of its last deletion; a topic with an unknown time has 0 or no
+        entry."""
         return self._parts.queues.deleted.times()
 
     def latest_ms(self) -> int:
-        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        """The latest time of all deletions, in epoch ms; 0: no time is known."""
         return self._parts.queues.deleted.latest_ms
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
-        handle of an earlier pop names queue offsets of an earlier life."""
+        receipt handle of a pop before this time names queue offsets of an earlier life."""
         return self._parts.queues.deleted.deleted_ms(topic)
 
     def is_proven(self, topic: str) -> bool:
-        """Whether only the log proves the topic's last deletion: the time of the deletion is the
-        latest possible one then."""
+        """Whether only the log proves the topic's last deletion: then `deleted_ms` is the latest
+        possible time of the deletion."""
         return self._parts.queues.deleted.is_proven(topic)
 
     def delete(
@@ -126,12 +128,12 @@ class TopicDeletions:
         return one.result
 
     def unapplied(self) -> dict[str, NewLife]:
-        """Topic to its new life, for each deletion that records of the log prove and that is not
-        applied: the caller has to call `delete` with the new life's `at`."""
+        """Topic to its new life, for each deletion that records of the log prove and that this
+        store has not carried out: the caller has to call `delete` with the new life's `at`."""
         return self._parts.dispatcher.new_lives.all()
 
     def is_asked(self, topic: str) -> bool:
-        """Whether a deletion of the topic waits or is under way."""
+        """Whether a deletion of the topic was requested with `delete` and has not ended."""
         current = self._current
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
 
@@ -147,7 +149,8 @@ class TopicDeletions:
             self.going.discard(topic)
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
-        """Delete a topic as `delete` does, and wait for the disk: for tools. Raises StoreError."""
+        """Delete a topic as `delete` does, and wait for the disk: for tools. An error with which
+        `delete` resolves is raised, too. Raises StoreError."""
         result = self.delete(topic, now_ms, at)
         self._retention.wait()
         if result.value is not None:

@@ -37,8 +37,8 @@ _ZSTD_STEP: Final = 512
 
 
 class BadCompression(ValueError):
-    """A body is not whole and valid in the format that its sys_flag names, or has over
-    INFLATED_MAX bytes decompressed."""
+    """A body is not whole and valid in the format that its sys_flag names, its sys_flag names no
+    known format, or it has over INFLATED_MAX bytes decompressed."""
 
 
 class CompressionMissing(TurbopumpError, RuntimeError):

@@ -68,6 +68,7 @@ class Lazy(dict[str, Any]):
     def __init__(self, members: Mapping[str, Any], form: Callable[[Any], Any]) -> None:
         super().__init__(members)
         self.form = form
+        """Returns the value to write for a value of the dict."""
 
 
 class LazyItems(list[Any]):
@@ -77,6 +78,7 @@ class LazyItems(list[Any]):
     def __init__(self, elements: Iterable[Any], form: Callable[[Any], Any]) -> None:
         super().__init__(elements)
         self.form = form
+        """Returns the value to write for an element of the list."""
 
 
 class Rows:
@@ -86,6 +88,7 @@ class Rows:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = texts
+        """The texts of the members, in the order in which they are written."""
 
 
 def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:

@@ -163,6 +163,7 @@ ANY: Final = between(0, INT32_MAX)
 COUNT: Final = between(1, INT32_MAX)
 """The same without 0."""
 PERCENT: Final = between(0, 100)
+"""A whole number of percent."""
 PORT: Final = between(0, 65_535)
 """A TCP port; 0 is allowed."""
 

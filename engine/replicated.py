@@ -112,8 +112,9 @@ class Replicated(ReplicaLog):
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Stop taking messages, at once and without waiting for the disk; a replica stays as it is.
-        Pending sends fail with SERVICE_NOT_AVAILABLE, because their outcome is unknown."""
+        """Stop taking messages, or stay a replica for another master, at once and without waiting
+        for the disk. Pending sends fail with SERVICE_NOT_AVAILABLE, because their outcome is
+        unknown. Received bytes that are not written yet are dropped."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._received.forget(sure=self._received.sure)
@@ -338,7 +339,7 @@ class Replicated(ReplicaLog):
 
     def sync(self, now_ms: int) -> None:
         """Begin to make the appended bytes durable, on a disk thread, unless a sync is under way;
-        `on_flushed` is called when it ends."""
+        `on_flushed` is called when it has succeeded."""
         self._commit.start()
 
     def hold(self, key: object, log_offset: LogOffset) -> None:

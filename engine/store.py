@@ -69,7 +69,9 @@ class Store(StoreReader):
         parts, disk = opened.parts, opened.disk
         super().__init__(parts, parts.dispatcher, StoreStatistics(started_ms=opened.now_ms))
         self.config = parts.config
+        """The settings in force, with the size of existing log files; see `StoreConfig.follow`."""
         self.extensions = parts.extensions
+        """The queue extensions; None unless enableConsumeQueueExt."""
         self._parts = parts
         self._files = parts.files
         self._checkpointer = parts.checkpointer

@@ -95,6 +95,7 @@ class Changes:
     def __init__(self, files: Files, path: str) -> None:
         """`path` is the config file; its changes lie at `path` plus SUFFIX. Touches no file."""
         self.path = path + SUFFIX
+        """Path of the file with the changes."""
         self._files = files
         self._digest = b""
         self._said_of = b""

@@ -26,7 +26,8 @@ OSError of a piece is raised at its yield. It may raise OSError or StoreError.""
 
 @dataclass(slots=True)
 class Unsynced:
-    """Paths of files and folders that steps have changed, for one sync of all at the end."""
+    """Paths of files and folders that steps have changed, for one sync of all at the end; the steps
+    append to both lists."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)

@@ -59,14 +59,17 @@ class RealMappedFile:
         self, path: str, descriptor: int, size: int, readonly: bool, syncs: "_Syncs"
     ) -> None:
         self.path = path
+        """The path with which it was opened or created."""
         self._syncs = syncs
         self.size = size
+        """Bytes of the file."""
         self._descriptor = -1
         try:
             self._map = Mapping(descriptor, size, readonly)
         except OSError as error:
             raise _limit_named(error, path) from None
         self.region = Region(self._map)
+        """The memory of the whole file; stores into it are not durable before `sync`."""
 
     def reserve(self, start: int, end: int) -> None:
         """Give the bytes [start, end) real blocks on the disk; their content stays."""

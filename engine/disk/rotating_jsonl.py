@@ -25,9 +25,9 @@ class RotatingJsonl:
         self._numbers: list[int] = []
 
     def append(self, lines: Iterable[bytes], size_max: int) -> None:
-        """Append lines, each with its line break, not durably; the oldest lines are removed, so
-        that each file has at most `size_max` // FILES bytes, or a single longer line. Waits for the
-        disk. Raises OSError; some of the lines may be written then."""
+        """Append lines, each with its line break, not durably. A line that would make the file
+        larger than `size_max` // FILES bytes begins the next file, and the oldest file beyond FILES
+        is removed. Waits for the disk. Raises OSError; some of the lines may be written then."""
         if self._size < 0:
             self._look()
         for line in lines:

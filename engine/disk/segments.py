@@ -69,7 +69,9 @@ class MappingPool:
     def __init__(self, files: Files, limit: int) -> None:
         assert limit > 0, "a pool of no mappings"
         self.files = files
+        """Opens the files."""
         self.limit = limit
+        """Number of mappings above which others are closed."""
         self._mapped: OrderedDict[str, tuple[MappedFile, Callable[[], bool] | None]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -136,10 +138,15 @@ class Segments:
 
     def __init__(self, pool: MappingPool, folder: str, file_size: int) -> None:
         self.pool = pool
+        """The mappings of the files, maybe shared with other rows."""
         self.folder = folder
+        """Path of the folder."""
         self.file_size = file_size
+        """Bytes of each file."""
         self.first = 0
+        """First byte of the first file; without files the place of a first file."""
         self.count = 0
+        """Number of files."""
         self.reserved = 0
         """Byte of the row before which `reserve` has reserved blocks of the last file."""
 

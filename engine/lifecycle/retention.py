@@ -30,6 +30,7 @@ from turbopump.pyx import queue as queue_kernel
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
+"""Milliseconds of an hour."""
 ASK_AGAIN_MS = 1_000
 """Time until a disk whose last answer was an error is asked again."""
 FOLLOW_MAX = 1000

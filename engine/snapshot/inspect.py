@@ -20,16 +20,26 @@ from turbopump.pyx.queue import UNIT_SIZE, get_unit
 from turbopump.pyx.record import BLANK, FILLER_SIZE, OK, V1, V2, Record, decode, scan
 from turbopump.pyx.region import Region
 
-SCAN_ROWS = 1_024  # records whose boundaries are found per call: some 200 KB of rows
-SEARCH_CHUNK = 1 << 20  # bytes per read when searching for the next record after damage
-SLOT_CHUNK = 1 << 16  # slots per read: 256 KB
-BATCH_UNIT_SIZE = 46  # bytes of a unit of a batch consume queue (store.md 13)
-EXT_HEAD_SIZE = 20  # bytes of an extension unit before its bitmap (store.md 12)
-EXT_FILE_TAIL = 4  # bytes at the end of an extension file that never hold a unit
-INDEX_ENTRY_SIZE = 20  # bytes of an index entry
-DEFAULT_SLOTS = 5_000_000  # RocketMQ's default number of slots of an index file
-GUESSED_SLOTS_MAX = 200_000  # maximum number of candidate slot counts that are tried for a file
-BLANK_UNIT_SIZE = 0x7FFFFFFF  # RocketMQ's pre-fill before a queue's first unit
+SCAN_ROWS = 1_024
+"""Number of records whose boundaries are found per call: some 200 KB of rows."""
+SEARCH_CHUNK = 1 << 20
+"""Bytes per read when searching for the next record after damage."""
+SLOT_CHUNK = 1 << 16
+"""Number of slots per read: 256 KB."""
+BATCH_UNIT_SIZE = 46
+"""Bytes of a unit of a batch consume queue (store.md 13)."""
+EXT_HEAD_SIZE = 20
+"""Bytes of an extension unit before its bitmap (store.md 12)."""
+EXT_FILE_TAIL = 4
+"""Bytes at the end of an extension file that never hold a unit."""
+INDEX_ENTRY_SIZE = 20
+"""Bytes of an index entry."""
+DEFAULT_SLOTS = 5_000_000
+"""RocketMQ's default number of slots of an index file."""
+GUESSED_SLOTS_MAX = 200_000
+"""Maximum number of candidate slot counts that are tried for a file."""
+BLANK_UNIT_SIZE = 0x7FFFFFFF
+"""Size in RocketMQ's pre-fill units before a queue's first unit."""
 
 OpenFile = Callable[[str], AbstractContextManager[Region]]
 """Takes a path; returns a context with the file's memory, which ends with the context."""
@@ -42,6 +52,7 @@ class StoreFile:
     """A file to read."""
 
     path: str
+    """Argument of OpenFile."""
     name: str
     """The last part of the path."""
     base: int
@@ -51,11 +62,14 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A deviation from the format, at a byte `position` of a file."""
+    """A deviation from the format."""
 
     file: str
+    """Path of the file."""
     position: int
+    """First byte of the deviation in the file."""
     reason: str
+    """Description in English, without file and position."""
 
 
 @dataclass(frozen=True, slots=True)

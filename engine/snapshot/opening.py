@@ -68,6 +68,7 @@ class Glance:
     folder: str
     """The folder of the log's files."""
     digest: bytes
+    """16 bytes of BLAKE2b."""
 
     def is_current(self, opener: LogOpener) -> bool:
         """Whether the store's files still have this digest; False if a file is removed meanwhile.

@@ -44,6 +44,7 @@ class DamagedLog(StoreError):
     def __init__(self, damage: Deviation) -> None:
         super().__init__(f"{damage.file} is damaged at byte {damage.position}: {damage.reason}")
         self.damage = damage
+        """The first deviation that was found."""
 
 
 class SegmentGone(StoreError):
@@ -89,6 +90,7 @@ class MappedLog:
     def __init__(self, mapped: MappedFile) -> None:
         self._mapped = mapped
         self.size = self.step = mapped.size
+        """Bytes of the file, all of which may be requested at once."""
 
     def region(self, start: int, end: int) -> Region:
         """The bytes [start, end) of the file, not copied; position 0 of the region is `start`."""
@@ -125,10 +127,11 @@ class LogRange:
     """Records [start, end) of a file, to be decoded anywhere: a plain value that can be pickled."""
 
     path: str
+    """Path of the log file, for a LogOpener."""
     base: LogOffset
     """Log offset of the file's first byte."""
     start: int
-    """Position of the first record in the file."""
+    """Position in the file of the range's first record."""
     end: int
     """Position after the last record: a record boundary, or the file's end."""
     file_size: int

@@ -40,6 +40,7 @@ from turbopump.pyx.timer import SlotWalk, Wheel
 logger = logging.getLogger(__name__)
 
 TIMER_TOPIC: Final = types.TIMER_TOPIC
+"""The topic of timers; its only queue is 0."""
 WHEEL_FILE: Final = "timerwheel"
 """Name of the wheel's file in the store's folder."""
 LOG_FOLDER: Final = "timerlog"

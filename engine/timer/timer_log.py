@@ -51,6 +51,7 @@ class TimerLog:
     def __init__(self, files: Files, folder: str, file_size: int) -> None:
         self._files = files
         self.segments = Segments(MappingPool(files, _MAPPED_MAX), folder, file_size)
+        """The files of the log."""
         self.end = 0
         """Position of the next unit, perhaps in a file that does not exist yet."""
         self._dirty: set[int] = set()

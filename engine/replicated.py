@@ -90,10 +90,11 @@ class Replicated(ReplicaLog):
         """Called on the loop thread after the log was cut or restarted, and queues and index with
         it."""
         self.on_appended: list[Callable[[], None]] = []
-        """Called after messages were appended, once per batch of requests that a connection
-        read."""
+        """Called on the loop thread after messages were appended, once per batch of requests that a
+        connection read."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
-        """Called with the log offset up to which all bytes are durable."""
+        """Called on the loop thread after each sync, with the log offset before which all bytes are
+        durable."""
         self.pending = commit.pending
         """Sends that wait for the disk, and for the number of copies that the term requires."""
         self._marks = MarkerFiles(parts.files, parts.config.root, plain)

@@ -427,9 +427,9 @@ class Store(StoreReader):
         self.statistics.tick(steady_ms)
 
     def keep_from(self, log_offset: LogOffset) -> None:
-        """Set the log offset of the first message that waits for its delivery time: removal by age
-        spares that file and all later ones (keepWaitingMessages). Messages that begin to wait later
-        lie later in the log."""
+        """Set the log offset of the first message that waits for its delivery time, in memory: the
+        broker calls this again when it changes. Removal by age spares that file and all later ones
+        (keepWaitingMessages). Messages that begin to wait later lie later in the log."""
         self._retention.waiting_from = log_offset
 
     @property

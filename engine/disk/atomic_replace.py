@@ -28,9 +28,9 @@ def take(files: Files, path: str, suffix: str = TEMPORARY) -> None:
 
 
 def set_aside(files: Files, path: str, backup: str) -> None:
-    """Make the file at `path` the file at `backup`, in place of an old backup: by renaming it or,
-    if either is a link, by a durable copy, and then the file stays, too. The names are durable
-    after `sync_names`. Raises OSError."""
+    """Give the file at `path` the name `backup`, in place of an old backup, so that `path` is free;
+    if either is a link, copy its content to `backup` instead, and the file stays. The names are
+    durable after `sync_names`. Raises OSError."""
     if files.resolve(path) == path and files.resolve(backup) == backup:
         files.rename(path, backup)
         return

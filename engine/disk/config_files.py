@@ -119,7 +119,7 @@ class ConfigFiles:
         backup. Raises OSError, and then `load` finds the old value or the new one.
 
         OSError is also raised for a value that `load` would refuse, and then the old value stays: a
-        broker must find its tables again.
+        broker must find its tables again. Raises TypeError for a value without a JSON form.
         """
         self.replace(name, partial(pieces_of, value))
 

@@ -234,9 +234,10 @@ class Checkpointer:
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
-        """Before the log is cut at `log_end`: lower the checkpoint to the cut, in RocketMQ's
-        numbers, too; the returned work writes it. All dispatched units must be durable (see
-        `finish`)."""
+        """Before the log is cut at `log_end`, after a record stored at `log_timestamp_ms` (epoch
+        ms): lower the checkpoint to the cut in memory, in RocketMQ's numbers, too; the returned
+        work writes it, durably, and raises OSError. All dispatched units must be durable (see
+        `finish`), and no round may be under way."""
         self._waiting = None
         if self.confirm is not None:
             self.confirm = min(self.confirm, log_end)

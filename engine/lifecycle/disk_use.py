@@ -31,7 +31,7 @@ class Room:
     used_percent: float
     """Usage of the fuller of the two disks, which hold the log and the queues: 0.0 to 100.0."""
     space: tuple[int, int]
-    """(total, free) bytes of the disk that holds the log."""
+    """(total, free) bytes of the disk that holds the log; (0, 0) if its folder does not exist."""
     modified_ms: dict[str, int | None] = field(default_factory=dict)
     """Path to modification time in epoch ms of each requested file, None for a removed file."""
 
@@ -76,7 +76,7 @@ class DiskUse:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the disk has not answered for SILENT_MS after a question, errors apart: then
+        """Whether the disk has given no answer but errors for SILENT_MS after a question: then
         `room` does not count."""
         return self._silent_ms >= SILENT_MS
 
@@ -90,7 +90,7 @@ class DiskUse:
 
     def add_elapsed(self, passed_ms: int) -> None:
         """Count `passed_ms` since the last tick (at most TICK_MAX_MS of it) as time without an
-        answer, while an answer is outstanding."""
+        answer, if no answer but errors has come since the last question."""
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 

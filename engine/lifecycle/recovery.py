@@ -50,7 +50,7 @@ Watch = Callable[[Progress], None]
 
 @dataclass(slots=True, frozen=True)
 class RecoveryPlan:
-    """The steps of a recovery, decided before the first byte is changed."""
+    """The findings and decisions of a recovery, made before the first byte is changed."""
 
     clean: bool
     """Whether the store was closed in order."""
@@ -65,7 +65,8 @@ class RecoveryPlan:
     index_files: int
     """Number of whole index files, counted from the oldest."""
     damaged: tuple[tuple[LogOffset, str], ...] = ()
-    """Records met by the scan that were durable once and are no longer whole, with the reasons."""
+    """(log offset, reason) of each record met by the scan that was durable once and is no longer
+    whole."""
 
 
 def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:

@@ -98,15 +98,17 @@ class TopicDeletions:
         *,
         is_proven: bool = False,
     ) -> Deferred[StoreError | None]:
-        """Remove a topic's queues. Resolves with None when that is durable, or with the error: then
-        call it again, because the topic takes no message. Raises StoreError for a name that no
-        folder can have.
+        """Begin to remove a topic's queues, on disk threads; the topic takes no message from this
+        call until the end. Resolves with None when the removal is durable, or with the error: then
+        call it again, because the topic still takes no message. Raises StoreError for a name that
+        no folder can have, and if no record begins at `at`. `now_ms`: epoch ms.
 
-        `at`: delete the queues as of this end of the log, which was dispatched; None: now. Later
+        `at`: delete the queues as of this log offset, an earlier end of the log; None: now. Later
         records belong to the topic's next life. Their queue units, which were skipped because the
-        earlier queue was in their way, are made again. If the log is cut before `at`, nothing is
-        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now. `is_proven`: only
-        the log proves the deletion, and `deleted_ms` is its latest possible time.
+        earlier queue was in their way, are made again. If the log was cut before `at`, nothing is
+        done, with the result None. `deleted_ms`: time of the master's deletion, in epoch ms; None:
+        `now_ms`. `is_proven`: only the log proves the deletion, and `deleted_ms` is its latest
+        possible time.
         """
         parts = self._parts
         topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
@@ -138,8 +140,8 @@ class TopicDeletions:
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
 
     def block_sends(self, topic: str) -> None:
-        """Let the topic take no message until its deletion ends; the caller is about to call
-        `delete`."""
+        """Let the topic take no message until its deletion ends, or `unblock_sends`; the caller is
+        about to call `delete`. Kept in memory only."""
         self.going.add(topic)
 
     def unblock_sends(self, topic: str) -> None:

@@ -33,8 +33,8 @@ QUEUES_OF_STEP: Final = 100
 
 
 def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
-    """Whether `truncate_units` would cut something: queues or the index have units of records from
-    `log_end` on, or extensions lack their queue."""
+    """Whether queues or the index have units of records from `log_end` on, or extensions lack their
+    queue, so that a cut of the log at `log_end` has to cut them, too."""
     queues, table = parts.queues, parts.queues.table
     if any(table.max_log_offset(queue.slot) > log_end for queue in queues):
         return True

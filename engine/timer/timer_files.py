@@ -359,7 +359,7 @@ class TimerFiles:
 
     @property
     def wheel(self) -> Wheel | None:
-        """The wheel; None until the first timer."""
+        """The wheel; None unless `exists`."""
         return self._wheel
 
     def room(self) -> tuple[Wheel, Region, int, int, int]:
@@ -441,7 +441,7 @@ class TimerFiles:
         return walk
 
     def first_readable(self) -> int:
-        """Position of the first unit whose record the commit log still has."""
+        """Position of the first unit whose record the commit log still has, or the log's end."""
         return self._log.position_before(self._store.min_log_offset)
 
     def oldest_in(self, tick: int, low: int) -> int | None:
@@ -463,7 +463,8 @@ class TimerFiles:
         return self._store.min_log_offset if unit is None else unit.log_offset
 
     def message_at(self, position: int) -> tuple[LogOffset, int] | None:
-        """(log offset of a unit's message, hash of its topic); None if no unit is at `position`."""
+        """(log offset of a unit's message in TIMER_TOPIC, Java's hash of its real topic); None if
+        no unit is at `position`."""
         unit = self._log.unit(position)
         return None if unit is None else (LogOffset(unit.log_offset), unit.topic_hash)
 

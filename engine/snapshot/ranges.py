@@ -61,7 +61,7 @@ class LogBytes(Protocol):
     """Bytes to request at once; a mapped file returns all its bytes at no extra cost."""
 
     def region(self, start: int, end: int) -> Region:
-        """The bytes [start, end) of the file, which must exist; position 0 of the region is
+        """The bytes [start, end) of the file, which lie inside it; position 0 of the region is
         `start`. The region stays valid after `close`. Raises OSError."""
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ class MappedLog:
 
 
 class DiskOpener:
-    """Files of a disk, mapped for reading; None: the operating system's. The methods raise
-    OSError."""
+    """Files of a disk, mapped for reading: of `files`, or of the operating system. The methods
+    raise OSError."""
 
     def __init__(self, files: Files | None = None) -> None:
         self._files = files or RealFiles()

@@ -112,8 +112,8 @@ class TimerBatches:
     ) -> TimersDone:
         """Append up to `count` messages of the heap that are due at `until_ms` or before to their
         own topics, with the store time `now_ms` (both epoch ms), and take them out of the heap; a
-        message of the slots `rare_ticks` is left to the caller. They become readable and durable as
-        messages of `Store.append` do."""
+        message of the slots `rare_ticks` is left to the caller, and all messages are with
+        enabledAppendPropCRC. They become readable and durable as messages of `Store.append` do."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING

@@ -64,7 +64,7 @@ class TimerCheckpoint(NamedTuple):
     """The third, which grows with each change."""
 
     def encode(self) -> bytes:
-        """RocketMQ's numbers as 56 bytes: the begin of the file, and the response body."""
+        """RocketMQ's numbers as 56 bytes: the beginning of the file, and the response body."""
         return _NUMBERS.pack(*self)
 
 

@@ -345,10 +345,10 @@ class TimerFiles:
         topic_hash: int,
         magic: int,
     ) -> int:
-        """Add a unit to the log and to the slot of `slot_ms` (epoch ms, greater than `write_ms`,
-        the time of writing); returns its position. Requires `ready`. `log_offset` and `size` are of
+        """Add a unit to the log and to the slot of `slot_ms`; returns its position. Requires
+        `ready`. Both times are epoch ms, at most 2**31 - 1 ms apart. `log_offset` and `size` are of
         the record in TIMER_TOPIC, `topic_hash` is Java's hash of the real topic, `magic` has the
-        bits of pyx.timer. Not durable before `save`."""
+        bits of pyx.timer. Not durable before `save`. Raises ValueError for a slot before tick 1."""
         assert self._wheel is not None, "no wheel yet"
         position = self._log.end
         region, at, base = self._log.place()
@@ -472,9 +472,9 @@ class TimerFiles:
 
     def save(self, checkpoint: TimerCheckpoint) -> bool:
         """Begin to make all units and then the checkpoint durable, on a disk thread, and to remove
-        files without units. Returns whether `checkpoint` is being saved: False if an earlier save
-        is under way, which does nothing, or if the log was rewound: then the rewound checkpoint is
-        saved first. An error is logged, and the next save repeats the work."""
+        files without units. Returns whether `checkpoint` is being saved: False without any effect
+        if an earlier save is under way, and False if the log was rewound: then the rewound
+        checkpoint is saved first. An error is logged, and the next save repeats the work."""
         if self._saving.busy:
             return False
         rewound = self._rewound

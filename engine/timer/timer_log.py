@@ -35,7 +35,7 @@ class TimerUnit(NamedTuple):
     write_ms: int
     """Time at which the unit was written, in epoch ms."""
     delay_ms: int
-    """Time from `write_ms` to the slot's time."""
+    """Time from `write_ms` to the slot's time, maybe negative."""
     log_offset: LogOffset
     """Log offset of the message in TIMER_TOPIC."""
     size: int
@@ -143,8 +143,9 @@ class TimerLog:
         return None if found is None else TimerUnit(*found)  # type: ignore[arg-type]
 
     def parts(self, start: int = 0) -> Iterator[tuple[Region, int, int, int]]:
-        """(region, position in it of the first unit, position after the last unit, position in the
-        log at which the region begins) of the units from position `start` on, file by file."""
+        """(region, position in it of the first unit, position in it after the last unit or filler,
+        position in the log at which the region begins) of the units from position `start` on, file
+        by file."""
         segments = self.segments
         for base in segments.starts():
             stop = min(self.end, base + segments.file_size)
@@ -152,7 +153,8 @@ class TimerLog:
                 yield segments.region(base), max(start - base, 0), stop - base, base
 
     def position_before(self, log_offset: LogOffset) -> int:
-        """Position of the log after the last unit whose record lies before a log offset."""
+        """Position of the first unit whose record lies at a log offset or later; `end` without such
+        a unit."""
         per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
         low, high = 0, sum(
             (stop - start) // kernel.UNIT_SIZE if stop < self.segments.file_size else per_file

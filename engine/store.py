@@ -427,9 +427,10 @@ class Store(StoreReader):
         self.statistics.tick(steady_ms)
 
     def keep_from(self, log_offset: LogOffset) -> None:
-        """Set the log offset of the first message that waits for its delivery time, in memory: the
-        broker calls this again when it changes. Removal by age spares that file and all later ones
-        (keepWaitingMessages). Messages that begin to wait later lie later in the log."""
+        """Set the log offset of the first message that waits: a timer, delayed message, open half
+        message or pop check point. Kept in memory: the broker calls this again as it changes.
+        Removal by age spares that file and all later ones (keepWaitingMessages), within limits.
+        Messages that begin to wait later lie later in the log."""
         self._retention.waiting_from = log_offset
 
     @property

@@ -62,8 +62,9 @@ class Retention:
         """Key of a reader to the log offset from which it continues: removal by age spares the
         files from there, a full disk does not. Callers add and remove entries."""
         self.waiting_from: LogOffset | None = None
-        """Log offset of the first message that waits for its delivery time, set by the broker;
-        None: no broker reports it, and no file is kept for such messages."""
+        """Log offset of the first message that waits (a timer, delayed message, open half message
+        or pop check point), set by the broker; None: no broker reports it, and no file is kept for
+        such messages."""
         self.kept_bytes = 0
         """Bytes of log files that are older than fileReservedTime and kept for such messages, as of
         the last check of ages."""

@@ -32,10 +32,10 @@ from turbopump.pyx.region import Region
 INT64_MAX = (1 << 63) - 1
 """The greatest log offset or store time."""
 BATCH_ROWS = 65_536
-"""Default of the maximum number of records in a batch."""
+"""Default of `ScanQuery.batch_rows`."""
 BATCH_BYTES = 16 << 20
-"""Default of the maximum bytes of texts and bodies in a batch, which thus stays in memory that the
-allocator reuses without the kernel."""
+"""Default of `ScanQuery.batch_bytes`: a batch stays in memory that the allocator reuses without the
+kernel."""
 
 
 class DamagedLog(StoreError):
@@ -174,10 +174,11 @@ class ScanQuery:
     batch_rows: int = BATCH_ROWS
     """Maximum number of records in a batch."""
     batch_bytes: int = BATCH_BYTES
-    """Maximum bytes of texts and bodies in a batch; a larger record is a batch alone."""
+    """Maximum bytes of the bodies in a batch; each text column has at most a quarter of it. A
+    larger record is a batch alone."""
 
     def decoder(self, part: LogRange) -> Decoder:
-        """A new decoder for the records of a range."""
+        """A new decoder for the records of a range. Raises ValueError for an unknown column."""
         return Decoder(
             self.columns,
             topics=self.topics,

@@ -59,7 +59,7 @@ class Key:
     """RocketMQ's default as a text, if it is different; OURS: RocketMQ has no such key; "": it has
     the same default."""
     aliases: tuple[str, ...] = ()
-    """Other names of the key that RocketMQ takes; files may use them, responses do not."""
+    """Other names of the key that RocketMQ takes, and a node reads; responses have `name`."""
     in_force: str = ""
     """Name of the attribute of the same dataclass that has the value in force, if the default is
     computed from other keys; "": the key's own attribute."""

@@ -81,8 +81,8 @@ class PutStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
     """A status of RocketMQ that the engine never returns."""
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    """Refused, because the store is closed, failed, full or not the master's; from the wait: the
-    broker stopped being the master, and the outcome is unknown."""
+    """Refused, because the store is closed, failed, full or not the master's, or the topic is being
+    deleted; from the wait: the broker stopped being the master, and the outcome is unknown."""
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
     """Refused, because the next log file could not be made."""
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"

@@ -61,7 +61,7 @@ class Disk(Protocol):
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
         """Run `work` on a disk thread, then `done` with its result or OSError on the loop thread.
-        Called on the loop thread; does not wait.
+        Does not wait.
 
         Pieces of work may run at the same time, in any order; a DiskLane keeps them in order.
         Another exception of `work` is passed to `done` as an OSError.
@@ -96,7 +96,8 @@ class InlineDisk:
 
 
 class DiskLane:
-    """A lane that runs at most one piece of disk work at a time. Loop thread only."""
+    """A lane that runs at most one piece of disk work at a time; one thread at a time may use
+    it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -234,7 +235,7 @@ class _Worker:
 
 class DiskThreads:
     """A `Disk` with a small pool of threads; `post` (loop.call_soon_threadsafe) has to run the
-    function that it receives on the loop thread. Loop thread only.
+    function that it receives on the loop thread. One thread at a time may use this object.
 
     Each piece of work wakes one thread. Threads waiting at a common queue would wake each other,
     and each would need the interpreter to see that the queue is empty. With `loop` there is one

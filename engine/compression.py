@@ -12,12 +12,21 @@ from typing import Final
 
 from turbopump.engine.types import TurbopumpError
 
-# Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
 COMPRESSED_FLAG: Final = 0x1
+"""The bit of a message's sys_flag that is set if its body is compressed (RocketMQ:
+MessageSysFlag)."""
+
 COMPRESSION_TYPE_MASK: Final = 0x700
+"""The bits of sys_flag with the kind of compression: a COMPRESSION_ constant; 0: zlib."""
+
 COMPRESSION_LZ4: Final = 0x100
+"""`sys_flag & COMPRESSION_TYPE_MASK` of a body that is an LZ4 frame."""
+
 COMPRESSION_ZSTD: Final = 0x200
+"""The same of a Zstandard frame."""
+
 COMPRESSION_ZLIB: Final = 0x300
+"""The same of a zlib stream."""
 
 INFLATED_MAX: Final = 64 << 20
 """Maximum bytes of a decompressed body: sixteen times the largest body that a producer may send, so
@@ -28,15 +37,18 @@ _ZSTD_STEP: Final = 512
 
 
 class BadCompression(ValueError):
-    """A body is not in the format that its sys_flag names."""
+    """A body is not whole and valid in the format that its sys_flag names, its sys_flag names no
+    known format, or it has over INFLATED_MAX bytes decompressed."""
 
 
 class CompressionMissing(TurbopumpError, RuntimeError):
-    """A body needs a package for decompression that is not installed."""
+    """A body needs the package lz4 or zstandard, which is not installed; the text has the command
+    that installs it."""
 
 
 def plain_body(sys_flag: int, body: bytes) -> bytes:
-    """Decompress a body by its sys_flag. Raises BadCompression or CompressionMissing."""
+    """The decompressed body; the body itself if it is empty or sys_flag lacks COMPRESSED_FLAG.
+    Raises BadCompression, CompressionMissing."""
     if not sys_flag & COMPRESSED_FLAG or not body:
         return body
     kind = sys_flag & COMPRESSION_TYPE_MASK

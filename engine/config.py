@@ -25,13 +25,20 @@ from turbopump.engine.keys import (
 from turbopump.engine.types import FlushMode, StoreError
 
 QUEUE_UNIT_SIZE = 20
+"""Bytes of a unit of a consume queue."""
 BATCH_UNIT_SIZE = 46
+"""Bytes of a unit of a batch consume queue."""
 INDEX_HEADER_SIZE = 40
+"""Bytes of an index file before its hash slots."""
 LOG_FILE_SIZE = 1 << 30
+"""Default bytes of a log file."""
 EPOCH_FILE = "epochFileCheckpoint"
+"""Default name of the epoch list's file in the store's folder."""
 LOG_FOLDER = "commitlog"
-# A smaller file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
+"""Default name of the commit log's folder in the store's folder."""
 MIN_COMMIT_LOG_FILE = 4096
+"""Least bytes of a log file: a smaller file cannot hold the filler that ends it; RocketMQ never
+writes smaller ones."""
 
 
 def _whole_units(size: int) -> Kind[int]:
@@ -65,15 +72,18 @@ def _one_folder(value: str) -> str:
 
 _HOURS: Final = 'hours like "04" or "04;16"'
 FOLDER: Final = Kind("a folder", _folder)
+"""A text that is not empty; the folder need not exist."""
 ONE_FOLDER: Final = Kind("one folder", _one_folder)
+"""A text without a comma; it may be empty."""
 HOURS: Final = Kind(_HOURS, _delete_when)
+"""A text of hours of the day, 0 to 23, separated by semicolons; the value is the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The settings of a store (RocketMQ: store/config/MessageStoreConfig); `follow` changes them.
-
-    Raises StoreError, naming the key, if a value can never work.
+    """The settings of a store (RocketMQ: store/config/MessageStoreConfig), each with its key's
+    declaration; only `follow` changes them. The constructor raises StoreError, naming the key, if a
+    value can never work.
     """
 
     root: str = key(
@@ -353,12 +363,12 @@ class StoreConfig:
 
     @property
     def log_folder(self) -> str:
-        """Folder of the commit log's files."""
+        """Folder of the commit log's files in force: storePathCommitLog or its default."""
         return self.commit_log_folder or f"{self.root}/{LOG_FOLDER}"
 
     @property
     def epoch_path(self) -> str:
-        """Path of the epoch list's file."""
+        """Path of the epoch list's file in force: storePathEpochFile or its default."""
         return self.epoch_file or f"{self.root}/{EPOCH_FILE}"
 
     @property
@@ -377,14 +387,15 @@ class StoreConfig:
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
     def follow(self, other: "StoreConfig") -> None:
-        """Take the values of another configuration for the keys that may change while the store is
-        open."""
+        """Set the keys that may change while the store is open (`Key.live`) to the values of
+        another configuration; other keys stay. The parts of an open store use the new values from
+        their next tick or request."""
         for attribute, one in keys_of(StoreConfig).items():
             if one.live:
                 object.__setattr__(self, attribute, getattr(other, attribute))
 
     def delete_hours(self) -> frozenset[int]:
-        """Hours of the day at which expired files are removed."""
+        """Hours of the day, 0 to 23 in local time, at which expired files are removed."""
         return _hours(self.delete_when)
 
 

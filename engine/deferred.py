@@ -14,8 +14,9 @@ U = TypeVar("U")
 
 
 class Deferred(Generic[T]):
-    """A value that is resolved exactly once, on the loop thread; callbacks run at once, in order of
-    `then`."""
+    """A value that is resolved exactly once, on the loop thread. It has no error state: a failure
+    is one of the possible values. An exception of a callback passes through to the caller of
+    `resolve`, and the remaining callbacks do not run."""
 
     __slots__ = ("_callbacks", "_done", "_value")
 
@@ -26,24 +27,25 @@ class Deferred(Generic[T]):
 
     @classmethod
     def resolved(cls, value: T) -> "Deferred[T]":
-        """A Deferred whose value is there already."""
+        """A Deferred that has its value from the beginning."""
         made: Deferred[T] = cls()
         made.resolve(value)
         return made
 
     @property
     def done(self) -> bool:
-        """Whether the value is there."""
+        """Whether `resolve` was called."""
         return self._done
 
     @property
     def value(self) -> T:
-        """The value. Reading it before `done` is a programmer error."""
+        """The value. Reading it before `done` is a programmer error (AssertionError)."""
         assert self._done, "value read before it was resolved"
         return self._value
 
     def resolve(self, value: T) -> None:
-        """Set the value and run the callbacks. Resolving twice is a programmer error."""
+        """Set the value, then run the callbacks in the order of their `then`, before this call
+        returns. Resolving twice is a programmer error (AssertionError)."""
         assert not self._done, "resolved twice"
         self._value = value
         self._done = True
@@ -52,14 +54,16 @@ class Deferred(Generic[T]):
             callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Run `callback(value)` once the value is there (now, if it is there already)."""
+        """Call `callback(value)` once, inside `resolve`; inside this call if the value is there
+        already."""
         if self._done:
             callback(self._value)
         else:
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> "Deferred[U]":
-        """A Deferred that resolves with `function` of this one's value."""
+        """A new Deferred that resolves with `function(value)` when this Deferred resolves; at once
+        if it has resolved."""
         mapped: Deferred[U] = Deferred()
         resolve = mapped.resolve
         self.then(lambda value: resolve(function(value)))
@@ -67,7 +71,8 @@ class Deferred(Generic[T]):
 
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
-    """The values of all parts in their order, once the last one is there; at once without parts."""
+    """A Deferred that resolves with the values of all parts, in the order of `parts`, when the last
+    part resolves; at once if `parts` is empty."""
     if not parts:
         return Deferred.resolved([])
     gathered: Deferred[list[T]] = Deferred()

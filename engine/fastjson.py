@@ -52,7 +52,7 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 class RawKeys(dict[Any, Any]):
-    """A dict written as a Java peer writes maps whose keys are not text.
+    """A dict that `dumps` writes as a Java peer writes maps whose keys are not text.
 
     Keys that are ints are not quoted, and keys that are str are emitted unchanged: each must be the
     JSON text of a bean (RocketMQ: fastjson's `{{"brokerName":...}:{...}}`).
@@ -60,7 +60,8 @@ class RawKeys(dict[Any, Any]):
 
 
 def loads(text: str | bytes | bytearray | memoryview) -> Any:
-    """Parse strict JSON or fastjson's dialect; raises ValueError with a one-line reason.
+    """Parse strict JSON or fastjson's dialect into dicts, lists and scalars; bytes are UTF-8.
+    Raises ValueError with a one-line reason, also for a text over the limits of this module.
 
     Accepted beyond strict JSON: unquoted keys (integers, identifiers, beans), single quotes and
     `$ref`. A bean used as a key becomes its compact, sorted JSON text. Bytes that are not UTF-8 and
@@ -88,7 +89,8 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
 
 
 def check_readable(text: str) -> None:
-    """Raise ValueError for a text of `dumps` that `loads` would refuse."""
+    """Raise ValueError for a text of `dumps` that `loads` would refuse: over SIZE_MAX characters or
+    REFERENCES_MAX references. Does not parse the text."""
     _check_size(text)
     if text.count('"$ref"') > REFERENCES_MAX:
         raise ValueError(f"JSON has over {REFERENCES_MAX} references")
@@ -101,7 +103,7 @@ def _check_size(text: str) -> None:
 
 def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:
     """Write JSON as RocketMQ does. `pretty` indents with tabs, as in its config files; `depth` is
-    the nesting level of the value, for the tabs.
+    the nesting level of the value, for the tabs of its members and for DEPTH_MAX.
 
     Keys are sorted, members that are None left out (elements of lists stay, as null), no blanks.
     Raises ValueError for nesting over DEPTH_MAX and TypeError for values that JSON cannot hold.
@@ -113,13 +115,16 @@ _SPACING: Final = b"\n\t"
 
 
 def row(name: str, value: Any, depth: int) -> bytes:
-    """The text of a table's row, `"name":{...}`, as in a pretty text at that depth."""
+    """The UTF-8 text `"name":value` of a member as in a pretty text, without tabs before it; the
+    value has nesting level `depth`, so the member's object has `depth` - 1. Lone surrogates become
+    `?`."""
     text = f"{encode_basestring(name)}:{dumps(value, pretty=True, depth=depth)}"
     return text.encode("utf-8", "replace")
 
 
 def compact(text: bytes) -> bytes:
-    """The compact form of a pretty text or row: strings contain no raw line breaks or tabs."""
+    """A pretty text of `dumps` or `row` without its line breaks and tabs: the text of `dumps`
+    without `pretty`. Strings contain none, because `dumps` escapes them."""
     return text.translate(None, _SPACING)
 
 
@@ -154,14 +159,16 @@ def _text(value: Any, newline: str, depth: int) -> str:
 
 
 def sorted_keys(members: dict[Any, Any]) -> list[Any]:
-    """Keys of the members that are not None: numbers first, then text."""
+    """Keys of the members that are not None, in the order of `dumps`: numbers ascending, then texts
+    by code point."""
     keys = [key for key, value in members.items() if value is not None]
     keys.sort(key=order_of(keys))
     return keys
 
 
 def order_of(keys: list[Any]) -> Callable[[Any], Any] | None:
-    """Sort key function for these keys; None: their natural order."""
+    """The `key` argument with which `sorted` gives these keys the order of `sorted_keys`; None: no
+    argument is needed."""
     kinds = set(map(type, keys))
     return None if kinds <= _STR or kinds <= _INT else _sort_key
 

@@ -19,10 +19,11 @@ PIECE: Final = 32 << 10
 """Bytes of text that are read in one step: 3 ms if all of it is brackets."""
 
 WRITTEN: Final = 32 << 10
+"""Characters of text after which a written step ends."""
 WRITTEN_TEXTS: Final = 256
+"""Number of texts of at most SMALL values each after which a written step ends."""
 SMALL: Final = 32
-"""Limits of a written step: bytes, and number of texts of at most SMALL values each. A value takes
-some 300 ns."""
+"""Number of values that are written as a single text; a value takes some 300 ns."""
 
 SORTED: Final = 4_096
 """Keys sorted in one step, in 2 ms; sorted parts are merged while they are written."""
@@ -37,49 +38,64 @@ Only peers before RocketMQ 5 write references."""
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
+"""Work in steps: the caller runs the generator, may do other work at each yield, and receives the
+result as its return value. An error is raised from the step in which it is found."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonBounds:
-    """Limits of a text: bytes, containers (objects and lists), values (counted by their commas),
-    and bytes of a single value that is not a container."""
+    """Limits of a text that `load` reads."""
 
     size: int
+    """Maximum bytes of the text."""
     containers: int
+    """Maximum number of objects and lists; only checked in a text that is read in several steps, as
+    are `values` and `scalar`."""
     values: int
+    """Maximum number of commas, which stands for the number of values."""
     scalar: int = 256 << 10
+    """Maximum bytes of a value that is not a container."""
 
 
 UNBOUNDED: Final = JsonBounds(1 << 62, 1 << 62, 1 << 62, 1 << 62)
+"""No limits, for texts of our own files."""
 
 
 class Lazy(dict[str, Any]):
-    """An object whose values are made by `form` when they are written."""
+    """An object for `dump`, whose values are made by `form` from the values of `members` when they
+    are written."""
 
     def __init__(self, members: Mapping[str, Any], form: Callable[[Any], Any]) -> None:
         super().__init__(members)
         self.form = form
+        """Returns the value to write for a value of the dict."""
 
 
 class LazyItems(list[Any]):
-    """A list whose elements are made by `form` when they are written."""
+    """A list for `dump`, whose elements are made by `form` from `elements` when they are
+    written."""
 
     def __init__(self, elements: Iterable[Any], form: Callable[[Any], Any]) -> None:
         super().__init__(elements)
         self.form = form
+        """Returns the value to write for an element of the list."""
 
 
 class Rows:
-    """An object whose members are already text: each of `texts` has some of them, separated by
-    commas. The texts are requested while they are written."""
+    """An object for `dump` whose members are already compact JSON text: each of `texts` has some
+    `"name":value`, separated by commas, and is not empty. The texts are requested while they are
+    written, so a Rows of an iterator can be written once."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = texts
+        """The texts of the members, in the order in which they are written."""
 
 
 def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
-    """Parse as fastjson.loads does, in steps. Raises ValueError, also for a text over its
-    limits."""
+    """Parse a UTF-8 text as fastjson.loads does, in steps; returns the value. Raises ValueError,
+    also for a text over its bounds. A text of up to PIECE bytes, with `$ref`, or of another value
+    than an object or list is read in a single step; the latter two are refused over
+    REFERENCES_UP_TO."""
     if len(text) > bounds.size:
         raise ValueError(f"a text of {len(text)} bytes is over {bounds.size}")
     begin = len(text) - len(text.lstrip(b" \t\r\n"))
@@ -161,8 +177,9 @@ def _add(found: Any, more: Any) -> None:
 
 
 def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
-    """Write as fastjson.dumps does, encoded, in steps. Raises ValueError as soon as the text has
-    more than `size_max` bytes."""
+    """Write the compact text of fastjson.dumps in UTF-8, in steps; returns it. The value, which may
+    contain Lazy, LazyItems and Rows, must not change meanwhile. Raises ValueError as soon as the
+    text has more than `size_max` bytes, and the errors of fastjson.dumps."""
     # The buffer grows in place and is not copied at the end: a copy was one step of 15 ms for 20
     # MiB.
     done = BytesIO()
@@ -190,7 +207,7 @@ def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
 
 
 def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:
-    """Sort as `sorted` does, in steps."""
+    """Sort as `sorted` does, in steps; returns a new list. No element may be None."""
     found: list[Any] = []
     for one in _in_order(list(elements), key):
         if one is not None:

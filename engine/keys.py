@@ -14,7 +14,9 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
 
 INT32_MAX: Final = 2**31 - 1
+"""The greatest value of Java's int."""
 INT64_MAX: Final = 2**63 - 1
+"""The greatest value of Java's long."""
 OURS: Final = "no such key"
 """`Key.rocketmq` of a key that RocketMQ does not have."""
 
@@ -29,36 +31,41 @@ EnumT = TypeVar("EnumT", bound=Enum)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T_co]):
-    """A kind of values: its description, its parser and its text form.
-
-    `parse` takes a text without surrounding blanks and raises ValueError with the expected values.
-    """
+    """A kind of values: its description, its parser and its text form."""
 
     expected: str
+    """The possible values, as a phrase for the operator: "a whole number from 0 to 100"."""
     parse: Callable[[str], T_co]
+    """Returns the value of a text without surrounding blanks. Raises ValueError, whose text is the
+    expected values (of most kinds `expected`)."""
     show: Callable[[Any], str] = str
+    """Returns the text of a value, which `parse` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The declaration of a key."""
+    """The declaration of a key; `key` makes it the metadata of a dataclass field."""
 
     name: str
     """RocketMQ's name of the key, as in files, requests and responses."""
     kind: Kind[Any]
     default: Any
+    """The parsed value of a key that no file sets."""
     meaning: str
     """The description of the key, one sentence."""
     live: bool = False
     """Whether a running node takes a change: its parts read the value each time they use it."""
     rocketmq: str = ""
-    """RocketMQ's default, if it is different, or OURS."""
+    """RocketMQ's default as a text, if it is different; OURS: RocketMQ has no such key; "": it has
+    the same default."""
     aliases: tuple[str, ...] = ()
-    """Other names of the key that RocketMQ takes."""
+    """Other names of the key that RocketMQ takes, and a node reads; responses have `name`."""
     in_force: str = ""
-    """The attribute with the value in force, if the default is computed from other keys."""
+    """Name of the attribute of the same dataclass that has the value in force, if the default is
+    computed from other keys; "": the key's own attribute."""
     shows_empty: bool = True
-    """Whether a response includes the key without a value; RocketMQ leaves out null values."""
+    """Whether a response with the configuration has the key while its text is empty; RocketMQ
+    leaves out null values."""
 
 
 def key(
@@ -73,7 +80,9 @@ def key(
     in_force: str = "",
     shows_empty: bool = True,
 ) -> T:
-    """A field of a dataclass that is a key; see `Key`."""
+    """The value to assign to a dataclass field that is a key; the arguments are the members of
+    `Key`. Its real type is `dataclasses.Field`: T is for the type checker. A list as the default is
+    copied for each object."""
     declaration = Key(name, kind, default, meaning, live, rocketmq, aliases, in_force, shows_empty)
     if isinstance(default, list):
         return cast(T, field(default_factory=default.copy, metadata={_KEY: declaration}))
@@ -81,18 +90,19 @@ def key(
 
 
 def section(kind: type[T]) -> T:
-    """A field of a dataclass that holds another dataclass with keys, all with their defaults."""
+    """The value to assign to a dataclass field whose value is a `kind`, which is another dataclass
+    with keys; by default a new `kind()`. Its real type is `dataclasses.Field`."""
     return field(default_factory=kind, metadata={_SECTION: kind})
 
 
 def keys_of(kind: type) -> Mapping[str, Key]:
-    """Attribute name to key, for the keys that a dataclass declares itself."""
+    """Attribute name to key, in the order of the fields, without the keys of sections."""
     return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
 
 
 def sections_of(kind: type) -> Mapping[str, type]:
-    """Attribute name to dataclass, for the attributes of a dataclass that are dataclasses with
-    keys."""
+    """Attribute name to dataclass, in the order of the fields, for the fields that `section`
+    made."""
     found = {each.name: each.metadata.get(_SECTION) for each in fields(kind)}
     return {name: nested for name, nested in found.items() if nested is not None}
 
@@ -108,19 +118,21 @@ def _show_boolean(value: bool) -> str:
 
 
 def bare_host(text: str) -> str:
-    """A host without the brackets that an IPv6 address has before a port: `[::1]` is `::1`."""
+    """A host without the brackets that an IPv6 address has before a port: `[::1]` gives `::1`, any
+    other text itself."""
     return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 TEXT: Final = Kind("text", str)
+"""Any text, also the empty one."""
 HOST: Final = Kind("text", bare_host)
-"""A name or an address, IPv6 with or without brackets."""
+"""A name or an address, unchecked; the value of an IPv6 address has no brackets."""
 BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
-"""The texts true and false in any case, as Java reads them."""
+"""The texts true and false in upper or lower case; any other text is refused."""
 
 
 def between(low: int, high: int) -> Kind[int]:
-    """The kind of a key whose values are whole numbers from `low` to `high`, both included."""
+    """The kind of whole decimal numbers from `low` to `high`, both included."""
     expected = f"a whole number from {low} to {high}"
 
     def parse(value: str) -> int:
@@ -132,8 +144,8 @@ def between(low: int, high: int) -> Kind[int]:
 
 
 def choice(kind: type[EnumT]) -> Kind[EnumT]:
-    """The members of an enumeration by their values, which are texts; lower case values may be
-    written in any case."""
+    """The kind whose values are the members of the enumeration `kind`, and whose texts are the
+    members' values; a value in small letters may be written in capitals, too."""
     members = {str(member.value): member for member in kind}
     expected = " or ".join(members)
 
@@ -147,9 +159,13 @@ def choice(kind: type[EnumT]) -> Kind[EnumT]:
 
 
 ANY: Final = between(0, INT32_MAX)
+"""Any int of Java that is not negative."""
 COUNT: Final = between(1, INT32_MAX)
+"""The same without 0."""
 PERCENT: Final = between(0, 100)
+"""A whole number of percent."""
 PORT: Final = between(0, 65_535)
+"""A TCP port; 0 is allowed."""
 
 
 def _addresses(value: str) -> list[str]:
@@ -162,3 +178,4 @@ def _addresses(value: str) -> list[str]:
 
 
 NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)
+"""A list of "host:port" texts; an empty text gives an empty list."""

@@ -70,7 +70,9 @@ logger = logging.getLogger(__name__)
 
 class Replicated(ReplicaLog):
     """A store in a replication group, see Store.replicated. It begins as a replica, and appends no
-    message until it is a master."""
+    message until it is a master. `now_ms` is the wall clock in epoch ms. The methods that return a
+    Deferred do not wait for the disk, and resolve it on the loop thread, if no other result is
+    named, with None or the error."""
 
     def __init__(
         self,
@@ -85,12 +87,14 @@ class Replicated(ReplicaLog):
         self.is_master = False
         """Whether this store's own appends are taken."""
         self.on_cut: list[Callable[[], object]] = []
-        """Called after the log was cut or restarted, and queues and index with it."""
+        """Called on the loop thread after the log was cut or restarted, and queues and index with
+        it."""
         self.on_appended: list[Callable[[], None]] = []
-        """Called after messages were appended, once per batch of requests that a connection
-        read."""
+        """Called on the loop thread after messages were appended, once per batch of requests that a
+        connection read."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
-        """Called with the log offset up to which all bytes are durable."""
+        """Called on the loop thread after each sync, with the log offset before which all bytes are
+        durable."""
         self.pending = commit.pending
         """Sends that wait for the disk, and for the number of copies that the term requires."""
         self._marks = MarkerFiles(parts.files, parts.config.root, plain)
@@ -109,8 +113,9 @@ class Replicated(ReplicaLog):
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Stop taking messages. Pending sends fail with SERVICE_NOT_AVAILABLE, because their
-        outcome is unknown."""
+        """Stop taking messages, or stay a replica for another master, at once and without waiting
+        for the disk. Pending sends fail with SERVICE_NOT_AVAILABLE, because their outcome is
+        unknown. Received bytes that are not written yet are dropped."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._received.forget(sure=self._received.sure)
@@ -119,10 +124,10 @@ class Replicated(ReplicaLog):
         self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
-        """Become the master of an epoch, durably, even if already a master. Returns the log offset
-        at which the epoch starts: the log's end, after cutting an incomplete record. Default HA
-        ignores the epoch. Raises StoreError, and then this is not a master. Waits for the disk: for
-        tools, and before a loop runs."""
+        """Become the master of an epoch, durably, even if already a master: `record_term`, then
+        `begin_term`. Returns the log offset at which the epoch starts: the log's end, after cutting
+        an incomplete record. Default HA ignores the epoch. Raises StoreError, and then this is not
+        a master. Waits for the disk: for tools, and before a loop runs."""
         self._truncation.finish()
         self._check_may_lead(epoch, now_ms)
         start = self._cut_torn()
@@ -137,9 +142,10 @@ class Replicated(ReplicaLog):
         return start
 
     def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
-        """Make the durable changes of `to_master` on a disk thread; gives the log offset at which
-        the term starts. The store is not a master before `begin_term`, and need not become one:
-        other members may lack an epoch without bytes."""
+        """Record on a disk thread that `epoch`, newer than all in the epoch list, starts at the
+        log's end; an incomplete record there is cut first. Resolves with that log offset, or the
+        error. The store becomes a replica at once, and a master only by `begin_term`, which need
+        not follow: other members may lack an epoch without bytes."""
         if self._truncation.busy:
             return self._truncation.after(lambda: self.record_term(epoch, now_ms))
         result: Deferred[LogOffset | StoreError] = Deferred()
@@ -164,8 +170,8 @@ class Replicated(ReplicaLog):
         return result
 
     def begin_term(self, start: LogOffset, now_ms: int) -> None:
-        """Take messages in the epoch that was recorded as starting at `start`. Raises
-        StoreError."""
+        """Become the master: take messages in the epoch that `record_term` recorded as starting at
+        `start`, at which the log must still end. Raises StoreError."""
         self._check_usable()
         if self.damage is not None:
             raise StoreError(f"the log cannot be led: {self.damage}")
@@ -209,10 +215,12 @@ class Replicated(ReplicaLog):
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
-        """Append bytes of the master's log, `data` and then `more`; an empty log begins at
-        `log_offset`. The bytes may end anywhere: an incomplete record waits in memory, and the next
-        bytes continue after it, or at `end` again. Raises StoreError, OSError; all bytes before
-        `end` were appended then. Waits for the disk if `begins_at(log_offset)`."""
+        """Append bytes of the master's log from `log_offset` on, `data` and then `more`; an empty
+        log begins at `log_offset`. The bytes may end anywhere: an incomplete record waits in
+        memory, and the next bytes continue after it, or at `end` again. They are not durable on
+        return: see `sync`. Raises StoreError, OSError; all bytes before `end` were appended then.
+        Waits for the disk if `begins_at(log_offset)`. A programmer error while
+        `is_truncating`."""
         self._check_usable()
         log, coming = self._log, self._received
         if self.is_master:
@@ -238,9 +246,9 @@ class Replicated(ReplicaLog):
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers read up to `log_offset`, or to the last record boundary before, and never
-        less than before. Returns whether they may read more now. Offsets after the log's end are
-        ignored. Under SYNC_FLUSH bytes count once they are durable (R36). While the log is being
-        cut the call is ignored: masters repeat it several times a second."""
+        less than before. Returns whether they may read more now. An offset after the log's end
+        counts as that end. Under SYNC_FLUSH bytes count once they are durable (R36). While the log
+        is being cut the call is ignored: masters repeat it several times a second."""
         if self.is_truncating:
             return False
         log, tail = self._log, self._log.tail
@@ -260,8 +268,8 @@ class Replicated(ReplicaLog):
         return True
 
     def record(self, epochs: Epochs) -> Deferred[Ended]:
-        """Make this the epoch list, durably, on a disk thread. The bytes that it labels may be
-        written after the result None. The old list stays valid after an OSError."""
+        """Replace the epoch list by this list, durably, on a disk thread. The bytes that it labels
+        may be written after the result None. The old list stays valid after an OSError."""
         assert not self.plain, "default HA has no epochs"
         if self._truncation.busy:
             return self._truncation.after(lambda: self.record(epochs))
@@ -272,8 +280,9 @@ class Replicated(ReplicaLog):
         return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
 
     def get_ready(self) -> Deferred[Ended]:
-        """Wait for earlier steps and mark that whole records will be written; recovery must know
-        that before the first of them. Must precede a request for a master's log."""
+        """Resolves when earlier steps have ended and the disk has the mark whether whole records
+        will be written; recovery must know that before the first of them. A caller that requests a
+        master's log must wait for the result None first."""
         if self._truncation.busy:
             return self._truncation.after(self.get_ready)
         whole = self._received.sure
@@ -295,13 +304,14 @@ class Replicated(ReplicaLog):
         return result
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
-        """Cut the log at the start of a record, durably, with all derived files, then its epochs.
-        Raises StoreError, OSError. Waits for the disk."""
+        """Remove the replica's log from `log_end` on, where a record begins, durably, with queues
+        and index, then the epochs that begin there or later. Raises StoreError, OSError. Waits for
+        the disk."""
         self._settle(self.truncating(log_end, now_ms))
 
     def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
-        """Work of `truncate` on disk threads. No bytes are appended before it ends; heartbeats and
-        reads go on."""
+        """Do the work of `truncate` on disk threads. The caller must append no bytes before it
+        ends; heartbeats and reads go on."""
         was_cut = partial(self._was_cut, log_end)
         return self._cut(lambda: self._truncation.cut(log_end, now_ms, was_cut))
 
@@ -312,8 +322,7 @@ class Replicated(ReplicaLog):
         self._settle(self.restarting())
 
     def restarting(self) -> Deferred[Ended]:
-        """`restart` on disk threads: remove all of the log. Resolves with None or the error, as
-        `truncating` does."""
+        """Do the work of `restart` on disk threads, under the rules of `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
         return self._cut(lambda: self._truncation.restart(emptied))
 
@@ -323,23 +332,25 @@ class Replicated(ReplicaLog):
         return log.min == log.end and log_offset not in (log.end, log.end + self._received.size)
 
     def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
-        """Let an empty log begin where the master's log or its last file begins, on disk threads;
-        see `truncating`."""
+        """Let an empty log begin at `log_offset`, where a file of the master's log begins, on disk
+        threads, under the rules of `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
         began = partial(self._set_confirm, log_offset)
         return self._cut(lambda: self._truncation.begin(log_offset, emptied, began))
 
     def sync(self, now_ms: int) -> None:
-        """Begin to make the appended bytes durable; `on_flushed` follows."""
+        """Begin to make the appended bytes durable, on a disk thread, unless a sync is under way;
+        `on_flushed` is called when it has succeeded."""
         self._commit.start()
 
     def hold(self, key: object, log_offset: LogOffset) -> None:
-        """Protect the files from `log_offset` on for a reader until `release`: from removal by age,
-        not from a full disk."""
+        """Protect the log files from `log_offset` on for the reader `key` until `release`: from
+        removal by age, not from a full disk. A later call with the same key replaces the
+        offset."""
         self._retention.held[key] = log_offset
 
     def release(self, key: object) -> None:
-        """End the protection by `hold`, because the reader has ended."""
+        """End the protection that `hold` set for `key`; no-op for an unknown key."""
         self._retention.held.pop(key, None)
 
     # Queues without a message in the log
@@ -352,21 +363,24 @@ class Replicated(ReplicaLog):
 
     @property
     def is_counted(self) -> bool:
-        """Whether those offsets are known, or the master does not know them (a RocketMQ broker)."""
+        """Whether the offsets of `wants_counts` are known, or the current master does not know them
+        (a RocketMQ broker)."""
         return not self._counts.wanted or self._counts.unknown
 
     def no_counts(self) -> None:
-        """Record that the current master does not know the offsets. The next master is asked
-        again."""
+        """Note in memory that the current master does not know the offsets: `is_counted` is True.
+        The next master must be asked again."""
         self._counts.unknown = True
 
     def idle_counts(self) -> Counts:
-        """The next queue offset of each queue whose messages are all too old to be in this log."""
+        """Topic to queue id to the next queue offset, for each queue whose messages are all too old
+        to be in this log."""
         return self._counts.idle_offsets(self._parts.queues, self._log.min)
 
     def taking_counts(self, counts: Counts) -> Deferred[Ended]:
-        """Keep a master's offsets of idle queues, on a disk thread; they count once they are
-        durable. Offsets of queues with messages in this log are ignored."""
+        """Save a master's `idle_counts` on a disk thread, in place of the saved ones; they count
+        once they are durable, and then `wants_counts` is False. Offsets of queues with messages in
+        this log have no effect. Fails at once while the log is being cut."""
         if self._truncation.busy:
             error = StoreError("queue counts cannot be taken while the log is being cut")
             return Deferred.resolved(error)
@@ -377,13 +391,15 @@ class Replicated(ReplicaLog):
     # For the store
 
     def tick(self, now_ms: int) -> None:
-        """Every 100 ms: begin a waiting cut, and update the epoch file."""
+        """Called by `Store.tick` every 100 ms: begin a waiting cut, and update the epoch file, both
+        on disk threads."""
         self._truncation.tick()
         if not self._truncation.busy:
             self._kept.tick(self.failed)
 
     def finish(self) -> None:
-        """Prepare the store's close. Raises StoreError if no record ends at the log's end."""
+        """Called when the store closes: end a cut under way, cut an incomplete record at the log's
+        end, and write the epoch file; waits for the disk. Raises StoreError, OSError."""
         self._truncation.finish()
         self._kept.finish()
         self._confirm_wanted = self.confirm
@@ -392,20 +408,22 @@ class Replicated(ReplicaLog):
             self._kept.write_now()
 
     def grown(self) -> None:
-        """Run the `on_appended` callbacks, because this master has appended messages: they push the
-        messages to replicas."""
+        """Called by the store when this master has appended messages: run `on_appended`, whose
+        callbacks push the messages to replicas."""
         for callback in self.on_appended:
             callback()
 
     def flushed_on(self, now_ms: int) -> None:
-        """Report that a sync ended, and confirm bytes that waited for it."""
+        """Called by the store when a sync succeeded: confirm bytes that waited for it, then run
+        `on_flushed`."""
         if self._is_sync and self.confirm < self._confirm_wanted:
             self.confirm_to(self._confirm_wanted, now_ms)
         for callback in self.on_flushed:
             callback(self._log.flushed)
 
     def whole(self, until: LogOffset) -> LogOffset:
-        """End of the whole records up to `until` that are not dispatched yet."""
+        """Log offset of the last record boundary at `until` or before; `until` must not be less
+        than the end of the dispatched records."""
         if until == self.confirm or not self._log.is_raw(until):
             return until
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]

@@ -13,23 +13,30 @@ from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
 SAMPLE_MS = 1000
-# Rates are computed over 10, 60 and 600 seconds: one sample a second for the longest interval.
+"""Minimum steady time between two samples."""
 SAMPLES_MAX = 601
+"""Number of the newest samples that are kept: rates are computed over 10, 60 and 600 seconds."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the store was opened; the put of a batch counts each of its messages."""
+    """Totals since the store was opened."""
 
     put_count: int = 0
+    """Appended messages; a batch counts each of its messages."""
     put_size: int = 0
+    """Bytes of the records of these messages."""
     put_failed_count: int = 0
+    """Refused appends; a batch counts once."""
     found_count: int = 0
+    """Reads that found messages."""
     miss_count: int = 0
+    """Reads that found no message."""
     transferred_count: int = 0
+    """Messages that reads returned."""
 
     def copy(self) -> "Counters":
-        """A copy of the current totals."""
+        """A copy, which later puts and reads do not change."""
         return Counters(
             self.put_count,
             self.put_size,
@@ -42,13 +49,14 @@ class Counters:
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """Totals, per topic totals of puts, and moving rates."""
+    """Totals, totals of puts by topic, and moving rates."""
 
     started_ms: int = 0
+    """Time at which the store was opened, in epoch ms."""
     lane: Lane | None = None
-    """The native writer; its own counts are added here when the totals are read."""
+    """The native writer: its counts are moved to the totals here when these are read."""
     pulls: list[Pulls] = field(default_factory=list)
-    """The native readers, likewise."""
+    """The native readers, whose counts are moved likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
     _put_size_by_topic: dict[str, int] = field(default_factory=dict)
@@ -56,7 +64,8 @@ class StoreStatistics:
 
     @property
     def total(self) -> Counters:
-        """The totals since the store was opened."""
+        """The totals with the counts of the native paths; the object changes with later puts and
+        reads."""
         if self.lane is not None:
             count, size = self.lane.take_totals()
             self._total.put_count += count
@@ -69,18 +78,18 @@ class StoreStatistics:
 
     @property
     def put_count_by_topic(self) -> dict[str, int]:
-        """Messages put, by topic."""
+        """Topic to appended messages; the dict itself, which later puts change."""
         self._take_topics()
         return self._put_count_by_topic
 
     @property
     def put_size_by_topic(self) -> dict[str, int]:
-        """Bytes of the records put, by topic."""
+        """Topic to bytes of the appended records; the dict itself, which later puts change."""
         self._take_topics()
         return self._put_size_by_topic
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """Count `count` appended messages of `size` bytes in all."""
+        """Count `count` appended messages whose records have `size` bytes together."""
         self._total.put_count += count
         self._total.put_size += size
         self._add(topic, count, size)
@@ -90,7 +99,7 @@ class StoreStatistics:
         self._total.put_failed_count += 1
 
     def read(self, count: int) -> None:
-        """Count a read that found `count` messages."""
+        """Count a read that returned `count` messages; 0: a miss."""
         if count:
             self._total.found_count += 1
             self._total.transferred_count += count
@@ -98,7 +107,7 @@ class StoreStatistics:
             self._total.miss_count += 1
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counts of a deleted topic."""
+        """Drop the counts by topic of a deleted topic; `total` stays."""
         self.put_count_by_topic.pop(topic, None)
         self._put_size_by_topic.pop(topic, None)
 
@@ -113,13 +122,15 @@ class StoreStatistics:
         sizes[topic] = sizes.get(topic, 0) + size
 
     def tick(self, steady_ms: int) -> None:
-        """Keep a sample each second."""
+        """Take a sample of the totals if the last sample is SAMPLE_MS old; call it at least each
+        second, with the steady clock."""
         if self._samples and steady_ms - self._samples[-1][0] < SAMPLE_MS:
             return
         self._samples.append((steady_ms, self.total.copy()))
 
     def rate(self, counter: str, seconds: int) -> float:
-        """Growth of a counter per second over the last `seconds` (or since the start)."""
+        """Growth per second of a counter, named by its attribute of `Counters`, over the last
+        `seconds` samples, or over all samples if they are fewer; 0.0 with fewer than two."""
         if len(self._samples) < 2:
             return 0.0
         newest_ms, newest = self._samples[-1]

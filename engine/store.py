@@ -53,20 +53,25 @@ from turbopump.pyx.tail import UNLIMITED
 logger = logging.getLogger(__name__)
 
 TRANSACTION_MASK = 0x0C
+"""Bits of sys_flag with a message's part in a transaction; 0: no transaction, 0x08: commit."""
 TRANSACTION_PREPARED = 0x04
+"""Value of the bits of TRANSACTION_MASK of a half message."""
 TRANSACTION_ROLLBACK = 0x0C
+"""Value of these bits of a rollback."""
 
 
 class Store(StoreReader):
-    """An open store, made by `open`. All methods run on one thread; times are epoch
-    milliseconds."""
+    """An open store, made by `open`. All methods run on one thread. Times named `now_ms` are the
+    wall clock's, in epoch milliseconds."""
 
     def __init__(self, opened: OpenedParts) -> None:
         """Make a store of recovered parts in a locked folder; only for `open`."""
         parts, disk = opened.parts, opened.disk
         super().__init__(parts, parts.dispatcher, StoreStatistics(started_ms=opened.now_ms))
         self.config = parts.config
+        """The settings in force, with the size of existing log files; see `StoreConfig.follow`."""
         self.extensions = parts.extensions
+        """The queue extensions; None unless enableConsumeQueueExt."""
         self._parts = parts
         self._files = parts.files
         self._checkpointer = parts.checkpointer
@@ -76,14 +81,17 @@ class Store(StoreReader):
         self._closed, self._now_ms = False, opened.now_ms
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, opened.steady_ms)
         self.try_again, self.pending = self._commit.try_again, self._commit.pending
+        """`GroupCommit.try_again`, and the sends that wait for the disk or for replicas."""
         self._replicated: Replicated | None = None
         self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)
+        """Removal of topics' queues without waiting for the disk."""
         self.queue_of: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
-        """Returns the queue for a message that waited for a queue of a topic, which may have fewer
-        queues now; the broker replaces this function."""
+        """Takes (topic, queue id) of a message that waited (for a time or a commit), and returns
+        the id of the queue to append it to: the topic may have fewer queues now. The broker
+        replaces this function."""
         self.on_unapplied_deletions: list[Callable[[int], None]] = []
-        """Called with epoch ms when `deletions.unapplied` has topics."""
+        """Called with epoch ms, inside `notify_new_lives`, if `deletions.unapplied` has topics."""
         self._checkpointer.start(opened.steady_ms)
         self._retention.start(opened.steady_ms)
 
@@ -101,12 +109,14 @@ class Store(StoreReader):
         watch: Callable[[Progress], None] = lambda _progress: None,
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
+        Waits for the disk; a recovery after a crash may take minutes.
 
-        `steady_ms` is the monotonic clock, see `tick`; `delay_levels_ms` are the delays of
-        messageDelayLevel; `is_batch_topic` recognizes topics with `queue.type=BatchCQ`. `watch`
-        receives the progress of a long recovery several times a second, and may raise
-        OpeningStopped: the next opening continues from there. Raises StoreError if the folder is
-        locked or unreadable, has files of another size, or lacks room.
+        `steady_ms`: the monotonic clock in ms, see `tick`; None: `now_ms`. `delay_levels_ms`: the
+        delay of each level of messageDelayLevel, from level 1 on. `is_batch_topic`: whether a topic
+        has `queue.type=BatchCQ`. `watch` receives the progress of a long recovery several times a
+        second, and may raise OpeningStopped, which passes through: the next opening continues from
+        there. Raises StoreError if the folder is locked or unreadable, has files of another size,
+        or lacks room. After any error the folder is unlocked.
         """
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -146,31 +156,37 @@ class Store(StoreReader):
 
     @property
     def damage(self) -> Damage | None:
-        """The first damaged place of the log. While there is one, the store takes no writes and its
-        broker is ineligible: no replica may follow it, and it may not be elected."""
+        """The first damaged place of the log that is not given up, or None. While it is set, the
+        store takes no writes and its broker is ineligible: no replica may follow it, and it may not
+        be elected."""
         return self._damage.first
 
     @property
     def damages(self) -> list[Damage]:
-        """All damaged places of the log, including places that an operator gave up."""
+        """All known damaged places of the log by log offset, including places that an operator gave
+        up."""
         return self._damage.places
 
     def check_log(self) -> list[Damage]:
-        """Check every record of the log, which takes as long as reading it; returns `damages`."""
+        """Check every dispatched record of the log; returns `damages`, and new places count at
+        once. Blocks for the time of reading the log: for tools."""
         self._damage.verify(self._log.min, self._dispatcher.position)
         self._damage.save()
         return self._damage.places
 
     def give_up(self, log_offset: LogOffset) -> Damage:
-        """Continue without a damaged record: it stays in the log and is never served, and the store
-        takes writes again once no other place is damaged. Raises StoreError if no damage is known
-        there."""
+        """Continue without the damaged record that begins at `log_offset`: it stays in the log and
+        is never served, and the store takes writes again once no other place is damaged. Returns
+        the place. The decision is saved soon, on a disk thread. Raises StoreError if no damage is
+        known there."""
         place = self._damage.give_up(log_offset)
         self._damage.save()
         return place
 
     def refusal(self, now_ms: int) -> PutStatus | None:
-        """Status with which a put would be refused now, None if the store is writable."""
+        """Status with which a put of a valid message would be refused now, None if the store is
+        writable: SERVICE_NOT_AVAILABLE or OS_PAGE_CACHE_BUSY. May begin a sync and dispatch
+        records."""
         is_unfit = self.health is StoreHealth.FAILED or self._retention.disk_full
         if self._closed or is_unfit or self._log.tail.refusals & NOT_MASTER:
             return PutStatus.SERVICE_NOT_AVAILABLE
@@ -185,24 +201,30 @@ class Store(StoreReader):
 
     @property
     def health(self) -> StoreHealth:
-        """Whether the store can take messages, apart from a slow disk and the broker's role."""
+        """Whether the store can take messages, whatever the broker's role; SLOW: it takes them, but
+        its syncs take too long for sends."""
         return health(self._parts, self._commit, self._retention)
 
     @property
     def slow(self) -> bool | None:
-        """Whether syncs of the log take too long for sends; None: unknown."""
+        """Whether syncs of the log take too long for sends under SYNC_FLUSH; None: unknown. Always
+        False under ASYNC_FLUSH."""
         return self._commit.slow
 
     @property
     def why_unfit(self) -> str:
-        """Reason why the store takes no messages, one sentence; "" if it takes them."""
+        """Reason why the store takes no messages, a sentence for operators and senders; "" if it
+        takes them, or only the broker's role forbids it."""
         return why_unfit(self._parts, self._commit, self._retention)
 
     def append(self, message: NewMessage, now_ms: int) -> Appended:
-        """Append one message. Nothing is written unless the status is PUT_OK.
+        """Append a message to memory; `when_safe` reports when it is durable. Nothing is written
+        unless the status is PUT_OK; an invalid message is a status, never an exception.
 
         Under ASYNC_FLUSH the message can be read when this returns; under SYNC_FLUSH once it is
-        durable. A message of a batch topic takes the number of queue offsets in its INNER_NUM.
+        durable, for which this begins a sync. Half messages and rollbacks (sys_flag) get no queue
+        offset. A message of a batch topic takes the number of queue offsets in its property
+        INNER_NUM.
         """
         refused = self._refuse(message, now_ms)
         if refused is not None:
@@ -223,7 +245,8 @@ class Store(StoreReader):
 
     def append_batch(self, message: NewMessage, now_ms: int) -> Appended:
         """Append the elements of a batch body (remoting.md 9.4) as single records, all or none,
-        with consecutive queue offsets."""
+        with consecutive queue offsets; else as `append`. MESSAGE_ILLEGAL for a transaction's
+        message or a batch topic."""
         refused = self._refuse(message, now_ms)
         if refused is not None:
             return refused
@@ -238,37 +261,43 @@ class Store(StoreReader):
         return self._appended(message, appended, now_ms)
 
     def when_safe(self, appended: Appended, copies: int = 1) -> Deferred[PutStatus]:
-        """Status for the sender once `copies` brokers have its message, with the group commit under
-        SYNC_FLUSH. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
+        """Resolves with the status for the sender: PUT_OK once the record is durable (under
+        SYNC_FLUSH only) and `copies` brokers, this one included, have it (-1: all members); at once
+        with the status of a refused append. FLUSH_DISK_TIMEOUT after syncFlushTimeout or a failed
+        sync, FLUSH_SLAVE_TIMEOUT after `pending.replica_wait_ms`, SERVICE_NOT_AVAILABLE when the
+        broker becomes a replica."""
         if appended.status is PutStatus.PUT_OK:
             return self._commit.wait(appended.end, copies)
         return Deferred.resolved(appended.status)
 
     def commit(self) -> None:
-        """Begin to make the appended bytes durable, unless a sync is under way."""
+        """Begin to make the appended bytes durable, on a disk thread; no-op while a sync is under
+        way (`flush_soon` is the same)."""
         self._commit.start()
 
     def disk_used_ratio(self) -> float:
-        """Recent usage of the disks of log and queues, 0 to 1; the fuller of the two."""
+        """Usage of the fuller of the two disks of log and queues, 0.0 to 1.0; at most some
+        cleanResourceInterval old."""
         return self._retention.room.used_percent / 100
 
     def disk_space(self) -> tuple[int, int]:
-        """(total, free) bytes of the disk that holds the log, measured recently."""
+        """(total, free) bytes of the disk that holds the log; as old as `disk_used_ratio`."""
         return self._retention.room.space
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
-        """Remove a topic's queues and wait for the disk, see `deletions`. Raises StoreError."""
+        """Remove a topic's queues as of the log offset `log_end` (None: now) and its counts, and
+        wait for the disk: for tools; a broker uses `deletions.delete`. Raises StoreError."""
         self.deletions.delete_now(topic, log_end, now_ms)
         self.statistics.forget_topic(topic)
 
     def idle_counts(self) -> dict[str, dict[int, int]]:
-        """The next queue offsets of idle queues, see `Replicated.idle_counts`; empty without
-        replication."""
+        """Topic to queue id to the next queue offset, of queues without a message in the log, see
+        `Replicated.idle_counts`; empty without replication."""
         return self._replicated.idle_counts() if self._replicated is not None else {}
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
-        """Cut the log at the start of a record, durably, and all files derived from it; see
-        `truncation`.
+        """Remove the log's bytes from `log_offset` on, where a record begins, durably, and all that
+        is derived from them; waits for the disk; see `truncation`.
 
         A send whose record is cut gets FLUSH_DISK_TIMEOUT. At the end of the log nothing is cut,
         but as after any cut all bytes before are durable. Raises StoreError: a refused position
@@ -280,8 +309,9 @@ class Store(StoreReader):
         truncation.cut(self._parts, self._commit, self._retention, log_offset, now_ms)
 
     def replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
-        """This store as a member of a replication group (`plain`: default HA), see Replicated; it
-        takes no messages until its role is set. Raises StoreError."""
+        """This store as a member of a replication group (`plain`: default HA), see Replicated. The
+        first call makes it a replica, which takes no messages until `Replicated.begin_term` or
+        `to_master`; later calls return the same object. Waits for the disk. Raises StoreError."""
         if self._replicated is None:
             self._now_ms = now_ms
             self._replicated = Replicated(
@@ -292,9 +322,11 @@ class Store(StoreReader):
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
-        """Leave a replication group, or confirm that the store has no group: serve all of the log.
-        A store that was replicated serves and takes no bytes after confirmOffset until this call or
-        until its role is set. Raises StoreError."""
+        """Leave a replication group, or confirm that the store has no group: serve all of the log
+        and take messages, for which no copy is needed. A store that was replicated serves nothing
+        after confirmOffset and takes no messages until this call, or until `replicated` and a role.
+        After `replicated` this call is a programmer error. Waits for the disk. Raises
+        StoreError."""
         assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
             Replicated(
@@ -303,8 +335,9 @@ class Store(StoreReader):
             self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
-        """The native reader, used as long as the store is open; its results equal
-        the results of `read`."""
+        """A new native reader, used until the store closes; its results equal the results of
+        `read`. `commit` receives (group, topic, queue id, queue offset, now_ms) of each offset that
+        a pull commits."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
         self.statistics.pulls.append(pulls)
         return pulls
@@ -315,12 +348,13 @@ class Store(StoreReader):
         clock: Callable[[], int] | None = None,
         appended: Callable[[], None] = lambda: None,
     ) -> Lane:
-        """The native writer, used as long as the store is open; its appends have the same
+        """The native writer, used until the store closes and made once; its appends have the same
         results as `append`.
 
-        `arrived` is called when queues have grown while the lane is `watched`: call
-        `notify_arrivals` soon. `appended` is called under SYNC_FLUSH: call `commit` then. `clock`
-        returns epoch milliseconds; None: the system's clock.
+        `arrived` is called when queues have grown while the lane is `watched`: the caller has to
+        call `notify_arrivals` soon. `appended` is called under SYNC_FLUSH when records were
+        appended: the caller has to call `commit` soon. `clock` returns epoch milliseconds; None:
+        the system's wall clock.
         """
 
         def dispatch(now_ms: int) -> None:
@@ -338,11 +372,13 @@ class Store(StoreReader):
         return lane
 
     def forget_targets(self) -> None:
-        """Clear cached results of `queue_of`, because topics have changed."""
+        """Call this when topics have changed: native deliveries of timers then ask `queue_of`
+        again, whose results they cache."""
         self._queues.table.close_slots()
 
     def timer_deps(self) -> TimerDeps:
-        """Access for engine/timer/timer_batches.py, whose appends have the results of `append`."""
+        """Parts of the store for engine/timer/timer_batches.py alone, whose appends have the
+        results of `append`."""
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
@@ -358,15 +394,18 @@ class Store(StoreReader):
         )
 
     def on_arrival(self, callback: QueueListener) -> None:
-        """Register a callback, which receives (topic, queue id, new max queue offset) once messages
-        can be read."""
+        """Register a callback, which receives (topic, queue id, new max queue offset) of each queue
+        with new messages that can be read; called on the store's thread, also inside `append` and
+        `tick`."""
         self._listeners.add_callback(callback)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
-        """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
+        """Call this every 100 ms: it ends timed out sends, and begins the due flushes, checkpoints
+        and removals on disk threads.
 
-        Intervals and deadlines use `steady_ms`, whose zero is anywhere: setting a wall clock back
-        must not pause the flushing. Without it `now_ms` is used, for clocks that are never set.
+        Intervals and deadlines use `steady_ms`, a monotonic clock whose zero is anywhere: setting a
+        wall clock back must not pause the flushing. None: `now_ms`, for clocks that are never set.
+        No-op after `close`.
         """
         if self._closed:
             return
@@ -388,29 +427,36 @@ class Store(StoreReader):
         self.statistics.tick(steady_ms)
 
     def keep_from(self, log_offset: LogOffset) -> None:
-        """Set the log offset of the first message that waits for its delivery time: removal by age
-        spares that file and all later ones (keepWaitingMessages). Messages that begin to wait later
-        lie later in the log."""
+        """Set the log offset of the first message that waits: a timer, delayed message, open half
+        message or pop check point. Kept in memory: the broker calls this again as it changes.
+        Removal by age spares that file and all later ones (keepWaitingMessages), within limits.
+        Messages that begin to wait later lie later in the log."""
         self._retention.waiting_from = log_offset
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of expired log files that are kept because messages wait in them."""
+        """Bytes of log files older than fileReservedTime that are kept because messages wait in
+        them, as of the last removal by age."""
         return self._retention.kept_bytes
 
     def flush_soon(self) -> None:
-        """Sync the appended bytes now, before ASYNC_FLUSH's interval ends."""
+        """Begin to sync the appended bytes, on a disk thread, before ASYNC_FLUSH's interval
+        ends."""
         self._commit.start()
 
     def deleting_expired(self, now_ms: int) -> Deferred[int | OSError]:
-        """Remove log files older than fileReservedTime now, on disk threads; gives the number of
-        files."""
+        """Remove log files older than fileReservedTime, at most deleteFileBatchMax, on disk
+        threads, at any hour. Resolves with the number of files that left the log (they are unlinked
+        soon), or the error."""
         return self._retention.cleaning(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Flush log, queues, index and checkpoint, in this order, then remove the abort mark.
+        """Flush log, queues, index and checkpoint, in this order, then remove the abort mark and
+        unlock the folder; waits for the disk. Pending sends are answered. The second call is a
+        no-op.
 
-        If a step fails the mark stays, and the next start recovers as after a crash.
+        An error is logged, not raised: the mark stays, and the next start recovers as after a
+        crash.
         """
         if self._closed:
             return
@@ -522,7 +568,8 @@ class Store(StoreReader):
         self.notify_arrivals()
 
     def notify_new_lives(self, now_ms: int) -> None:
-        """Have deletions applied that the log alone proves."""
+        """Call `on_unapplied_deletions` if the log proves deletions of topics that are not applied
+        yet."""
         new_lives = self._dispatcher.new_lives
         new_lives.is_news = False
         if new_lives:
@@ -530,5 +577,5 @@ class Store(StoreReader):
                 callback(now_ms)
 
     def notify_arrivals(self) -> None:
-        """Report to waiting readers which queues have grown since the last call."""
+        """Call the callbacks of `on_arrival` for each queue that has grown since the last call."""
         self._listeners.notify()

@@ -9,25 +9,28 @@ A link stays a link, and its target is replaced. RocketMQ writes through a link,
 from turbopump.engine.disk.files import Files
 
 TEMPORARY = ".tmp"
+"""Suffix of the unfinished file beside the file that is replaced."""
 
 
 def write_beside(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> None:
-    """Write the new content durably under another name. Raises OSError."""
+    """Write the new content to the file's path (a link's target) plus `suffix`, in place of an
+    earlier such file; the content is durable on return, its name is not. Raises OSError."""
     unfinished = files.resolve(path) + suffix
     files.write(unfinished, data)
     files.sync(unfinished)
 
 
 def take(files: Files, path: str, suffix: str = TEMPORARY) -> None:
-    """Rename the content that `write_beside` wrote to the file's own name; call `sync_names`
-    afterwards. Raises OSError."""
+    """Rename the file that `write_beside` wrote to the file's own name, in place of the old file;
+    durable after `sync_names`. Raises OSError."""
     target = files.resolve(path)
     files.rename(target + suffix, target)
 
 
 def set_aside(files: Files, path: str, backup: str) -> None:
-    """Make the file the backup: by renaming it or, if either is a link, by a durable copy, and then
-    the file stays, too. Raises OSError."""
+    """Give the file at `path` the name `backup`, in place of an old backup, so that `path` is free;
+    if either is a link, copy its content to `backup` instead, and the file stays. The names are
+    durable after `sync_names`. Raises OSError."""
     if files.resolve(path) == path and files.resolve(backup) == backup:
         files.rename(path, backup)
         return
@@ -36,7 +39,7 @@ def set_aside(files: Files, path: str, backup: str) -> None:
 
 
 def sync_names(files: Files, path: str) -> None:
-    """Make renames durable in the file's folder, and in the folder of a link's target. Raises
+    """Make renames durable in the folder of `path`, and in the folder of a link's target. Raises
     OSError."""
     folders = dict.fromkeys(_folder(one) for one in (path, files.resolve(path)))
     for folder in folders:
@@ -44,8 +47,8 @@ def sync_names(files: Files, path: str) -> None:
 
 
 def replace(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> None:
-    """Replace a file, durably on return: a crash leaves the old content or the new one. Raises
-    OSError."""
+    """Replace or create a file in an existing folder, durably on return: a crash leaves the old
+    content or the new one. Raises OSError."""
     write_beside(files, path, data, suffix)
     take(files, path, suffix)
     sync_names(files, path)

@@ -26,46 +26,61 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx.crc32 import crc32
 
 FILE_NAME = "checkpoint"
+"""Name of the file in the store's folder."""
 SIZE = 4096
+"""Bytes of the file."""
 MAGIC = 0x5475_7262_6F70_0001
+"""The eight bytes at 2048, with which our numbers begin."""
 _OURS_AT = 2048
 _VOID = b"\xff" * 8
 _THEIRS = struct.Struct(">6q")
 _OURS = struct.Struct(">9q")
 _CRC = struct.Struct(">I")
 _FILE = struct.Struct(f">{_THEIRS.size}s{_OURS_AT - _THEIRS.size}x{_OURS.size}s{_THEIRS.size}sI")
-# RocketMQ goes back by this time before its timestamps, because records reach queues a little
-# later.
 SAFETY_MS = 3000
+"""Milliseconds that are subtracted from RocketMQ's timestamps, because records reach queues a
+little later than the log."""
 
 
 class DurableMarks(NamedTuple):
-    """Our own numbers: all data before these log offsets is durable."""
+    """Our own numbers."""
 
     log: LogOffset
+    """Log offset before which the log is durable."""
     queues: LogOffset
+    """Log offset before which all records have durable queue units."""
     index: LogOffset  # type: ignore[assignment]  # a tuple's method of that name is not used
+    """Log offset before which all records have durable index entries."""
     queue_count: int
     """Number of queues with units; -1: queues were deleted since they were counted."""
     unit_count: int
+    """Number of units in all queues."""
     entry_count: int
     """Number of entries in index files before `index` that do not end before `log_min`."""
     log_min: LogOffset
-    """Beginning of the log; if it moved, the first units of queues may have expired, too."""
+    """Log offset of the log's first byte when the numbers were counted; if it moved since, the
+    first units of queues may have expired, too."""
     first_units: int
     """Sum of the queue offsets at which the first files of all queues begin."""
 
 
 class Checkpoint(NamedTuple):
-    """The content of the file."""
+    """The content of the file; times are epoch ms."""
 
     log_timestamp_ms: int = 0
+    """Store time of the last durable record."""
     queue_timestamp_ms: int = 0
+    """Store time of the last record whose queue unit is durable."""
     index_timestamp_ms: int = 0
+    """Store time of the last record whose index entries are durable."""
     master_flushed_offset: int = 0
+    """RocketMQ's masterFlushedOffset, which is only kept."""
     confirm_offset: int = 0
+    """Log offset before which readers may read a replica; 0: not replicated or unknown."""
     queue_log_offset: int = 0
+    """Log offset of the last record whose queue unit is durable."""
     marks: DurableMarks | None = None
+    """Our own numbers; None: missing or void."""
     damaged: bool = False
     """Whether our numbers are void, or the file is missing, so that the number of queues is
     unknown. (RocketMQ may have used the store since; a power cut during the writing looks the
@@ -73,8 +88,8 @@ class Checkpoint(NamedTuple):
 
     @property
     def safe_timestamp_ms(self) -> int:
-        """Time up to which stored records are in log and queues
-        (StoreCheckpoint.getMinTimestamp)."""
+        """Store time in epoch ms up to which all records are durable in log and queues, by
+        RocketMQ's numbers (StoreCheckpoint.getMinTimestamp); 0: unknown."""
         return max(0, min(self.log_timestamp_ms, self.queue_timestamp_ms) - SAFETY_MS)
 
 
@@ -83,7 +98,7 @@ UNKNOWN = Checkpoint(damaged=True)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The 4096 bytes of the file."""
+    """The 4096 bytes of a file with these values; `damaged` counts only without `marks`."""
     *numbers, marks, damaged = checkpoint
     theirs = _THEIRS.pack(*numbers)
     if marks is None:
@@ -96,7 +111,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(data: bytes) -> Checkpoint:
-    """Read the file's bytes; a short or empty file gives UNKNOWN."""
+    """The values in a file's bytes; UNKNOWN for bytes that are too short or all zeros. Never
+    raises: `damaged` reports numbers of ours that are void."""
     if len(data) < _THEIRS.size or not any(data):
         return UNKNOWN
     theirs = _THEIRS.unpack_from(data)
@@ -118,7 +134,8 @@ def decode(data: bytes) -> Checkpoint:
 
 
 def load(files: Files, root: str) -> Checkpoint:
-    """The checkpoint of a store; UNKNOWN if the file is missing or unreadable."""
+    """Read the checkpoint in a store's folder `root`; UNKNOWN if the file is missing or
+    unreadable. Never raises."""
     path = f"{root}/{FILE_NAME}"
     try:
         return decode(files.read(path)) if files.exists(path) else UNKNOWN
@@ -127,7 +144,8 @@ def load(files: Files, root: str) -> Checkpoint:
 
 
 def save(files: Files, root: str, checkpoint: Checkpoint) -> None:
-    """Overwrite the file and make it durable; its numbers lie in one page. Raises OSError."""
+    """Overwrite the checkpoint in a store's folder `root`, durably on return; its numbers lie in
+    one page. Raises OSError."""
     path = f"{root}/{FILE_NAME}"
     is_new = not files.exists(path)
     files.write(path, encode(checkpoint), 0)

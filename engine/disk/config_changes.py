@@ -24,10 +24,12 @@ from turbopump.engine.disk.files import Files
 logger = logging.getLogger(__name__)
 
 SUFFIX: Final = ".changes"
+"""Suffix of the name of a file with changes, after the name of its config file."""
 SIZE_MIN: Final = 1 << 20
 """Bytes that are appended before X is written whole again. The limit of a larger X is its own size,
 so that the cost of a change does not grow with the table."""
 SIZE_MAX: Final = 32 << 20
+"""Maximum of that limit, in bytes."""
 ZEROS_MIN: Final = 64 << 10
 """Minimum bytes of zeros after the changes. Writing over zeros and syncing touches only those
 blocks; growing a file waits for the file system's journal, and delays every file that is created
@@ -37,7 +39,7 @@ _RECORD: Final = struct.Struct(">II")  # size of the JSON text, checksum
 
 
 def digest_of(text: bytes) -> bytes:
-    """Digest by which a file's content is recognized."""
+    """Digest of a file's whole content, as 32 ASCII hex digits."""
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
@@ -46,8 +48,10 @@ def change(
     put: Mapping[str, Sequence[bytes]],
     removed: Mapping[str, Sequence[str]],
 ) -> bytes:
-    """The text of a change: members that are set as a whole (None: removed), and for members that
-    are tables the rows to put, as `"name":{...}`, and the names of removed rows."""
+    """The JSON text of a change, for `Changes.append`. `members`: name to the new value of a member
+    of the file's object (None: the member is removed). `put` and `removed`: name of a member that
+    is a table to the rows to add or replace, each as `"name":{...}`, and to the names of rows to
+    remove; a row in both is put."""
     parts = []
     if absent := [name for name, value in members.items() if value is None]:
         parts.append(b'"absent":' + _text(absent))
@@ -62,8 +66,9 @@ def change(
 
 
 def apply(value: Any, change: Any) -> Any:
-    """A file's value after one change; its tables are changed in place. Raises ValueError if the
-    change does not fit the value."""
+    """The value of a config file after `change`, a parsed text of the function `change`. The result
+    is a new dict, but its tables are changed in place in `value`; rows that are missing are removed
+    without an error. Raises ValueError if the change does not fit the value."""
     try:
         result = {**value, **change["set"]}
         for name in change.get("absent", ()):
@@ -85,11 +90,12 @@ def _text(value: Any) -> bytes:
 
 
 class Changes:
-    """The changes of a file."""
+    """The file with the changes of a config file; methods that touch it wait for the disk."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """`path` is the file that the changes belong to."""
+        """`path` is the config file; its changes lie at `path` plus SUFFIX. Touches no file."""
         self.path = path + SUFFIX
+        """Path of the file with the changes."""
         self._files = files
         self._digest = b""
         self._said_of = b""
@@ -103,24 +109,26 @@ class Changes:
         `_end`."""
 
     def fits(self, size: int) -> bool:
-        """Whether changes of `size` bytes can be appended. False before the file was read or
-        written whole, after a failed write, and when saving the whole file is cheaper."""
+        """Whether `append` may be called with changes of `size` bytes. False before `begin`, after
+        `stop` or a failed `append`, and when saving the whole config file is cheaper."""
         return bool(self._digest) and self.size + size <= self._limit
 
     def begin(self, text_size: int, digest: bytes) -> None:
-        """Record that the file is durable with this content; earlier changes are void."""
+        """Note that the config file is durable with a content of `text_size` bytes and this
+        `digest_of`; earlier changes are void, and new ones may be appended. Touches no file."""
         self._digest = digest
         self._limit = min(max(SIZE_MIN, text_size), SIZE_MAX)
         self.size = 0
 
     def stop(self) -> None:
-        """Let `fits` return False until the next `begin`: the file must be written whole."""
+        """Let `fits` return False until the next `begin`: the config file must be written
+        whole."""
         self._digest = b""
 
     def remove(self) -> None:
-        """Remove changes of an earlier content, if there are any; durably if that content is the
-        same: a file that is saved again as it was before its changes must not get them back. Raises
-        OSError."""
+        """Remove the file with changes of an earlier content, if it exists; durably if that content
+        equals the current one: a config file that is saved as it was before its changes must not
+        get them back. Raises OSError."""
         if self._files.exists(self.path):
             self._files.remove(self.path)
             if self._said_of in (b"", self._digest):
@@ -128,7 +136,8 @@ class Changes:
         self._said_of = b""
 
     def append(self, changes: Sequence[bytes]) -> None:
-        """Make changes durable. Raises OSError, and then no changes can be appended."""
+        """Append texts of `change`, durably on return. Raises OSError, and then no changes can be
+        appended until `begin`. Without `begin` a programmer error; `fits` must be True."""
         assert self._digest, "changes of an unknown file"
         files, digest, first = self._files, self._digest, self.size == 0
         self._digest = b""
@@ -157,7 +166,8 @@ class Changes:
         self._digest = digest
 
     def read(self, digest: bytes) -> list[Any]:
-        """The changes of the content with this digest, as JSON values. Raises OSError."""
+        """The changes of the content with this digest as JSON values, oldest first; empty if the
+        file is missing or its changes belong to another content. Raises OSError, ValueError."""
         self.size = 0
         if not self._files.exists(self.path):
             return []
@@ -185,8 +195,8 @@ class Changes:
         return found
 
     def make_read_durable(self) -> None:
-        """Make the changes that were read durable, because the broker acts on them. Raises
-        OSError."""
+        """Make the changes of the last `read` durable, because the broker acts on them; no-op
+        without any. Raises OSError."""
         data, self._read = self._read, b""
         if data:
             # Written again: after a failed sync the system takes these bytes for durable.

@@ -27,27 +27,30 @@ from turbopump.engine.types import StoreError
 logger = logging.getLogger(__name__)
 
 BACKUP = ".bak"
+"""Suffix of the copy with the content before the last save."""
 DAMAGED = ".damaged"
+"""Suffix of a damaged file that `load` has moved aside."""
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Replace a file of any kind, durably: a crash leaves the old one or the new one. Raises
-    OSError."""
+    """Replace or create a file of any kind, durably on return, and create its folder if needed: a
+    crash leaves the old content or the new one. No backup is made. Raises OSError."""
     folder = path.rpartition("/")[0] or "."
     files.make_folders(folder)
     atomic_replace.replace(files, path, data)
 
 
 def pieces_of(value: Any) -> Iterator[bytes]:
-    """A value's text, as one piece, for `ConfigFiles.replace`. Raises ValueError for a text that
-    could not be read again."""
+    """The pretty JSON text of a value, as one piece, for `ConfigFiles.replace`. Raises ValueError
+    for a text that `load` would refuse, TypeError for a value without a JSON form."""
     text = fastjson.dumps(value, pretty=True)
     fastjson.check_readable(text)
     yield text.encode()
 
 
 class ConfigFiles:
-    """The files of a folder."""
+    """The config files of a folder; a file is named without the folder. All methods but `takes`,
+    `has_changes` and `is_latest` wait for the disk, on the calling thread."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
@@ -57,7 +60,8 @@ class ConfigFiles:
         self._changes: dict[str, Changes] = {}
 
     def is_latest(self, name: str) -> bool:
-        """Whether `load` found the file itself whole, and not an older copy or no file."""
+        """Whether the last `load` of this name found the file itself whole, and not its backup or
+        no file."""
         return name in self._latest
 
     def load(self, name: str) -> Any | None:
@@ -66,8 +70,9 @@ class ConfigFiles:
 
         An empty or zeroed file counts as missing: a power cut leaves such files of brokers that
         write in place. But if its backup exists and is empty, too, data was lost. The returned
-        value is durable. Raises StoreError if a file is damaged and has no whole copy, or the disk
-        fails.
+        value is durable. A damaged file with a whole backup is renamed (DAMAGED), so that the next
+        save does not make it the backup. Raises StoreError if a file is damaged and has no whole
+        copy, or the disk fails.
         """
         damaged = ""
         empty: list[str] = []
@@ -110,16 +115,17 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, value: Any) -> None:
-        """Replace a file; it is durable on return. Raises OSError, and then the old value stays.
+        """Replace a file by the JSON text of a value, durably on return; the old file becomes the
+        backup. Raises OSError, and then `load` finds the old value or the new one.
 
-        OSError is also raised for a value that `load` would refuse: a broker must find its tables
-        again.
+        OSError is also raised for a value that `load` would refuse, and then the old value stays: a
+        broker must find its tables again. Raises TypeError for a value without a JSON form.
         """
         self.replace(name, partial(pieces_of, value))
 
     def replace(self, name: str, pieces: Callable[[], Iterable[bytes]]) -> None:
-        """Replace a file as `save` does, by a pretty text in pieces, which must not end inside a
-        string."""
+        """Replace a file as `save` does, by a pretty JSON text. `pieces` returns its pieces in
+        order, which must not end inside a string; a ValueError from it is raised as OSError."""
         path, files = f"{self._folder}/{name}", self._files
         unfinished = files.resolve(path) + TEMPORARY
         digest = hashlib.blake2b(digest_size=16)
@@ -149,16 +155,17 @@ class ConfigFiles:
         changes.remove()
 
     def takes(self, name: str, size: int) -> bool:
-        """Whether `append` would take changes of `size` bytes; if not, the file must be saved."""
+        """Whether `append` may be called with changes of `size` bytes; if not, the file must be
+        saved whole."""
         return self._changes_of(name).fits(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
-        """Make changes of a file durable (config_changes.py). Raises OSError, and then the file
-        must be saved."""
+        """Append texts of `config_changes.change` to the changes of a file, durably on return; only
+        after `takes`. Raises OSError, and then the file must be saved whole."""
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:
-        """Whether changes were appended beside the file since it was saved whole."""
+        """Whether the file has changes that were appended since it was saved whole."""
         return self._changes_of(name).size > 0
 
     def _changes_of(self, name: str) -> Changes:

@@ -17,14 +17,17 @@ from typing import Any
 from turbopump.engine.disk.files import Files
 
 Work = Callable[[], Any]
-"""A piece of work; raises OSError. The work touches files and memory that the loop leaves alone
-meanwhile."""
+"""A piece of work; raises OSError, and its result is ignored. It runs on a disk thread, and touches
+files and memory that the loop leaves alone meanwhile."""
 Steps = Generator[Work, None, None]
+"""Work in pieces: the generator runs on the loop and yields each piece for a disk thread; an
+OSError of a piece is raised at its yield. It may raise OSError or StoreError."""
 
 
 @dataclass(slots=True)
 class Unsynced:
-    """Files and folders that steps have changed, for one sync of all at the end."""
+    """Paths of files and folders that steps have changed, for one sync of all at the end; the steps
+    append to both lists."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -36,8 +39,9 @@ def nothing() -> None:
 
 
 def removal(files: Files, path: str, folder: str) -> Work:
-    """Return the work that removes the file `path` and syncs its `folder`, so that each removal is
-    durable before the next: a crash in between must not leave a hole."""
+    """Return the work that removes the file `path` and syncs its folder, which is `folder`, so that
+    each removal is durable before the next: a crash in between must not leave a hole. The file must
+    exist."""
 
     def work() -> None:
         files.remove(path)
@@ -47,8 +51,8 @@ def removal(files: Files, path: str, folder: str) -> Work:
 
 
 def at_once(steps: Steps) -> None:
-    """Run all steps on this thread: for tools, at a start, and where no loop waits. Raises the
-    errors of the steps."""
+    """Run all steps and their pieces on this thread until they end: for tools, at a start, and
+    where no loop waits. Raises the errors that the steps raise."""
     failed: OSError | None = None
     while True:
         try:

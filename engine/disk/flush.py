@@ -28,21 +28,21 @@ and a waiting thread starts to wait again whenever the interpreter was free for 
 
 _disk_thread = threading.local()
 
-# One thread for each lane of a store, see DiskLane: a sync that sends wait for never waits for a
-# file that is being removed, made or read. An idle thread costs some KB.
 STORE_THREADS = 10
-
+"""Number of disk threads of a store, at least one for each DiskLane: a sync that sends wait for
+never waits for a file that is being removed, made or read. An idle thread costs some KB."""
 
 LOOK_S = 0.02
 """Seconds between two checks whether awaited work has reported."""
 
 ABANDONED: list[DiskThreads] = []
-"""Disk threads abandoned at shutdown because a task did not return."""
+"""Disk threads abandoned at shutdown because a task did not return: the process then has to end by
+`os._exit`."""
 
 
 def give_way() -> None:
-    """Give the interpreter to the loop's thread, between two pieces of long Python work on a disk
-    thread; no-op on other threads."""
+    """Sleep for PAUSE_S if this disk thread has worked for RUN_S, to give the interpreter to the
+    loop's thread: call it between two pieces of long Python work. No-op on other threads."""
     since = getattr(_disk_thread, "since", None)
     if since is not None and time.perf_counter() - since >= RUN_S:
         time.sleep(PAUSE_S)
@@ -53,21 +53,22 @@ class Job(Protocol):
     """Work that was handed to a disk."""
 
     def finish(self) -> None:
-        """Block until the work ran and `done` was called (at most once in all)."""
+        """Block until the work ran, and call `done` on this thread if it was not called yet."""
 
 
 class Disk(Protocol):
     """Runs blocking work elsewhere and reports on the loop thread."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
-        """Run `work` on a disk thread, then `done` with its result or OSError on the loop.
+        """Run `work` on a disk thread, then `done` with its result or OSError on the loop thread.
+        Does not wait.
 
-        Pieces of work may run at once, in any order; a DiskLane keeps them in order. Another
-        exception of `work` is passed to `done` as an OSError.
+        Pieces of work may run at the same time, in any order; a DiskLane keeps them in order.
+        Another exception of `work` is passed to `done` as an OSError.
         """
 
     def close(self) -> None:
-        """Finish all work and stop."""
+        """Block until all work has reported, then stop; nothing may be submitted afterwards."""
 
 
 class _FinishedJob:
@@ -79,6 +80,8 @@ class InlineDisk:
     """Runs the work at once, on the calling thread: for tests and tools."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
+        """Run `work`, then `done` with its result or OSError, before this call returns; other
+        exceptions of `work` pass through."""
         result: T | OSError
         try:
             result = work()
@@ -88,22 +91,25 @@ class InlineDisk:
         return _FinishedJob()
 
     def close(self) -> None:
+        """No-op: no work is ever under way."""
         return
 
 
 class DiskLane:
-    """A lane that runs at most one piece of disk work at a time."""
+    """A lane that runs at most one piece of disk work at a time; one thread at a time may use
+    it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._job: Job | None = None
         self.busy = False
+        """Whether work has not reported yet; already False while its `done` runs."""
 
     def submit(
         self, work: Callable[[], T], done: Callable[[T | OSError], None], disk: Disk | None = None
     ) -> None:
-        """Submit work as Disk.submit (on `disk`, if given). Calling while busy is a programmer
-        error."""
+        """Submit work as `Disk.submit` does, to `disk` if given, else to the lane's disk. Calling
+        while `busy` is a programmer error."""
         self._run(lambda free: (disk or self._disk).submit(work, free), done)
 
     def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
@@ -125,7 +131,9 @@ class DiskLane:
         ranges: list[tuple[MappedFile, int, int]],
         done: Callable[[OSError | None], None],
     ) -> None:
-        """Make ranges of mapped files durable: (file, position, position end)."""
+        """Make ranges of mapped files, (file, first position, position after the last byte),
+        durable on a disk thread, then call `done` with None or the first error on the loop thread.
+        Calling while `busy` is a programmer error."""
         disk = self._disk
         if isinstance(disk, DiskThreads) and len(ranges) == 1:
             self._run(lambda free: disk.sync(*ranges[0], free), done)
@@ -138,7 +146,7 @@ class DiskLane:
         self.submit(work, done)
 
     def finish(self) -> None:
-        """Block until the work under way, if any, has reported."""
+        """Block until the work under way, if any, has run, and call its `done` on this thread."""
         if self._job is not None:
             self._job.finish()
 
@@ -203,10 +211,15 @@ class _SyncJob:
 
 
 class Readers(Protocol):
-    """A loop that calls back whenever a descriptor is readable."""
+    """A loop that calls back whenever a descriptor is readable (asyncio.AbstractEventLoop)."""
 
-    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object: ...
-    def remove_reader(self, descriptor: int, /) -> object: ...
+    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object:
+        """Call `callback` on the loop thread whenever the descriptor is readable."""
+        ...
+
+    def remove_reader(self, descriptor: int, /) -> object:
+        """End the calls of `add_reader` for the descriptor."""
+        ...
 
 
 class _Worker:
@@ -221,7 +234,8 @@ class _Worker:
 
 
 class DiskThreads:
-    """A small pool of threads; results come back through `post` (loop.call_soon_threadsafe).
+    """A `Disk` with a small pool of threads; `post` (loop.call_soon_threadsafe) has to run the
+    function that it receives on the loop thread. One thread at a time may use this object.
 
     Each piece of work wakes one thread. Threads waiting at a common queue would wake each other,
     and each would need the interpreter to see that the queue is empty. With `loop` there is one
@@ -258,6 +272,9 @@ class DiskThreads:
             thread.start()
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
+        """Run `work` on an idle thread, or once a thread is idle; then `done` with its result or
+        OSError on the loop thread. Does not wait; other exceptions become an OSError."""
+
         def deliver(result: object) -> None:
             self._pending.discard(job)
             done(result)  # type: ignore[arg-type]
@@ -277,7 +294,8 @@ class DiskThreads:
     def sync(
         self, mapped: MappedFile, start: int, end: int, done: Callable[[OSError | None], None]
     ) -> Job:
-        """Make positions [start, end) of a mapped file durable; reports as `submit` does."""
+        """Make positions [start, end) of a mapped file durable, on the native thread if it is idle;
+        `done` receives None or the error on the loop thread. Does not wait."""
         syncer = self._syncer
         if (
             syncer is None
@@ -300,7 +318,7 @@ class DiskThreads:
 
     @property
     def idle(self) -> bool:
-        """Whether all submitted work has reported."""
+        """Whether all submitted work has reported to its `done`."""
         return not self._pending
 
     def _look(self) -> None:
@@ -310,26 +328,27 @@ class DiskThreads:
             self._syncer.take()  # a finished wait leaves its event in the descriptor
 
     def hand_over(self) -> None:
-        """Let another thread call `finish`: the loop stops watching for results."""
+        """Stop watching the native thread on the loop, so that another thread may call `finish` or
+        `close`. Loop thread only, and no work may be submitted afterwards."""
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)
 
     def finish(self) -> None:
-        """Block until all work has reported, including the work that it leads to. May run on any
-        thread, while no other thread uses this object."""
+        """Block until all work has reported, including work that a `done` submits; each `done` is
+        called on this thread. May run on any thread, while no other thread uses this object."""
         while self._pending:
             next(iter(self._pending)).finish()
 
     def abandon(self) -> None:
-        """Stop waiting, because some work does not return. Its threads end with the process, which
-        must end by `os._exit`."""
+        """Give up the threads, because some work does not return; does not wait, and adds this
+        object to ABANDONED. The threads end with the process, which must end by `os._exit`."""
         self.hand_over()
         self._abandoned = True
         ABANDONED.append(self)
 
     async def close_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` for all work, then `close`. Returns False if some work did not
-        report; its threads are abandoned."""
+        """Wait up to `seconds` for all work while the loop runs, then `close`, and return True. If
+        some work did not report, `abandon`, and return False."""
         until = time.monotonic() + seconds
         while self._pending and time.monotonic() < until:
             await asyncio.sleep(LOOK_S)
@@ -340,7 +359,7 @@ class DiskThreads:
         return True
 
     def close(self) -> None:
-        """Finish all work and stop; no-op after `abandon`."""
+        """Block until all work has reported and all threads have ended; no-op after `abandon`."""
         if self._abandoned:
             return
         self.finish()
@@ -383,14 +402,16 @@ class LastThread:
     """A thread for the last work of a node; the end of the process does not wait for it."""
 
     def __init__(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Calls `ended` on that thread when the work returned or raised."""
+        """Start the thread, which runs `work`, and calls `ended`, also on that thread, when the
+        work returned or raised."""
         self._work = work
         self._ended = ended
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name="last", daemon=True).start()
 
     def result(self) -> None:
-        """Raise the exception of the work, if it raised one; the work has ended."""
+        """Raise the exception that the work raised, if any. Call it only after `ended`: it does not
+        wait."""
         if self._error is not None:
             raise self._error
 

@@ -20,31 +20,33 @@ PIECE_ROWS: Final = 64
 before."""
 
 SORTED_ANEW: Final = 200
-"""Number of new rows from which the names are merged, not inserted one by one."""
+"""Number of rows of a `put_all` from which new names are merged, not inserted one by one."""
 
 Content = Callable[[], Iterable[bytes]]
-"""Returns the pieces of a text; called on a disk thread, so its data must not change."""
+"""Returns the pieces of a JSON text, for `ConfigFiles.replace`; called on a disk thread, so its
+data must not change."""
 
 
 class Row(Protocol):
     """A row of a table; it is replaced, never changed."""
 
     def row(self) -> bytes:
-        """The text `"name":{...}`, at the depth of a table in a pretty text."""
+        """The text `"name":{...}` of the row with its name, indented as in a pretty text whose
+        object has the table as a member (fastjson.row at depth 2)."""
 
 
 R = TypeVar("R", bound=Row)
 
 
 class JsonTable(Generic[R]):
-    """Name to row. Only `put_all`, `replace`, `rows`, `names`, `body` and `snapshot` take longer in
-    a larger table."""
+    """A table of name to row in memory. Only `put_all`, `replace`, `rows`, `names`, `body` and
+    `snapshot` take longer in a larger table."""
 
     def __init__(self) -> None:
         self._rows: dict[str, R] = {}
         self._names: list[str] = []
         self.changes = 0
-        """Number of puts and removals."""
+        """Grows with each put, removal and `replace`: equal values mean an unchanged table."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -57,15 +59,16 @@ class JsonTable(Generic[R]):
         return self._rows.get(name)
 
     def rows(self) -> dict[str, R]:
-        """A copy of the table."""
+        """A copy of the table, not sorted by name."""
         return dict(self._rows)
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """A copy of all names, sorted."""
         return list(self._names)
 
     def body(self, names: Sequence[str]) -> Rows:
-        """The current rows of these names, for the body of a response."""
+        """The rows that these names have now, in the order of `names`, for the body of a response;
+        the text is made later, and a name without a row raises KeyError then."""
         return Rows(texts(names, dict(self._rows)))
 
     def put_all(self, rows: Mapping[str, R]) -> None:
@@ -90,20 +93,21 @@ class JsonTable(Generic[R]):
         self.changes += 1
 
     def remove(self, name: str) -> None:
-        """Remove a row. A missing row is a programmer error."""
+        """Remove a row. A missing row is a programmer error (KeyError)."""
         del self._rows[name]
         del self._names[bisect_left(self._names, name)]
         self.changes += 1
 
     def replace(self, rows: Mapping[str, R]) -> None:
-        """Replace the whole table by these rows."""
+        """Replace the whole table by a copy of `rows`."""
         self._rows = dict(rows)
         self._names = sorted(self._rows)
         self.changes += 1
 
     def snapshot(self, name: str, members: dict[str, Any]) -> Content:
-        """The pretty text of an object that has the current table under `name`, and the other
-        members (members that are None are left out)."""
+        """Content for the pretty text of an object that has the table as it is now under `name`,
+        and the other members, sorted by name; members that are None are left out, and the values of
+        the other members must not change until the text is made."""
         return partial(
             text_of, {**members, name: TableSnapshot(list(self._names), dict(self._rows))}
         )
@@ -111,17 +115,20 @@ class JsonTable(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A table at some moment, in the order of its names; `together` rows make a piece of text. Its
-    content must not be changed."""
+    """A table at some moment, as a member for `text_of`. Its content must not be changed."""
 
     names: Sequence[str]
+    """Names of the rows to write, in this order."""
     rows: Mapping[str, Row]
+    """Name to row, at least for these names."""
     together: int = PIECE_ROWS
+    """Number of rows in a piece of text."""
 
 
 def text_of(members: Mapping[str, Any]) -> Iterator[bytes]:
-    """The pretty text of an object in pieces, which never end inside a string. Members that are
-    Taken are tables; members that are None are left out."""
+    """The pretty text of an object, sorted by member name, in pieces that never end inside a
+    string. A TableSnapshot is written as a table, other members as fastjson.dumps writes them;
+    members that are None are left out."""
     lead = b"{\n\t"
     for name in sorted(name for name, value in members.items() if value is not None):
         value = members[name]
@@ -144,7 +151,8 @@ def _rows(table: TableSnapshot) -> Iterator[bytes]:
 
 
 def texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
-    """The rows of these names in the form of a body, for json_steps.Rows."""
+    """The rows of these names, in this order, as pieces of compact text for json_steps.Rows. Raises
+    KeyError for a name without a row."""
     for at in range(0, len(names), PIECE_ROWS):
         give_way()
         written = b",".join([rows[one].row() for one in names[at : at + PIECE_ROWS]])

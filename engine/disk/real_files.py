@@ -26,24 +26,32 @@ from turbopump.pyx.region import Region
 # A quarter of the mappings that the kernel allows (65,530 by default) is left to libraries and
 # threads. Each mapping costs 4 KB or more of page tables, so a small memory has a lower limit.
 MAPPED_FILES_MAX = 1 << 18
+"""Maximum of `mapping_limit`."""
 MAPPED_FILES_MIN = 64
+"""Minimum of `mapping_limit`."""
 MAPPED_FILES_USUAL = 16_384
+"""Number of mapped files that any memory is large enough for, and the limit if the kernel's is
+unknown."""
 MEMORY_OF_MAPPED_FILE = 128 << 10
+"""Bytes of the machine's memory for each mapped file above MAPPED_FILES_USUAL."""
 MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
+"""File with the number of mappings that the kernel allows a process."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-# The maximum number of pieces that one system call writes (IOV_MAX).
+"""File with an id that changes with each boot."""
 PIECES_MAX = 1024
-# A sync takes some milliseconds per file; for more files, one sync of the whole file system is
-# faster, although other programs' dirty pages may slow it down.
+"""Maximum number of pieces that a system call writes (IOV_MAX)."""
 SYNC_ONE_BY_ONE_MAX = 256
-# Requests that wait for a sync stand still, so a slow disk is logged for the operator.
+"""Maximum number of paths that `sync_all` syncs singly, some milliseconds each; for more paths, a
+sync of the whole file system is faster, although other programs' dirty pages may slow it down."""
 SLOW_SYNC_S = 1.0
+"""Seconds from which a sync is logged for the operator: requests that wait for it stand still."""
 
 logger = logging.getLogger(__name__)
 
 
 class RealMappedFile:
-    """A file of the real disk."""
+    """A mapped file of the real disk, see MappedFile. Positions are bytes from the beginning of the
+    file; the methods raise OSError."""
 
     __slots__ = ("_descriptor", "_map", "_syncs", "path", "region", "size")
 
@@ -51,16 +59,20 @@ class RealMappedFile:
         self, path: str, descriptor: int, size: int, readonly: bool, syncs: "_Syncs"
     ) -> None:
         self.path = path
+        """The path with which it was opened or created."""
         self._syncs = syncs
         self.size = size
+        """Bytes of the file."""
         self._descriptor = -1
         try:
             self._map = Mapping(descriptor, size, readonly)
         except OSError as error:
             raise _limit_named(error, path) from None
         self.region = Region(self._map)
+        """The memory of the whole file; stores into it are not durable before `sync`."""
 
     def reserve(self, start: int, end: int) -> None:
+        """Give the bytes [start, end) real blocks on the disk; their content stays."""
         assert 0 <= start <= end <= self.size, "reservation outside the file"
         if start == end:
             return
@@ -72,6 +84,8 @@ class RealMappedFile:
             os.close(descriptor)
 
     def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        """Store the pieces one after the other at `position`, not yet durably; the mapping shows
+        them at once. They must end inside the file."""
         rest = [view for piece in pieces if (view := memoryview(piece))]
         end = position + sum(map(len, rest))
         assert 0 <= position <= end <= self.size, "a write outside the file"
@@ -84,10 +98,13 @@ class RealMappedFile:
                 rest = _behind(rest, written)
 
     def sync(self, start: int, end: int) -> None:
+        """Block until the bytes [start, end) are durable."""
         with self._syncs.timed(self.path):
             self.region.sync(start, end - start)
 
     def data(self, start: int) -> list[tuple[int, int]]:
+        """Ascending ranges (start, end) at `start` or later that are not holes of zeros; all from
+        `start` on if the file system does not know its holes."""
         ranges: list[tuple[int, int]] = []
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -105,19 +122,23 @@ class RealMappedFile:
         return ranges
 
     def expect_random(self, start: int = 0) -> None:
+        """Advise the kernel that pages from `start` on are used in random order."""
         # To the end of the last page: advice for a part would split the mapping, and the kernel
         # counts both halves.
         if (first := -(-start // mmap.PAGESIZE) * mmap.PAGESIZE) < self.size:
             self._map.madvise(mmap.MADV_RANDOM, first)
 
     def expect_scans(self) -> None:
+        """Withdraw the advice of `expect_random` for the whole file, which is full."""
         self._map.madvise(mmap.MADV_NORMAL)
         self._close_descriptor()  # the file is full
 
     def touch(self, start: int, end: int) -> None:
+        """Let the next `sync` write [start, end) even if the kernel takes these bytes for clean."""
         self.region.warm(start, end - start)
 
     def close(self) -> None:
+        """Unmap without a sync; views that were handed out stay valid."""
         self._close_descriptor()
         self.region.release()
         self._map.close()
@@ -144,23 +165,27 @@ class RealFileLock:
         self._descriptors = descriptors
 
     def release(self) -> None:
+        """Release the lock of file and folder; the file stays."""
         for descriptor in self._descriptors:
             os.close(descriptor)
 
 
 class RealFiles:
-    """The operating system's files (Linux), as one node uses them."""
+    """The operating system's files (Linux), as a node uses them, see Files. All methods wait for
+    the disk and raise OSError; changes of names are durable after `sync_folder`."""
 
     def __init__(self) -> None:
         self._syncs = _Syncs()
 
     def list_folder(self, path: str) -> list[str]:
+        """Names in a folder, sorted; empty if the path is missing or a file."""
         try:
             return sorted(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def list_files(self, path: str) -> list[tuple[str, int]]:
+        """(name, size in bytes) of each file in a folder, by name; empty as for `list_folder`."""
         found = []
         try:
             with os.scandir(path) as entries:
@@ -173,18 +198,23 @@ class RealFiles:
         return sorted(found)
 
     def exists(self, path: str) -> bool:
+        """Whether the path is a file or folder; False for a link without a target."""
         return os.path.exists(path)
 
     def is_folder(self, path: str) -> bool:
+        """Whether the path is a folder, or a link to a folder."""
         return os.path.isdir(path)
 
     def file_size(self, path: str) -> int:
+        """Bytes of an existing file."""
         return os.path.getsize(path)
 
     def make_folders(self, path: str) -> None:
+        """Create the folder and its parents where they are missing."""
         os.makedirs(path, exist_ok=True)
 
     def create(self, path: str, size: int) -> MappedFile:
+        """Create and map a sparse file of `size` zeros. Raises FileExistsError if it exists."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(descriptor, size)
@@ -196,6 +226,7 @@ class RealFiles:
             os.close(descriptor)
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
+        """Map an existing file, which must not be empty."""
         flags = os.O_RDONLY if readonly else os.O_RDWR
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC)
@@ -210,6 +241,7 @@ class RealFiles:
             os.close(descriptor)
 
     def resize(self, path: str, size: int) -> None:
+        """Cut the file to `size` bytes, or extend it with zeros, durably on return."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             with self._syncs.timed(path):
@@ -219,9 +251,12 @@ class RealFiles:
             os.close(descriptor)
 
     def read(self, path: str) -> bytes:
+        """The whole content of an existing file."""
         return Path(path).read_bytes()
 
     def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+        """(position of the first returned byte, the last `size_max` bytes or fewer) of a file
+        without the hole of zeros that may end it."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         end = 0
         try:
@@ -236,6 +271,8 @@ class RealFiles:
             os.close(descriptor)
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
+        """Store the data in a file, which is created if missing: as its whole content, or from
+        `position` on (0 or more), with the other bytes unchanged. Durable after `sync`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if position < 0 else 0)
         descriptor = os.open(path, flags, 0o644)
         try:
@@ -250,6 +287,7 @@ class RealFiles:
             os.close(descriptor)
 
     def sync(self, path: str) -> None:
+        """Block until all stores into the file are durable (fsync)."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             with self._syncs.timed(path):
@@ -258,6 +296,7 @@ class RealFiles:
             os.close(descriptor)
 
     def sync_data(self, path: str) -> None:
+        """The same with fdatasync, for a file whose size is durable already."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             with self._syncs.timed(path):
@@ -266,6 +305,7 @@ class RealFiles:
             os.close(descriptor)
 
     def sync_folder(self, path: str) -> None:
+        """Block until creations, renames and removals of names in the folder are durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with self._syncs.timed(path):
@@ -279,6 +319,9 @@ class RealFiles:
         folders: Sequence[str],
         returned: Callable[[], None] = lambda: None,
     ) -> None:
+        """Do `sync` of the files, then `sync_folder` of the folders, without missing paths, and
+        call `returned` after each; over SYNC_ONE_BY_ONE_MAX paths in a single sync of their file
+        system, without a call of `returned`."""
         everything = [*paths, *folders]
         if len(everything) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system(everything):
             return
@@ -319,34 +362,45 @@ class RealFiles:
         return True
 
     def resolve(self, path: str) -> str:
+        """The final target if the path is a symbolic link, else the path itself."""
         return os.path.realpath(path) if os.path.islink(path) else path
 
     def rename(self, source: str, target: str) -> None:
+        """Rename a file, in place of an existing file `target`."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
+        """Remove a file or a link. Raises FileNotFoundError."""
         os.unlink(path)
 
     def remove_folder(self, path: str) -> None:
+        """Remove a folder with its whole content; no error if it does not exist."""
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
             pass
 
     def modified_ms(self, path: str) -> int:
+        """Time of a file's last change, in epoch ms. Raises FileNotFoundError."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def used_ratio(self, path: str) -> float:
+        """The used part (0.0 to 1.0) of the disk that holds the path, as df computes it."""
         status = os.statvfs(path)
         free = status.f_bavail
         used = status.f_blocks - status.f_bfree
         return used / (used + free) if used + free else 0.0
 
     def disk_space(self, path: str) -> tuple[int, int]:
+        """(total, free) bytes of the disk that holds the path; blocks reserved for root are not
+        free."""
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
     def lock(self, path: str, content: bytes) -> FileLock:
+        """Lock byte 0 of the file, which is created if missing, and its folder, and make `content`
+        the file's content. Does not wait: raises BlockingIOError if either is locked, also by
+        this process."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # struct flock: an exclusive lock of byte 0. Java's FileLock is a POSIX record lock,
@@ -363,6 +417,7 @@ class RealFiles:
         return RealFileLock(descriptor, *folder)
 
     def mapping_limit(self) -> int:
+        """Maximum number of files to map at once, by the kernel's limit and the memory."""
         of_memory = max(MAPPED_FILES_USUAL, self.memory_size() // MEMORY_OF_MAPPED_FILE)
         of_kernel = MAPPED_FILES_USUAL
         if (mappings := _max_map_count()) is not None:
@@ -370,15 +425,19 @@ class RealFiles:
         return max(MAPPED_FILES_MIN, min(of_kernel, of_memory, MAPPED_FILES_MAX))
 
     def memory_size(self) -> int:
+        """Bytes of RAM of the machine."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def syncs_returned(self) -> int:
+        """Number of syncs by methods of this object and its mapped files that have succeeded."""
         return self._syncs.returned
 
     def process_id(self) -> int:
+        """Id of this process."""
         return os.getpid()
 
     def boot_id(self) -> str:
+        """An id that changes with each boot of the machine; "" if unknown."""
         try:
             return Path(BOOT_ID).read_text().strip()
         except OSError:

@@ -10,11 +10,12 @@ from typing import Final
 from turbopump.engine.disk.files import Files
 
 FILES: Final = 8
-"""Number of files; when the last one is full, the first one is removed."""
+"""Maximum number of files; the oldest file is removed when the next one begins."""
 
 
 class RotatingJsonl:
-    """The files `folder/name-00000001.jsonl` and following."""
+    """The files `folder/name-00000001.jsonl` and following; the folder is made when the first lines
+    are appended."""
 
     def __init__(self, files: Files, folder: str, name: str) -> None:
         self._files = files
@@ -24,8 +25,9 @@ class RotatingJsonl:
         self._numbers: list[int] = []
 
     def append(self, lines: Iterable[bytes], size_max: int) -> None:
-        """Add lines, each with its line break; all files together have at most `size_max` bytes, or
-        one line. Raises OSError; some of the lines may be written then."""
+        """Append lines, each with its line break, not durably. A line that would make the file
+        larger than `size_max` // FILES bytes begins the next file, and the oldest file beyond FILES
+        is removed. Waits for the disk. Raises OSError; some of the lines may be written then."""
         if self._size < 0:
             self._look()
         for line in lines:

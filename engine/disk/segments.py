@@ -13,10 +13,11 @@ from turbopump.engine.types import StoreError
 from turbopump.pyx.region import Region
 
 NAME_DIGITS = 20
-# Blocks of files that are written little by little are reserved this far ahead.
+"""Number of decimal digits of a file's name."""
 RESERVE_STEP = 64 << 10
-# A tail is zeroed in pieces, so that pieces that are zeros already are not written.
+"""Bytes for which `reserve` reserves blocks ahead, in files that are written little by little."""
 CLEAR_PIECE = 64 << 10
+"""Bytes of a piece of `clear_tail`: pieces that are zeros already are not written."""
 
 
 def file_name(start: int) -> str:
@@ -25,13 +26,13 @@ def file_name(start: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a folder entry is named as a file of a row."""
+    """Whether a name in a folder is the name of a file of a row."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def file_size_in(files: Files, folder: str) -> int | None:
-    """The file size of a folder's row; None if the folder has no files, or the files do not prove a
-    size. Files that were cut short are ignored beside a longer file."""
+    """Bytes of each file of a folder's row; None if the folder has no files, or the files do not
+    prove a size. Files that were cut short are ignored beside a longer file."""
     found = [
         (int(name), size) for name, size in files.list_files(folder) if is_file_name(name) and size
     ]
@@ -46,8 +47,9 @@ def file_size_in(files: Files, folder: str) -> int | None:
 
 
 def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
-    """Zero [position, size) of a file, durably unless the caller syncs; returns the bytes of the
-    pieces that were not zero. Holes are not touched, so this needs no space. Raises OSError."""
+    """Zero the bytes of a file from `position` to its end, and wait until they are durable
+    (`sync=False`: the caller has to sync). Returns the size of the pieces that were written, 0 if
+    all were zeros. Holes are not touched, so this needs no space. Raises OSError."""
     changed: list[tuple[int, int]] = []
     for start, end in mapped.data(position):
         for at in range(start, end, CLEAR_PIECE):
@@ -61,20 +63,24 @@ def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
 
 
 class MappingPool:
-    """Mapped files by path, at most `limit` at once: the least recently used one is closed."""
+    """Mapped files by path. A new mapping above `limit` closes the least recently used mapping that
+    may be closed; if all refuse, the limit is exceeded."""
 
     def __init__(self, files: Files, limit: int) -> None:
         assert limit > 0, "a pool of no mappings"
         self.files = files
+        """Opens the files."""
         self.limit = limit
+        """Number of mappings above which others are closed."""
         self._mapped: OrderedDict[str, tuple[MappedFile, Callable[[], bool] | None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._mapped)
 
     def get(self, path: str, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """The mapping of an existing file. `may_close` is called before the mapping is closed for
-        another."""
+        """The mapping of an existing file, mapped now if it is not. `may_close` is asked before the
+        mapping is closed for another, and returns False to keep it; None: it may be closed. Raises
+        OSError."""
         entry = self._mapped.get(path)
         if entry is not None:
             mapped, known = entry
@@ -88,19 +94,21 @@ class MappingPool:
         return mapped
 
     def put(self, mapped: MappedFile, may_close: Callable[[], bool] | None = None) -> None:
-        """Take over a mapping that was just made."""
+        """Add a mapping that was just made, with `may_close` as for `get`; the pool closes it. A
+        path that is mapped already is a programmer error."""
         assert mapped.path not in self._mapped, "mapped twice"
         self._make_room()
         self._mapped[mapped.path] = (mapped, may_close)
 
     def drop(self, path: str) -> None:
-        """Close the mapping of a file that is being removed, if it is mapped."""
+        """Close the mapping of a file that is being removed, without asking; no-op if the file is
+        not mapped. The file stays."""
         entry = self._mapped.pop(path, None)
         if entry is not None:
             entry[0].close()
 
     def close(self) -> None:
-        """Close every mapping."""
+        """Close every mapping, without asking or syncing."""
         for mapped, _may_close in self._mapped.values():
             mapped.close()
         self._mapped.clear()
@@ -123,22 +131,28 @@ class MappingPool:
 
 
 class Segments:
-    """The files of a folder: `count` of them, contiguous from byte `first`."""
+    """The files of a folder: `count` files of `file_size` bytes, contiguous from byte `first`.
+    Bytes are counted over the whole row, from the first byte that it ever had."""
 
     __slots__ = ("count", "file_size", "first", "folder", "pool", "reserved")
 
     def __init__(self, pool: MappingPool, folder: str, file_size: int) -> None:
         self.pool = pool
+        """The mappings of the files, maybe shared with other rows."""
         self.folder = folder
+        """Path of the folder."""
         self.file_size = file_size
+        """Bytes of each file."""
         self.first = 0
+        """First byte of the first file; without files the place of a first file."""
         self.count = 0
+        """Number of files."""
         self.reserved = 0
-        """Byte of the last file up to which `reserve` has reserved blocks."""
+        """Byte of the row before which `reserve` has reserved blocks of the last file."""
 
     @property
     def end(self) -> int:
-        """The byte after the last file (equal to `first` if there are no files)."""
+        """The byte after the last file; `first` if there are no files."""
         return self.first + self.count * self.file_size
 
     @property
@@ -152,7 +166,7 @@ class Segments:
         return range(self.first, self.end, self.file_size)
 
     def start_of(self, at: int) -> int:
-        """First byte of the file that holds byte `at`."""
+        """First byte of the file that holds byte `at`, whether the file exists or not."""
         return at - at % self.file_size
 
     def holds(self, at: int) -> bool:
@@ -160,11 +174,12 @@ class Segments:
         return self.first <= at < self.first + self.count * self.file_size
 
     def path(self, start: int) -> str:
-        """The path of the file that starts at `start`."""
+        """The path of the file that starts at byte `start`, whether the file exists or not."""
         return f"{self.folder}/{start:0{NAME_DIGITS}d}"
 
     def load(self, is_cut_short: Callable[[str], bool] = lambda _path: False) -> list[int]:
-        """Find the files. Returns the starts of files after a hole in the row, which are not added.
+        """Set `first` and `count` by the files in the folder. Returns the starts of files after a
+        hole in the row, ascending, which are not added. Waits for the disk.
 
         An empty file (a crash while it was created) counts as missing and is removed; so is a file
         below the configured size if `is_cut_short` confirms that the file, not the configuration,
@@ -197,18 +212,20 @@ class Segments:
         return found[self.count :]
 
     def mapped(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """The mapping of the file that starts at `start`."""
+        """The mapping of the existing file that starts at byte `start`; `may_close` as for
+        `MappingPool.get`. Raises OSError."""
         assert self.first <= start < self.first + self.count * self.file_size, "no such file"
         return self.pool.get(f"{self.folder}/{start:0{NAME_DIGITS}d}", may_close)
 
     def region(self, start: int) -> Region:
-        """The memory of the file that starts at `start`."""
+        """The memory of the existing file that starts at byte `start`. Raises OSError."""
         return self.mapped(start).region
 
     def adopt(
         self, start: int, mapped: MappedFile, may_close: Callable[[], bool] | None = None
     ) -> None:
-        """Add a file that was just created at the end of the row (or as its first file)."""
+        """Add a file that was just created and mapped at the end of the row, or as its first file;
+        a hole is a programmer error."""
         if self.count == 0:
             self.first = start
         assert start == self.end, "a hole in the row"
@@ -216,13 +233,15 @@ class Segments:
         self.pool.put(mapped, may_close)
 
     def create(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """Create the next file, sparse, and add it. Raises OSError."""
+        """Create the next file, which begins at byte `start`, sparse, and add it; its name is not
+        yet durable. Raises OSError."""
         mapped = self.pool.files.create(self.path(start), self.file_size)
         self.adopt(start, mapped, may_close)
         return mapped
 
     def reserve(self, at: int, size: int) -> None:
-        """Give the next bytes blocks before they are written, in steps. Raises OSError (disk full),
+        """Give the `size` bytes from byte `at` on blocks before they are written, with RESERVE_STEP
+        bytes more; no-op for reserved bytes. All lie in the last file. Raises OSError (disk full),
         and can then be called again."""
         start = self.start_of(at)
         if at + size > self.reserved or at < self.reserved - RESERVE_STEP:
@@ -232,7 +251,8 @@ class Segments:
             self.reserved = start + end
 
     def forget_first(self) -> str:
-        """Take the first file out of the row; returns its path for the caller to remove."""
+        """Take the first file out of the row and close its mapping; returns its path for the caller
+        to remove."""
         assert self.count > 0, "no files"
         path = self.path(self.first)
         self.pool.drop(path)
@@ -241,8 +261,8 @@ class Segments:
         return path
 
     def forget_last(self) -> str:
-        """Take the last file out of the row; returns its path for the caller to remove. A row
-        without files begins at 0."""
+        """Take the last file out of the row and close its mapping; returns its path for the caller
+        to remove. A row without files begins at 0."""
         path = self.path(self.last)
         self.pool.drop(path)
         self.count -= 1

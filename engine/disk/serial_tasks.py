@@ -17,7 +17,9 @@ from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.types import StoreError
 
 Work = Callable[[], None]
+"""The work of a step, which a disk thread runs; may raise OSError."""
 Done = Callable[[OSError | None], None]
+"""Receives, on the loop thread, None or the error of a step."""
 
 
 class SerialTasks:
@@ -35,14 +37,15 @@ class SerialTasks:
         return self._lane.busy or self._inside or bool(self._waiting)
 
     def submit(self, begin: Callable[[], Work], done: Done) -> None:
-        """Queue a step: `begin` returns its work on the loop when its turn comes, a disk thread
-        runs it, and `done` receives the error or None on the loop."""
+        """Queue a step, without waiting: when its turn comes, maybe inside this call, `begin` is
+        called on the loop thread and returns the work, a disk thread runs it, and `done` receives
+        the error or None on the loop thread."""
         self._waiting.append(lambda: self._lane.submit(begin(), partial(self._ended, done)))
         self._next()
 
     def run(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
-        """Queue steps of several pieces, with no other step between them; `done` receives the error
-        that the steps raised, or None, on the loop."""
+        """Queue steps of several pieces, with no other step between them, without waiting; `done`
+        receives the error that the steps raised, or None, on the loop thread."""
 
         def begin() -> None:
             self._inside = True
@@ -52,8 +55,8 @@ class SerialTasks:
         self._next()
 
     def finish(self) -> None:
-        """Block until every queued step has reported, before the same files are changed
-        elsewhere."""
+        """Block until every queued step has reported, also steps that are queued meanwhile: before
+        the same files are changed elsewhere. Each `done` is called on this thread."""
         while self.busy:
             self._lane.finish()
             self._next()

@@ -15,6 +15,7 @@ NAME_BYTES_MAX = 255
 """Maximum bytes of a name in a folder (Linux: NAME_MAX); RocketMQ's longest topics have as many
 characters."""
 QUEUE_ID_MAX = (1 << 31) - 1
+"""Greatest queue id that a folder is named after: the greatest int of Java."""
 
 
 def is_folder_name(topic: str) -> bool:
@@ -29,21 +30,25 @@ def is_folder_name(topic: str) -> bool:
 
 
 def topic_folder(folder: str, topic: str) -> str:
-    """The folder of a topic's queues. Raises StoreError for a name that no folder can have."""
+    """Path of the folder of a topic's queues, inside `folder`, which need not exist. Raises
+    StoreError for a name that no folder can have."""
     if not is_folder_name(topic):
         raise StoreError(f"no folder can be named after the topic {topic[:80]!r}")
     return f"{folder}/{topic}"
 
 
 def queue_folder(folder: str, topic: str, queue_id: int) -> str:
-    """The folder of a queue's files. Raises StoreError."""
+    """Path of the folder of a queue's files, inside `folder`, which need not exist. Raises
+    StoreError as `topic_folder`, and for a queue id that is negative or over QUEUE_ID_MAX."""
     if not 0 <= queue_id <= QUEUE_ID_MAX:
         raise StoreError(f"no folder can be named after queue {queue_id} of {topic[:80]!r}")
     return f"{topic_folder(folder, topic)}/{queue_id}"
 
 
 def queue_folders(files: Files, folder: str) -> Iterator[tuple[str, int]]:
-    """(topic, queue id) of each queue that has a folder. Folders with other names are ignored."""
+    """(topic, queue id) of each queue that has a folder in `folder`, sorted by topic and then by
+    the text of the queue id. Folders with other names are ignored. Waits for the disk. Raises
+    OSError."""
     for topic in files.list_folder(folder):
         if not is_folder_name(topic):
             continue

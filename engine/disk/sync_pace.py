@@ -19,19 +19,24 @@ from turbopump.engine.types import LONG_AGO_MS
 
 logger = logging.getLogger(__name__)
 
-# Half of sendMsgTimeout of RocketMQ's producers, because a send may wait for two syncs.
 SLOW_MS = 1_500
-# Half of SLOW_MS: the verdict on a disk whose syncs take about SLOW_MS does not alternate.
+"""Duration from which a sync is slow: half of sendMsgTimeout of RocketMQ's producers, because a
+send may wait for two syncs."""
 FAST_MS = 750
+"""Duration below which a sync is fast. Half of SLOW_MS: the verdict on a disk whose syncs take
+about SLOW_MS does not alternate."""
 SLOW_SYNCS = 3
-# A sync that is not slow ends a row of slow ones if it returns this long after the last of them. It
-# does not earlier, because a disk that stalls again and again has fast syncs between the stalls.
+"""Number of slow syncs in a row that make the verdict slow."""
 RESPITE_MS = 3_000
+"""Time after the last slow sync from which a sync that is not slow ends a row of slow ones. It does
+not earlier, because a disk that stalls again and again has fast syncs between the stalls."""
 RECOVERY_MS = 30_000
+"""Time in which all syncs were fast that makes a slow verdict fast."""
 
 
 class SyncPace:
-    """The verdict on one log, whose syncs follow one another."""
+    """The verdict on a log, whose syncs follow one another. `now_ms` is the steady clock; `took_ms`
+    is the time of a sync less the time that its bytes need (SyncWatch.late_ms)."""
 
     def __init__(self) -> None:
         self.slow: bool | None = None
@@ -45,8 +50,8 @@ class SyncPace:
         self._fast_since_ms: int | None = None
 
     def under_way(self, took_ms: int, now_ms: int) -> None:
-        """Judge a sync that began `took_ms` ago and has not returned: from SLOW_MS on it counts as
-        slow."""
+        """Judge the sync under way, which has not returned after `took_ms`: from SLOW_MS on it
+        counts as slow, once. Call it at each tick."""
         if took_ms < SLOW_MS:
             return
         self._slow_ms, self._fast_since_ms = now_ms, None

@@ -16,41 +16,43 @@ from turbopump.engine.config import StoreConfig
 
 logger = logging.getLogger(__name__)
 
-# Bytes that a slow but working disk writes per millisecond: 16 MiB/s.
 SYNC_BYTES_MS = 16 << 10
-# A sync that has not returned after this time is logged.
+"""Bytes that a slow but working disk writes per millisecond: 16 MiB/s."""
 SLOW_SYNC_MS = 1_000
-# Maximum time counted from one tick to the next: the process may have stood still while the disk
-# answered.
+"""Time after which a sync that has not returned is logged."""
 TICK_MAX_MS = 500
+"""Maximum time counted from one tick to the next: the process may have stood still while the disk
+answered."""
 
 
 class SyncWatch:
-    """Time limit of the syncs of a lane."""
+    """Time limit of syncs that follow one another; it asks no clock."""
 
     def __init__(self, what: str, config: StoreConfig) -> None:
-        """`what` names the synced data for the operator."""
+        """`what` names the synced data in log lines and errors: "the log"."""
         self._what = what
         self._config = config
         self._took_ms = self._bytes = 0
         self._returned = self._seen = 0
 
     def begin(self, size: int) -> None:
-        """Begin to time a sync, or several successive syncs, of `size` bytes together."""
+        """Begin to time, at 0 ms, a sync or several successive syncs of `size` bytes together."""
         self._took_ms, self._bytes = 0, size
 
     def returned(self) -> None:
-        """Record, on a disk thread, that one of several syncs has ended and the next one begins."""
+        """Note, on any thread, that a sync of several has ended and the next sync begins, which has
+        the whole time limit again."""
         self._returned += 1
 
     @property
     def late_ms(self) -> int:
-        """The time of the sync so far, less the time that its bytes need."""
+        """Milliseconds that the sync has taken by the last `add_elapsed`, less the time that its
+        bytes need; at least 0."""
         return max(self._took_ms - self._bytes // SYNC_BYTES_MS, 0)
 
     def add_elapsed(self, passed_ms: int) -> OSError | None:
-        """Add `passed_ms` to the time of the sync under way. Returns TimeoutError once the limit is
-        reached, else None."""
+        """Add `passed_ms` (at most TICK_MAX_MS of it) to the time of the sync under way. Returns,
+        and does not raise, a TimeoutError once the limit is reached, else None."""
         if self._returned != self._seen:
             self._seen, self._took_ms = self._returned, 0
             return None

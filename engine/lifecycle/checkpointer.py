@@ -26,15 +26,17 @@ from turbopump.engine.types import LONG_AGO_MS, LogOffset
 
 logger = logging.getLogger(__name__)
 
-# After a crash at most this part of the log is dispatched again, beyond the bytes of a thorough
-# interval: a fraction of a second.
 ROUND_BYTES = 256 << 20
+"""Bytes of the log with units that are not durable from which a round is due before the thorough
+interval ends: after a crash they are dispatched again, in a fraction of a second."""
 
 Done = Callable[[OSError | None], None]
+"""Receives, on the loop thread, None or the error of a round."""
 
 
 class Checkpointer:
-    """Writes the checkpoint of a store; at most one round is under way."""
+    """Writes the checkpoint of a store, in rounds: the dirty files are synced, or the checkpoint is
+    written, on a disk thread. At most one round is under way. Loop thread only."""
 
     def __init__(self, parts: QueueParts, disk: Disk, dispatcher: LogDispatcher) -> None:
         self.checkpoint = Checkpoint()
@@ -45,8 +47,10 @@ class Checkpointer:
         self.durable_log_min = LogOffset(0)
         """Beginning of the log in the checkpoint on the disk, which relies on no byte before it."""
         self.failed: OSError | None = None
+        """Error of the first failed round; afterwards no round begins and the store takes no
+        messages until it is opened again."""
         self.confirm: LogOffset | None = None
-        """confirmOffset to be written, if the store is replicated."""
+        """confirmOffset to be written; None: the store is not replicated."""
         self.dirty = DirtyFiles(parts, dispatcher)
         """Queues with new units, and the number of units of all queues."""
         self._files, self._config = parts.files, parts.config
@@ -64,18 +68,21 @@ class Checkpointer:
         self._ready: list[Callable[[], None]] = []
 
     def load(self, saved: Checkpoint) -> None:
-        """Take over the checkpoint that the store's files hold, before the first round."""
+        """Set the checkpoint that was read from the disk, before the first round."""
         self.checkpoint = saved
         if saved.marks is not None:
             self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
 
     def start(self, steady_ms: int) -> None:
-        """Open the store: the first thorough round is due one interval from now."""
+        """Start the clock when the store is open: the first thorough round is due
+        flushConsumeQueueThoroughInterval later."""
         self._last_thorough_ms = steady_ms
 
     def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
-        """Each second save the log's position and full index files; save queues in the thorough
-        interval, or earlier if a recovery would have much to dispatch."""
+        """Called every 100 ms with the steady clock and the store time of the last durable record.
+        At each flushIntervalConsumeQueue begin to save the log's position and full index files; at
+        flushConsumeQueueThoroughInterval, or earlier if a recovery would have to dispatch
+        ROUND_BYTES, begin to sync the queues."""
         passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
         if self._lane.busy and self.failed is None:
             late = self._watch.add_elapsed(passed_ms)
@@ -103,18 +110,20 @@ class Checkpointer:
             self._lane.submit(*self._save(log_timestamp_ms))
 
     def request(self) -> None:
-        """Let the next tick begin a thorough round, which syncs the dirty queues, too."""
+        """Let the next tick begin a round that syncs the dirty queues."""
         self._requested = True
 
     def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
-        """Make all data durable now and save the checkpoint; the log must be flushed already. With
-        `last` the current index file counts as finished. Raises OSError."""
+        """Wait for a round under way, then make queues and index durable and save the checkpoint,
+        on this thread; the log must be durable already. `log_timestamp_ms`: store time of its last
+        record, 0: as before. With `last`, at a close, the current index file counts as finished.
+        Raises OSError."""
         self._lane.finish()
         at_once(self.finishing(log_timestamp_ms, last=last))
 
     def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
-        """Steps that do the work of `finish`: sync all data and save the checkpoint. No round may
-        be under way or begin."""
+        """Steps that do the work of `finish` without waiting for a round: none may be under way or
+        begin. They raise OSError."""
         assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
             self._index.finish()
@@ -132,9 +141,10 @@ class Checkpointer:
             raise self.failed
 
     def lower(self, index_files: int, cuts_queues: bool) -> None:
-        """Lower the checkpoint before the first byte is changed: the last kept index file will be
-        written again and no longer counts as durable; nor do, in RocketMQ's numbers, queues whose
-        units are to be cut and written again. Raises OSError."""
+        """Lower the checkpoint, durably on return, before a recovery changes the first byte: of
+        `index_files` kept index files the last will be written again and no longer counts as
+        durable; nor do, in RocketMQ's numbers and with `cuts_queues`, queues whose units are to be
+        cut and written again. Raises OSError."""
         changed = old = self.checkpoint
         if self._index is not None:
             closed = max(0, index_files - 1)
@@ -152,8 +162,9 @@ class Checkpointer:
             checkpoints.save(self._files, self._config.root, changed)
 
     def hold(self, ready: Callable[[], None]) -> None:
-        """Begin no round before `release`, which must follow each call. `ready` is called when no
-        round is under way and the store is not reserved."""
+        """Begin no round before `release`, which must follow each call. `ready` is called on the
+        loop thread once no round is under way and the checkpointer is not reserved; inside this
+        call if that holds already."""
         self._held += 1
         if self._lane.busy or self._reserved:
             self._ready.append(ready)
@@ -161,37 +172,41 @@ class Checkpointer:
             ready()
 
     def release(self) -> None:
-        """End a `hold` after queues were deleted, and count queues in a new round."""
+        """End a `hold` after queues were deleted; a new round counts the queues once no `hold` is
+        left."""
         self._held -= 1
         self._requested = True
 
     @property
     def held(self) -> bool:
-        """Whether a holder has begun its work."""
+        """Whether a `ready` of `hold` was called and its `release` has not followed."""
         return self._held > (len(self._ready) if self._reserved else 0)
 
     @property
     def is_free(self) -> bool:
-        """Whether a cut that reserved the checkpointer may begin."""
+        """Whether a cut that reserved the checkpointer may begin: no round is under way, and no
+        holder works."""
         return not self._lane.busy and not self.held
 
     def reserve(self, reserved: bool) -> None:
-        """Begin no round for a cut of the log, and call no `ready` of `hold`, until
-        `reserve(False)`."""
+        """`reserve(True)`: begin no round, and call no `ready` of `hold`, because the log is about
+        to be cut; does not wait for a round under way. `reserve(False)`: end that, and call the
+        waiting `ready`."""
         self._reserved = reserved
         if not reserved and not self._lane.busy:
             self._ended()
 
     def uncount(self) -> None:
-        """Write into the checkpoint, before queues are deleted, that their number is unknown: a
-        recovery must not take them for missing. Blocks until a round under way has ended. Raises
-        OSError."""
+        """Write into the checkpoint, durably on return, before queues are deleted, that the number
+        of queues is unknown: a recovery must not take them for missing. Blocks until a round under
+        way has ended. Raises OSError."""
         self._lane.finish()
         self.uncounting()()
 
     def uncounting(self, queues_end: LogOffset | None = None) -> Callable[[], None]:
-        """Work of `uncount`, for any thread; no round may be under way. With `queues_end` a
-        recovery dispatches all records from there, so that their units are made again."""
+        """The work of `uncount`, which any thread may run and which raises OSError; no round may be
+        under way until it is done. With `queues_end` a recovery dispatches all records from that
+        log offset on, so that their units are made again."""
 
         def lowered(marks: DurableMarks) -> DurableMarks:
             queues = marks.queues if queues_end is None else min(marks.queues, queues_end)
@@ -206,8 +221,9 @@ class Checkpointer:
         return lambda: checkpoints.save(self._files, self._config.root, new)
 
     def doubt_queues(self, start: LogOffset) -> None:
-        """Before queues are compared with the log from `start` on: do not count later units as
-        durable, because an interrupted recovery leaves units that are not. Raises OSError."""
+        """Before queues are compared with the log from `start` on: write into the checkpoint,
+        durably on return, that later units do not count as durable, because an interrupted recovery
+        leaves units that are not. Raises OSError."""
         marks = self.checkpoint.marks
         if marks is not None and marks.queues > start:
             marks = marks._replace(queues=start, queue_count=-1)
@@ -218,9 +234,10 @@ class Checkpointer:
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
-        """Before the log is cut at `log_end`: lower the checkpoint to the cut, in RocketMQ's
-        numbers, too; the returned work writes it. All dispatched units must be durable (see
-        `finish`)."""
+        """Before the log is cut at `log_end`, after a record stored at `log_timestamp_ms` (epoch
+        ms): lower the checkpoint to the cut in memory, in RocketMQ's numbers, too; the returned
+        work writes it, durably, and raises OSError. All dispatched units must be durable (see
+        `finish`), and no round may be under way."""
         self._waiting = None
         if self.confirm is not None:
             self.confirm = min(self.confirm, log_end)
@@ -260,7 +277,8 @@ class Checkpointer:
         return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
 
     def restart(self) -> None:
-        """Forget checkpoint and dirty queues, because all files are removed, the checkpoint too."""
+        """Wait for a round under way, then forget checkpoint and dirty queues, because all files
+        are about to be removed, the checkpoint's, too."""
         self._lane.finish()
         self._waiting = None
         self.dirty.clear()

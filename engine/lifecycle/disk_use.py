@@ -19,8 +19,9 @@ from turbopump.engine.disk.sync_watch import TICK_MAX_MS
 
 logger = logging.getLogger(__name__)
 
-# Six intervals of asking, by RocketMQ's default. A slow disk still reports its usage at once.
 SILENT_MS = 60_000
+"""Time without an answer after which the disk is silent: six intervals of asking, by RocketMQ's
+default. A slow disk still reports its usage at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,16 @@ class Room:
     """An answer of the disk."""
 
     used_percent: float
-    """Usage of the fuller of the two disks, which hold the log and the queues."""
+    """Usage of the fuller of the two disks, which hold the log and the queues: 0.0 to 100.0."""
     space: tuple[int, int]
-    """(total, free) bytes of the disk that holds the log."""
+    """(total, free) bytes of the disk that holds the log; (0, 0) if its folder does not exist."""
     modified_ms: dict[str, int | None] = field(default_factory=dict)
-    """Modification time of each requested file, None for a removed file."""
+    """Path to modification time in epoch ms of each requested file, None for a removed file."""
 
 
 def room_of(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> Room:
-    """Ask the disk, and wait for the answer. Raises OSError."""
+    """Ask the disks of log and queues for their usage and for the times of the files `paths`, and
+    wait for the answer. Raises OSError."""
     folders = {config.log_folder, config.root}
     used = [files.used_ratio(path) * 100 for path in folders if files.exists(path)]
     space = files.disk_space(config.log_folder) if files.exists(config.log_folder) else (0, 0)
@@ -44,7 +46,8 @@ def room_of(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> Roo
 
 
 def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
-    """Modification time of each file, None if it is removed; waits for the disk. Raises OSError."""
+    """Path to modification time in epoch ms, None for a removed file; waits for the disk. Raises
+    OSError."""
     found: dict[str, int | None] = {}
     for path in paths:
         try:
@@ -60,6 +63,7 @@ class DiskUse:
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, room: Room) -> None:
         """`room` is the answer of the disk when the store was opened."""
         self.room = room
+        """The last answer that was no error."""
         self.failed = False
         """Whether the last answer was an error."""
         self._files = files
@@ -72,31 +76,33 @@ class DiskUse:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the disk has not answered for a minute. Its last answer does not count then."""
+        """Whether the disk has given no answer but errors for SILENT_MS after a question: then
+        `room` does not count."""
         return self._silent_ms >= SILENT_MS
 
     def ask(self, paths: Sequence[str]) -> None:
-        """Ask for the room and the times of these files on a disk thread; no-op while an answer is
-        outstanding."""
+        """Ask for the room and the times of these files on a disk thread, without waiting; `take`
+        returns the answer. No-op while an answer is outstanding."""
         if not self._lane.busy:
             self._owed, self._is_void = True, False
             ask = partial(room_of, self._files, self._config, paths)
             self._lane.submit(ask, self._answered)
 
     def add_elapsed(self, passed_ms: int) -> None:
-        """Count `passed_ms` since the last tick as time without an answer, while an answer is
-        outstanding."""
+        """Count `passed_ms` since the last tick (at most TICK_MAX_MS of it) as time without an
+        answer, if no answer but errors has come since the last question."""
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
     def take(self) -> Room | None:
-        """Return the disk's answer, once; None if no answer came since the last call."""
+        """Return the disk's answer, once; None if no answer without an error came since the last
+        call."""
         is_new, self._is_new = self._is_new, False
         return self.room if is_new else None
 
     def void_ages(self) -> None:
         """Drop known and requested file times, because files are about to be removed and their
-        names may be used again."""
+        names may be used again; a file without a time counts as too young to be removed."""
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 

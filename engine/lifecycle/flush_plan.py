@@ -18,6 +18,7 @@ from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, QueueOffset
 
 PAGE_SIZE = 4096
+"""Bytes of a page, the least that the sync of a queue writes."""
 
 
 @dataclass(slots=True)
@@ -28,19 +29,27 @@ class FlushPlan:
     marks: DurableMarks
     """Marks for the checkpoint once the pass is done."""
     index_ms: int
+    """Store time in epoch ms up to which the index is durable after the pass, for RocketMQ."""
     timestamp_ms: int
+    """Store time in epoch ms of the last dispatched record."""
     paths: list[str] = field(default_factory=list)
+    """Files to sync."""
     folders: dict[str, None] = field(default_factory=dict)
+    """Folders to sync after the files; the keys are their paths, in this order."""
     reached: list[tuple[ConsumeQueue, QueueOffset]] = field(default_factory=list)
+    """(queue, queue offset before which its units are durable after the pass)."""
     batches_reached: list[tuple[BatchQueue, int]] = field(default_factory=list)
+    """(batch queue, its `flushed_end` after the pass)."""
     rolled: list[IndexPart] = field(default_factory=list)
+    """Full index files to sync."""
     last_unit_log_offset: int = 0
+    """Greatest log offset that a synced unit points to; 0 without units."""
     size: int = 0
     """Approximate number of bytes to sync."""
 
 
 class DirtyFiles:
-    """The dirty queues of a store."""
+    """The queues of a store with units that are not on their way to the disk."""
 
     def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
         self._parts = parts
@@ -59,28 +68,28 @@ class DirtyFiles:
         self._queues.discard(slot)
 
     def clear(self) -> None:
-        """Clear the dirty queues, because they are on their way to the disk, or removed."""
+        """Unmark all queues, because they are on their way to the disk, or removed."""
         self._queues.clear()
         self._batches.clear()
 
     def count_units(self) -> tuple[int, int]:
-        """(number of queues with units, number of units they had in all)."""
+        """(number of queues that have or had units, sum of their max offsets), of consume queues
+        and batch queues."""
         queues = self._parts.queues
         counts = [queues.max_offset(queue) for queue in queues]
         counts += [batch.max_offset for batch in self._parts.batches]
         return sum(count > 0 for count in counts), sum(counts)
 
     def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
-        """(number of queues with units, number of units they have in all) once the queues are cut
-        at `log_end`."""
+        """The result of `count_units` once the queues are cut at `log_end`; reads the queues."""
         queues, batches = self._parts.queues, self._parts.batches
         counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
         counts += [batches.max_offset_before(batch, log_end) for batch in batches]
         return sum(count > 0 for count in counts), sum(counts)
 
     def plan(self, last: bool) -> FlushPlan:
-        """Plan the sync of all dirty files, and clear the dirty queues. With `last` the current
-        index file counts as finished."""
+        """Plan the sync of all dirty files; syncs none. Afterwards no queue is dirty, and the
+        caller must carry out the plan. With `last` the current index file counts as finished."""
         index = self._parts.index
         rolled: list[IndexPart] = []
         if index is not None:

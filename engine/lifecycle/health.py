@@ -21,13 +21,15 @@ from turbopump.engine.types import StoreHealth
 
 
 def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
-    """The error of a failed sync, of the log or of derived files; None if no sync failed."""
+    """The error of the first failed sync of the log, else of derived files or the checkpoint; None
+    if no sync failed since the store was opened."""
     return commit.failed or parts.checkpointer.failed
 
 
 def health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> StoreHealth:
-    """The store's verdict: FAILED after a failed sync or damage, FULL without room or a log file,
-    SLOW with a slow disk, else FIT."""
+    """The store's verdict, whatever its role: FAILED after a failed sync or while a damaged record
+    is not given up, else FULL without room or a log file, or while dispatch lacks room, else SLOW
+    with a slow disk, else FIT. Never STOPPING."""
     if failure(parts, commit) is not None or parts.damage.first is not None:
         return StoreHealth.FAILED
     if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:
@@ -36,8 +38,8 @@ def health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Stor
 
 
 def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
-    """Reason why the store takes no messages, one sentence for the sender and the operator; "" if
-    the store takes messages."""
+    """Reason why the store takes no messages, a sentence for the sender and the operator; "" if it
+    takes messages (FIT and SLOW)."""
     if parts.damage.first is not None:
         return str(parts.damage.first)
     error = failure(parts, commit) or parts.dispatcher.stalled

@@ -27,7 +27,9 @@ from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import StoreError
 
 LOCK_FILE = "lock"
+"""Name of the file in the store's folder that an open store locks, as RocketMQ does."""
 LOCK_CONTENT = b"lock"
+"""Content of that file, the same as RocketMQ's."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -36,7 +38,9 @@ class StoreParts(QueueParts):
     durable."""
 
     dispatcher: LogDispatcher
+    """Writes the units and index entries of records."""
     checkpointer: Checkpointer
+    """Makes units and entries durable."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -45,12 +49,17 @@ class OpenedParts:
 
     parts: StoreParts
     disk: Disk
+    """Runs the store's disk work; the caller of `Store.open` closes it."""
     pool: MappingPool
+    """The mappings of all files; the store closes it."""
     lock: FileLock
+    """The lock of the folder; the store releases it."""
     room: Room
     """The last answer of the disk about its room."""
     now_ms: int
+    """Time of the opening, in epoch ms."""
     steady_ms: int
+    """The same on the steady clock."""
 
 
 def build_parts(
@@ -61,8 +70,9 @@ def build_parts(
     is_batch_topic: Callable[[str], bool],
     delays_ms: list[int],
 ) -> StoreParts:
-    """The parts of a store that is not recovered yet. If the size of log files is the default, the
-    existing files determine it, because they may have been made with another size."""
+    """The parts of a store that is not recovered yet, for `recover`. If the configured size of log
+    files is the default, the existing files determine it, because they may have been made with
+    another size; `StoreParts.config` then has that size. Raises OSError."""
     if config.mapped_file_size_commit_log == LOG_FILE_SIZE:
         size = file_size_in(files, config.log_folder)
         if size is not None and size >= MIN_COMMIT_LOG_FILE:
@@ -92,7 +102,8 @@ def build_parts(
 
 
 def lock_folder(files: Files, config: StoreConfig) -> FileLock:
-    """Keep other processes and stores out of a folder. Raises StoreError."""
+    """Create the store's folder if it is missing, and lock it against other processes and stores
+    until the lock is released; does not wait. Raises StoreError, also if it is locked."""
     try:
         files.make_folders(config.root)
         return files.lock(f"{config.root}/{LOCK_FILE}", LOCK_CONTENT)

@@ -13,6 +13,7 @@ from turbopump.engine.statistics import StoreStatistics
 from turbopump.engine.types import QueueOffset
 
 QueueListener = Callable[[str, int, QueueOffset], None]
+"""Receives (topic, queue id, new max queue offset) of a queue that has grown."""
 
 
 class QueueListeners:
@@ -24,8 +25,8 @@ class QueueListeners:
         self._callbacks: list[QueueListener] = []
 
     def add_callback(self, callback: QueueListener) -> None:
-        """Register a callback; `notify` calls it with (topic, queue id, new max queue offset) for
-        each queue that has grown."""
+        """Register a callback, which `notify` calls for each queue that has grown; callbacks run in
+        the order of registration and cannot be removed."""
         self._callbacks.append(callback)
 
     def notify(self) -> None:

@@ -45,14 +45,17 @@ from turbopump.pyx.walk import CUT_BYTES, SECTORS, WHOLE
 logger = logging.getLogger(__name__)
 
 Watch = Callable[[Progress], None]
+"""Receives the progress of a recovery; may raise OpeningStopped to end it."""
 
 
 @dataclass(slots=True, frozen=True)
 class RecoveryPlan:
-    """The steps of a recovery, decided before the first byte is changed."""
+    """The findings and decisions of a recovery, made before the first byte is changed."""
 
     clean: bool
+    """Whether the store was closed in order."""
     scan: LogScan
+    """The walk that found the end of the log."""
     queues_from: LogOffset
     """Log offset before which the queues are complete and durable."""
     cut_queues_at: LogOffset
@@ -62,15 +65,17 @@ class RecoveryPlan:
     index_files: int
     """Number of whole index files, counted from the oldest."""
     damaged: tuple[tuple[LogOffset, str], ...] = ()
-    """Records met by the scan that were durable once and are no longer whole, with the reasons."""
+    """(log offset, reason) of each record met by the scan that was durable once and is no longer
+    whole."""
 
 
 def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
-    """Bring a store into a state in which it can be written.
+    """Bring the files and parts of a locked store into a state in which it can be written; waits
+    for the disk. `now_ms`: epoch ms.
 
-    `watch` receives the progress of long steps, and may raise OpeningStopped: finished work is
-    kept. Raises StoreError with one sentence if the store cannot be opened, and OSError from the
-    disk.
+    `watch` receives the progress of long steps, and may raise OpeningStopped, which passes through:
+    finished work is kept. Raises StoreError with a sentence for the operator if the store cannot be
+    opened, and OSError.
     """
     # Window 14: a process was emptying the store; see restart.py.
     restart.finish_pending(parts.files, parts.config)
@@ -176,7 +181,7 @@ def _extend_short_files(parts: StoreParts) -> None:
 
 
 def kernel_has_record(files: Files, path: str) -> bool:
-    """Whether a log file begins with a record."""
+    """Whether the existing log file at `path` begins with a record. Raises OSError."""
     mapped = files.open(path, readonly=True)
     try:
         return kernel.scan(mapped.region, 0, mapped.size, 1).count > 0
@@ -348,8 +353,9 @@ def _execute(
 
 
 def settle_queues(parts: StoreParts) -> None:
-    """Let each queue continue from its last unit if log and queues end at the same record.
-    Otherwise an empty queue waits for its next record."""
+    """Set the next queue offset of each queue to follow its last unit, after a recovery or a cut;
+    an empty queue whose first offset is unknown waits for its next record instead, unless log and
+    queues end at the same record."""
     complete = parts.dispatcher.position == parts.log.end
     # Window 13: of a queue that was made or deleted, a power cut kept only a later file, without
     # units. The queue offset in its name counts only if age may have removed the files before it.

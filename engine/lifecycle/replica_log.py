@@ -23,13 +23,14 @@ from turbopump.pyx.tail import UNLIMITED
 
 
 class ReplicaLog:
-    """The state of a store."""
+    """The state of a replicated store, for reading; the subclass Replicated has the changes. Loop
+    thread only, and nothing here waits for a sync."""
 
     def __init__(
         self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
     ) -> None:
         self.plain = plain
-        """Default HA: without epochs and confirmOffset."""
+        """Whether the group uses default HA: without epochs and confirmOffset."""
         self._parts, self._log = parts, parts.log
         self._commit = commit
         self._retention = retention
@@ -54,7 +55,8 @@ class ReplicaLog:
 
     @property
     def confirm(self) -> LogOffset:
-        """Log offset before which records may be read, a record boundary."""
+        """Log offset before which records may be read (confirmOffset), a record boundary; of a
+        master in default HA the end of the dispatched records."""
         limit = self._log.tail.limit
         return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
 
@@ -65,63 +67,70 @@ class ReplicaLog:
 
     @property
     def epochs(self) -> Epochs:
-        """The epoch list: which master wrote which bytes."""
+        """The epoch list: which master wrote which bytes; empty in default HA."""
         return self._kept.epochs
 
     @property
     def believed_end(self) -> LogOffset:
-        """End of the part of the log that `epochs` covers reliably; less than the log's end after
-        damage or loss of the epoch file."""
+        """Log offset of the end of the part of the log that `epochs` covers reliably; less than the
+        log's end after damage or loss of the epoch file."""
         return self._kept.file.believed_end(self._log.end)
 
     @property
     def may_lead(self) -> bool:
-        """Whether this store may become a master's: neither log nor epochs are damaged."""
+        """Whether this store may become a master's: neither log nor epochs are damaged. Failed
+        syncs and a full disk do not count, see `health`."""
         return (self.plain or self._kept.file.may_lead) and self.damage is None
 
     @property
     def health(self) -> StoreHealth:
-        """Whether this store could take messages as a master."""
+        """Whether this store could take messages as a master, whatever its role is now; FAILED also
+        if it may not lead."""
         if not self.may_lead:
             return StoreHealth.FAILED
         return health(self._parts, self._commit, self._retention)
 
     @property
     def slow(self) -> bool | None:
-        """Whether syncs of the log take too long for sends; None: unknown."""
+        """Whether syncs of the log take too long for sends under SYNC_FLUSH; None: unknown. Always
+        False under ASYNC_FLUSH."""
         return self._commit.slow
 
     @property
     def why_unfit(self) -> str:
-        """Reason why the store takes no messages, one sentence; "" if it takes them."""
+        """Reason why the store could take no messages as a master, a sentence for operators; "" if
+        it could."""
         if not (self.plain or self._kept.file.may_lead):
             return self._kept.file.reason
         return why_unfit(self._parts, self._commit, self._retention)
 
     @property
     def failed(self) -> OSError | None:
-        """The error of a failed sync; the store takes no changes until it is opened again."""
+        """The error of the first failed sync, after which the store takes no changes until it is
+        opened again; None: no sync failed."""
         return failure(self._parts, self._commit)
 
     @property
     def damage(self) -> Damage | None:
-        """The first damaged place of the log."""
+        """The first damaged place of the log that is not given up, or None."""
         return self._parts.damage.first
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk lags too far for the store to take further bytes now."""
+        """Whether the disk lags too far for the store to take further bytes now: the caller should
+        try later. May begin a sync."""
         return self.is_blocked or self._commit.is_slow()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether bytes wait for a log file: no later step may be done before `go_on`."""
+        """Whether received bytes wait in memory for the next log file: no later step may be done
+        until `Replicated.go_on` has written them."""
         return self._received.blocked
 
     @property
     def is_truncating(self) -> bool:
-        """Whether the log is being cut or restarted: no bytes are appended, and the log's end is
-        not durable yet."""
+        """Whether the log is being cut or restarted, or waits for it: no bytes may be appended, and
+        the log's end is not durable yet."""
         return self._truncation.busy
 
     def _check_epoch(self, epoch: int) -> None:
@@ -133,8 +142,9 @@ class ReplicaLog:
     # The master's side
 
     def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
-        """The bytes of [log_offset, log_offset + size), one piece per file. The pieces stay valid
-        when retention removes the file. Raises StoreError if the log lacks some of the bytes."""
+        """The bytes of [log_offset, log_offset + size) in order, a piece for each log file, not
+        copied and maybe not durable. The pieces stay valid when retention removes the file. Raises
+        StoreError if the log lacks some of the bytes."""
         log, end = self._log, LogOffset(log_offset + size)
         if not log.min <= log_offset <= end <= log.end:
             raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")

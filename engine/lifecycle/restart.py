@@ -30,12 +30,14 @@ from turbopump.pyx.tail import UNLIMITED
 logger = logging.getLogger(__name__)
 
 MARK_FILE = "restart"
+"""Name of the empty file in the store's folder that exists while the store is emptied."""
 _FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
 
 
 def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Steps:
-    """Remove a running store's log and all files derived from it; no other thread may work on it.
-    The store counts as empty as soon as the mark is written. Raises OSError, StoreError."""
+    """Steps that remove a running store's log and all files derived from it, durably; no other
+    thread may work on the store. It counts as empty as soon as the mark is written. Pending sends
+    are answered with SERVICE_NOT_AVAILABLE. The steps raise OSError, StoreError."""
     files, config = parts.files, parts.config
     withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
     try:
@@ -61,7 +63,8 @@ def _mark(files: Files, config: StoreConfig) -> None:
 
 
 def finish(files: Files, config: StoreConfig) -> None:
-    """Remove the remaining files, durably, then the mark. Raises OSError."""
+    """Remove the files of a store that has the mark, except its configuration, durably, then the
+    mark; waits for the disk. Raises OSError."""
     root = config.root
     for name in files.list_folder(config.log_folder):
         if is_file_name(name):
@@ -83,7 +86,8 @@ def finish(files: Files, config: StoreConfig) -> None:
 
 
 def finish_pending(files: Files, config: StoreConfig) -> None:
-    """Finish an interrupted restart when the store is opened. Raises OSError."""
+    """Do `finish` if the store has the mark of an interrupted restart, before it is opened; else a
+    no-op. Raises OSError."""
     if files.exists(f"{config.root}/{MARK_FILE}"):
         logger.warning("the store was being emptied: the rest is removed")
         finish(files, config)

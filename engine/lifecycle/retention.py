@@ -30,35 +30,44 @@ from turbopump.pyx import queue as queue_kernel
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
-# Time until a disk whose last answer was an error is asked again.
+"""Milliseconds of an hour."""
 ASK_AGAIN_MS = 1_000
-# Number of queues that follow in one tick: some 20 ms even if none of their files is mapped.
+"""Time until a disk whose last answer was an error is asked again."""
 FOLLOW_MAX = 1000
+"""Number of queues whose units of removed records are removed in a tick: some 20 ms even if none of
+their files is mapped."""
 KEPT_FILES_MAX = 1000
 """Maximum number of files kept for waiting messages: the disk is asked for the age of each."""
 FULL_TEXT = "the disk is too full"
+"""Reason for senders while the disk lacks room."""
 SILENT_TEXT = "the disk does not say how full it is"
+"""Reason for senders while the disk does not answer."""
 # RocketMQ limits both ratios, so that a mistake cannot switch either off (store.md 20).
 WARNING_RANGE = (35, 90)
+"""Least and greatest percent of diskSpaceWarningLevelRatio in force."""
 FORCE_RANGE = (30, 85)
+"""Least and greatest percent of diskSpaceCleanForciblyRatio in force."""
 
 
 class Retention:
-    """Removes expired files. While `disk_full` the store refuses writes."""
+    """Removes expired files of a store. Loop thread only; disk threads unlink."""
 
     def __init__(
         self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: Room
     ) -> None:
-        """`room` is the last answer of the disk."""
+        """`room` is the last answer of the disk. `start` must follow."""
         self.disk_full = False
+        """Whether the store refuses writes, because the disk is too full or does not answer."""
         self.held: dict[object, LogOffset] = {}
-        """Log offsets from which readers still continue: removal by age spares them, a full disk
-        does not."""
+        """Key of a reader to the log offset from which it continues: removal by age spares the
+        files from there, a full disk does not. Callers add and remove entries."""
         self.waiting_from: LogOffset | None = None
-        """Log offset of the first message that waits for its delivery time; None: no broker reports
-        it."""
+        """Log offset of the first message that waits (a timer, delayed message, open half message
+        or pop check point), set by the broker; None: no broker reports it, and no file is kept for
+        such messages."""
         self.kept_bytes = 0
-        """Bytes of log files that are older than fileReservedTime and kept for such messages."""
+        """Bytes of log files that are older than fileReservedTime and kept for such messages, as of
+        the last check of ages."""
         self._files, self._config = parts.files, parts.config
         self._log = parts.log
         self._queues, self._batches = parts.queues, parts.batches
@@ -70,26 +79,29 @@ class Retention:
         self._following: deque[ConsumeQueue] = deque()
         self._stuck = False
         self.turn = SerialTasks(disk)
-        """Removals, one after the other, including removals of topics."""
+        """The queue of removals, which run one after the other, including removals of topics."""
 
     @property
     def room(self) -> Room:
-        """The last answer of the disk."""
+        """The last answer of the disk, at most some cleanResourceInterval old unless the disk is
+        silent."""
         return self._use.room
 
     @property
     def why_full(self) -> str:
-        """Reason why writes are refused, "" while they are not."""
+        """FULL_TEXT or SILENT_TEXT while `disk_full`, else ""."""
         if not self.disk_full:
             return ""
         return SILENT_TEXT if self._use.is_silent else FULL_TEXT
 
     def start(self, steady_ms: int) -> None:
-        """Start the clock: the first check comes one interval after the start."""
+        """Start the clock: the first check is due cleanResourceInterval later."""
         self._asked_ms = self._ticked_ms = steady_ms
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Every cleanResourceInterval: check the disk's usage and the clock."""
+        """Called every 100 ms, with the wall clock in epoch ms and the steady clock: at each
+        cleanResourceInterval ask the disk, and when it has answered, set `disk_full` and begin due
+        removals: at an hour of deleteWhen (local time), or above the ratios of disk usage."""
         if self._following and not self.turn.busy:
             self._follow()
             self._remove()
@@ -146,9 +158,10 @@ class Retention:
             )
 
     def cleaning(self, now_ms: int) -> Deferred[int | OSError]:
-        """Remove expired log files, and queue and index files that only refer to them. Returns the
-        number of removed log files, or the error. A disk thread asks for their ages and unlinks
-        them."""
+        """Remove expired log files, at most deleteFileBatchMax, at any hour, and queue and index
+        files that only refer to them; `now_ms` is epoch ms. A disk thread asks for their ages and
+        unlinks them. Resolves with the number of log files that left the log, which are unlinked
+        soon, or the error."""
         result: Deferred[int | OSError] = Deferred()
         ages: dict[str, int | None] = {}
 
@@ -181,14 +194,15 @@ class Retention:
         return len(paths)
 
     def forget(self) -> None:
-        """Forget all files, because they are removed. No removal may be under way."""
+        """Forget the files still to be removed and the `held` readers, because all files are
+        removed otherwise. No removal may be under way."""
         self._left, self._following = [], deque()
         self.held.clear()
         self._keep_all()
 
     def void_ages(self) -> None:
         """Forget file ages, because the log is about to be cut and will make files of the same
-        names again."""
+        names again; no file is removed by age before the next answer of the disk."""
         self._use.void_ages()
         self._keep_all()
 
@@ -199,13 +213,13 @@ class Retention:
             self.waiting_from = LogOffset(0)
 
     def pass_over(self, folders: Collection[str]) -> None:
-        """Drop files below these folders from the files still to be removed: the caller removes the
-        folders as a whole."""
+        """Drop the files whose paths begin with one of `folders` from the files still to be
+        removed: the caller removes the folders as a whole. A folder's path ends with "/"."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
 
     def wait(self) -> None:
-        """Block until the removals under way are done, including removals of topics: their names
-        may be used again."""
+        """Block until all begun and queued removals are done, including removals of topics: the
+        names of their files may be used again. Callbacks run on this thread."""
         while self.turn.busy or self._checkpointer.held:
             self._checkpointer.wait()
             self.turn.finish()
@@ -375,9 +389,9 @@ def full_percent(config: StoreConfig) -> int:
 
 
 def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
-    """Make a file for the next message; returns the disk's room. A store with messages is served
-    even without such a file; an empty store on a full disk is refused. Must run after recovery,
-    which needs the room more. Raises StoreError."""
+    """Make a log file for the next message, and wait for the disk; returns the disk's room. A store
+    with messages is served on a full disk, too, and refuses writes; an empty store on a full disk
+    is refused. Must run after recovery, which needs the room more. Raises StoreError, OSError."""
     is_empty = log.segments.count == 0
     try:
         log.make_first()

@@ -62,29 +62,31 @@ class TopicDeletions:
         self._waiting: deque[_Deletion] = deque()
         self._current: _Deletion | None = None
         self.going: set[str] = set()
-        """Topics that are being deleted, or whose deletion failed: no message is appended to
-        them."""
+        """Topics that are about to be deleted, are being deleted, or whose deletion failed: the
+        store refuses messages to them. Read only; `block_sends` and `delete` change it."""
 
     def ends(self) -> dict[str, int]:
-        """Topic to the end of the log at its last deletion, the latest deletion last."""
+        """Topic to the log offset of the log's end at its last deletion, the latest deletion
+        last. Records before belong to earlier lives of the topic."""
         return self._parts.queues.deleted.ends()
 
     def times(self) -> dict[str, int]:
-        """Topic to the time of its last deletion in epoch ms, 0 if unknown."""
+        """Topic to the `deleted_ms` of its last deletion; a topic with an unknown time has 0 or no
+        entry."""
         return self._parts.queues.deleted.times()
 
     def latest_ms(self) -> int:
-        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        """The latest time of all deletions, in epoch ms; 0: no time is known."""
         return self._parts.queues.deleted.latest_ms
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
-        handle of an earlier pop names queue offsets of an earlier life."""
+        receipt handle of a pop before this time names queue offsets of an earlier life."""
         return self._parts.queues.deleted.deleted_ms(topic)
 
     def is_proven(self, topic: str) -> bool:
-        """Whether only the log proves the topic's last deletion: the time of the deletion is the
-        latest possible one then."""
+        """Whether only the log proves the topic's last deletion: then `deleted_ms` is the latest
+        possible time of the deletion."""
         return self._parts.queues.deleted.is_proven(topic)
 
     def delete(
@@ -96,15 +98,17 @@ class TopicDeletions:
         *,
         is_proven: bool = False,
     ) -> Deferred[StoreError | None]:
-        """Remove a topic's queues. Resolves with None when that is durable, or with the error: then
-        call it again, because the topic takes no message. Raises StoreError for a name that no
-        folder can have.
+        """Begin to remove a topic's queues, on disk threads; the topic takes no message from this
+        call until the end. Resolves with None when the removal is durable, or with the error: then
+        call it again, because the topic still takes no message. Raises StoreError for a name that
+        no folder can have, and if no record begins at `at`. `now_ms`: epoch ms.
 
-        `at`: delete the queues as of this end of the log, which was dispatched; None: now. Later
+        `at`: delete the queues as of this log offset, an earlier end of the log; None: now. Later
         records belong to the topic's next life. Their queue units, which were skipped because the
-        earlier queue was in their way, are made again. If the log is cut before `at`, nothing is
-        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now. `is_proven`: only
-        the log proves the deletion, and `deleted_ms` is its latest possible time.
+        earlier queue was in their way, are made again. If the log was cut before `at`, nothing is
+        done, with the result None. `deleted_ms`: time of the master's deletion, in epoch ms; None:
+        `now_ms`. `is_proven`: only the log proves the deletion, and `deleted_ms` is its latest
+        possible time.
         """
         parts = self._parts
         topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
@@ -126,18 +130,18 @@ class TopicDeletions:
         return one.result
 
     def unapplied(self) -> dict[str, NewLife]:
-        """Topic to its new life, for each deletion that records of the log prove and that is not
-        applied: the caller has to call `delete` with the new life's `at`."""
+        """Topic to its new life, for each deletion that records of the log prove and that this
+        store has not carried out: the caller has to call `delete` with the new life's `at`."""
         return self._parts.dispatcher.new_lives.all()
 
     def is_asked(self, topic: str) -> bool:
-        """Whether a deletion of the topic waits or is under way."""
+        """Whether a deletion of the topic was requested with `delete` and has not ended."""
         current = self._current
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
 
     def block_sends(self, topic: str) -> None:
-        """Let the topic take no message until its deletion ends; the caller is about to call
-        `delete`."""
+        """Let the topic take no message until its deletion ends, or `unblock_sends`; the caller is
+        about to call `delete`. Kept in memory only."""
         self.going.add(topic)
 
     def unblock_sends(self, topic: str) -> None:
@@ -147,7 +151,8 @@ class TopicDeletions:
             self.going.discard(topic)
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
-        """Delete a topic as `delete` does, and wait for the disk: for tools. Raises StoreError."""
+        """Delete a topic as `delete` does, and wait for the disk: for tools. An error with which
+        `delete` resolves is raised, too. Raises StoreError."""
         result = self.delete(topic, now_ms, at)
         self._retention.wait()
         if result.value is not None:

@@ -28,11 +28,13 @@ from turbopump.engine.types import LogOffset, StoreError
 
 T = TypeVar("T")
 Ended = OSError | StoreError | None
-"""Result of the steps: None, or the error."""
+"""Result of a cut or restart: None if it is complete and durable, or the error."""
 
 
 class AsyncTruncation:
-    """The cuts of a store, one at a time. Loop thread only."""
+    """The cuts of a store, one at a time: a call of `cut`, `restart` or `begin` while `busy` is a
+    programmer error. They do not wait: the result resolves on the loop thread. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -51,11 +53,13 @@ class AsyncTruncation:
 
     @property
     def busy(self) -> bool:
-        """Whether steps are under way or waiting."""
+        """Whether a cut, restart or beginning is under way or waiting."""
         return self._result is not None
 
     def cut(self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]) -> Deferred[Ended]:
-        """Cut the log at the start of a record, then its epochs; then call `was_cut`."""
+        """Remove the log from `log_end` on, where a record begins, then the epochs that begin
+        there or later; then call `was_cut` on the loop thread, not after an error. `now_ms`: epoch
+        ms."""
 
         def steps() -> Steps:
             yield from truncation.truncation_steps(self._parts, self._commit, log_end, now_ms)
@@ -65,14 +69,16 @@ class AsyncTruncation:
         return self._run(steps(), self._parts.log.end - log_end)
 
     def restart(self, emptied: Callable[[], None]) -> Deferred[Ended]:
-        """Remove the log and all files derived from it; then call `emptied`."""
+        """Remove the log, all files derived from it, and the epochs; then call `emptied` on the
+        loop thread, not after an error."""
         return self._run(self._restarting(emptied), self._parts.log.end - self._parts.log.min)
 
     def begin(
         self, log_offset: LogOffset, emptied: Callable[[], None], began: Callable[[], None]
     ) -> Deferred[Ended]:
-        """Let an empty log begin at `log_offset`. Its epochs are already recorded, and label the
-        bytes to come. Calls `emptied` if the log had a file, then `began`."""
+        """Let an empty log begin at `log_offset`, which must be a multiple of the file size. Its
+        epochs are already recorded, and label the bytes to come. Calls `emptied` if the log had a
+        file, which is removed, then `began`, both on the loop thread."""
         parts, log, kept = self._parts, self._parts.log, self._kept
 
         def steps() -> Steps:
@@ -116,7 +122,8 @@ class AsyncTruncation:
         return result
 
     def after(self, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
-        """Call `begin` after the steps under way, and pass on its result."""
+        """Call `begin` when the cut under way has ended, well or not, and resolve with the result
+        of `begin`. Only while `busy`."""
         assert self._result is not None, "nothing is under way"
         result: Deferred[T] = Deferred()
         self._result.then(lambda _ended: begin().then(result.resolve))
@@ -136,7 +143,8 @@ class AsyncTruncation:
             self._start(self._steps)
 
     def finish(self) -> None:
-        """Block until the steps end."""
+        """Block until the cut under way or waiting has ended, if any, and its result has
+        resolved."""
         if self._steps is not None:
             self._kept.finish()
             self._commit.let_go()

@@ -23,6 +23,8 @@ from turbopump.pyx import queue as queue_kernel
 logger = logging.getLogger(__name__)
 
 ABORT_FILE: Final = "abort"
+"""Name of the file in the store's folder that exists while a store is open, with the process id as
+text; a start that finds it recovers as after a crash."""
 CUTTING: Final = b"-"
 """Replaces the first digit of the process id in `abort`: a single store, which needs no disk
 space."""
@@ -32,7 +34,7 @@ QUEUES_OF_STEP: Final = 100
 
 def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
     """Whether queues or the index have units of records from `log_end` on, or extensions lack their
-    queue."""
+    queue, so that a cut of the log at `log_end` has to cut them, too."""
     queues, table = parts.queues, parts.queues.table
     if any(table.max_log_offset(queue.slot) > log_end for queue in queues):
         return True
@@ -47,9 +49,9 @@ def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
 def truncate_units(
     parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False
 ) -> Steps:
-    """Cut units of records from `log_end` on: of `every` queue, or of the queues that end after it.
-    At the end the cuts are durable: one sync for all, because syncing 100,000 queues singly takes
-    minutes.
+    """Steps that cut units of records from `log_end` on, but not the index: of `every` queue, or of
+    the queues that end after it. At the end the cuts are durable: one sync for all, because syncing
+    100,000 queues singly takes minutes. The steps raise OSError.
 
     With `every`, zeros already there are synced, too: they may come from a killed process, and the
     units below them must not return. If an earlier sync may have failed, all work is done `again`:

@@ -55,7 +55,8 @@ def cut(
     log_end: LogOffset,
     now_ms: int,
 ) -> None:
-    """Cut the log of a running store, see Store.truncate. Raises StoreError."""
+    """Cut the log of a running store at `log_end`, where a record begins, and wait for the disk;
+    see Store.truncate. Raises StoreError."""
     last_timestamp_before(parts.log, parts.damage, log_end)
     retention.wait()
     retention.void_ages()
@@ -66,7 +67,9 @@ def cut(
 def truncation_steps(
     parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int
 ) -> Steps:
-    """Steps of `cut`; no other thread may work on the store."""
+    """Steps that do the work of `cut`; no other thread may work on the store. Pending sends of cut
+    records are answered with FLUSH_DISK_TIMEOUT at the end. The steps raise StoreError; after an
+    error of the disk the store refuses writes."""
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")
     timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
@@ -84,10 +87,11 @@ def truncation_steps(
 
 
 def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time of the last record before `log_offset`, 0 if there is no such record.
+    """Store time in epoch ms of the last record before `log_offset`, 0 if there is no such record;
+    at the log's end the latest store time of the log.
 
-    Raises StoreError unless a record boundary is there. The file is walked from its beginning,
-    because bytes of a body may look like a record.
+    Raises StoreError if the log lacks `log_offset` or it is not a record boundary. The file is
+    walked from its beginning, because bytes of a body may look like a record.
     """
     if not log.min <= log_offset <= log.end:
         raise StoreError(
@@ -99,8 +103,9 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
 
 
 def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time of the last record that ends at `log_offset` or before, 0 without such a record.
-    Raises StoreError if `log_offset` is not a record boundary."""
+    """Store time in epoch ms of the last record that ends at `log_offset` or before, in this file
+    or the file before, 0 without such a record. `log_offset` must lie in the log. Raises StoreError
+    if it is not a record boundary."""
     start, known_ms = log.segments.start_of(log_offset), 0
     tail = log.tail
     if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
@@ -172,9 +177,10 @@ def _cut_derived(parts: StoreParts, log_end: LogOffset) -> Steps:
 
 
 def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
-    """Cut the log's own files. A crash leaves either all bytes or those before `log_end`: the first
-    sync removes the head of the record there, and no walk gets past that. All bytes before
-    `log_end` must be durable."""
+    """Steps that cut the log's own files at `log_end`, durably; the last record that stays was
+    stored at `last_timestamp_ms`. A crash leaves either all bytes or the bytes before `log_end`:
+    the first sync removes the head of the record there, and no walk gets past that. All bytes
+    before `log_end` must be durable. The steps raise OSError."""
     log.stop_at(log_end)
     yield log.leave_unused()  # before its neighbours, or a hole would precede it
     start = log.segments.start_of(log_end)

@@ -20,43 +20,62 @@ from turbopump.pyx.queue import UNIT_SIZE, get_unit
 from turbopump.pyx.record import BLANK, FILLER_SIZE, OK, V1, V2, Record, decode, scan
 from turbopump.pyx.region import Region
 
-SCAN_ROWS = 1_024  # records whose boundaries are found per call: some 200 KB of rows
-SEARCH_CHUNK = 1 << 20  # bytes per read when searching for the next record after damage
-SLOT_CHUNK = 1 << 16  # slots per read: 256 KB
-BATCH_UNIT_SIZE = 46  # store.md 13
-EXT_HEAD_SIZE = 20  # store.md 12
-EXT_FILE_TAIL = 4  # bytes at the end of an extension file that never hold a unit
+SCAN_ROWS = 1_024
+"""Number of records whose boundaries are found per call: some 200 KB of rows."""
+SEARCH_CHUNK = 1 << 20
+"""Bytes per read when searching for the next record after damage."""
+SLOT_CHUNK = 1 << 16
+"""Number of slots per read: 256 KB."""
+BATCH_UNIT_SIZE = 46
+"""Bytes of a unit of a batch consume queue (store.md 13)."""
+EXT_HEAD_SIZE = 20
+"""Bytes of an extension unit before its bitmap (store.md 12)."""
+EXT_FILE_TAIL = 4
+"""Bytes at the end of an extension file that never hold a unit."""
 INDEX_ENTRY_SIZE = 20
+"""Bytes of an index entry."""
 DEFAULT_SLOTS = 5_000_000
-GUESSED_SLOTS_MAX = 200_000  # maximum number of candidate slot counts that are tried for a file
-BLANK_UNIT_SIZE = 0x7FFFFFFF  # RocketMQ's pre-fill before a queue's first unit
+"""RocketMQ's default number of slots of an index file."""
+GUESSED_SLOTS_MAX = 200_000
+"""Maximum number of candidate slot counts that are tried for a file."""
+BLANK_UNIT_SIZE = 0x7FFFFFFF
+"""Size in RocketMQ's pre-fill units before a queue's first unit."""
 
 OpenFile = Callable[[str], AbstractContextManager[Region]]
+"""Takes a path; returns a context with the file's memory, which ends with the context."""
 
 _MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (V1, V2))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file to read: its path, its name, and the offset of its first byte (0 for an index)."""
+    """A file to read."""
 
     path: str
+    """Argument of OpenFile."""
     name: str
+    """The last part of the path."""
     base: int
+    """Byte of the whole row of files at which the file begins: for a log file its log offset, for a
+    queue file 20 (batch queue: 46) times its first unit's number; 0 for an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A deviation from the format, at a byte `position` of a file."""
+    """A deviation from the format."""
 
     file: str
+    """Path of the file."""
     position: int
+    """First byte of the deviation in the file."""
     reason: str
+    """Description in English, without file and position."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record; `record_crc` is the CRC-32 of the whole record, unmasked."""
+    """A record whose lengths agree. `record_crc`: the CRC-32 of the bytes of the whole record,
+    computed here, not stored in it."""
 
     record: Record
     record_crc: int
@@ -64,7 +83,8 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """The filler at the end of a full file."""
+    """The filler at the end of a full file: its log offset, and its size, which is all bytes left
+    in the file."""
 
     log_offset: LogOffset
     size: int
@@ -72,19 +92,25 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class LogFileEnd:
-    """The end of a file. `end_of_records` is where recovery would cut, `stop` the reason for the
-    cut (None: no cut). `full`: the filler was reached."""
+    """The end of a log file."""
 
     name: str
+    """Name of the file."""
     length: int
+    """Bytes of the file."""
     full: bool
+    """Whether the filler was reached."""
     end_of_records: LogOffset
+    """Log offset at which recovery would cut the file: before the first fault, else at the
+    filler."""
     stop: str | None
+    """Reason for that cut; None: no cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of the log. `records` were found up to `end_offset`, `after_damage` beyond it."""
+    """The end of the log: `records` were found before log offset `end_offset`, the first damage or
+    the end, and `after_damage` more after it; `damages` is the number of damaged places."""
 
     records: int
     end_offset: LogOffset
@@ -94,7 +120,8 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeQueueUnit:
-    """A unit of a consume queue; `index` counts units from the queue's first one."""
+    """A unit of a consume queue: its queue offset `index`, and log offset, bytes and tags code of
+    its record."""
 
     index: int
     log_offset: LogOffset
@@ -107,19 +134,27 @@ class BatchQueueUnit:
     """A unit of a batch consume queue (store.md 13)."""
 
     index: int
+    """Number of the unit in the queue, from 0; not a queue offset."""
     log_offset: LogOffset
     size: int
+    """Bytes of the record."""
     tags_code: int
     store_timestamp_ms: int
+    """Epoch ms."""
     base_queue_offset: int
+    """Queue offset of the first message of the record."""
     count: int
+    """Number of messages in the record."""
     compacted: int
+    """RocketMQ's compacted offset, as stored."""
     reserved: int
+    """The last four bytes, as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtUnit:
-    """A unit of a consume queue's extension; size 0 is the end of the units."""
+    """A unit of a consume queue's extension: its position in the file, its bytes, and the tags
+    code, store time (epoch ms) and filter bitmap of its message. Size 0 is the end of the units."""
 
     position: int
     size: int
@@ -130,8 +165,9 @@ class ExtUnit:
 
 @dataclass(frozen=True, slots=True)
 class IndexHead:
-    """The header of an index file, and the slot and entry counts that its size and content agree
-    on."""
+    """The header of an index file: store times in epoch ms and log offsets of the first and last
+    record, `slot_count` slots in use, and `count`, the number of entries plus 1. Not stored: the
+    file has `slots` slots, and room for `entries` entries, of which entry 0 is not used."""
 
     begin_timestamp_ms: int
     end_timestamp_ms: int
@@ -145,7 +181,9 @@ class IndexHead:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index entry; `previous` is the number of the next older entry of its slot, 0 for none."""
+    """Index entry `number` (from 1): Java's hash of topic#key, log offset of the record, seconds
+    from the file's first store time, and `previous`, the number of the next older entry of its
+    slot; 0: it has none."""
 
     number: int
     key_hash: int
@@ -155,15 +193,19 @@ class IndexEntry:
 
 
 LogLine = LogRecord | Blank | LogFileEnd | LogEnd | Deviation
+"""A result of `walk_log`."""
 QueueLine = ConsumeQueueUnit | BatchQueueUnit | ExtUnit | Deviation
+"""A result of a walk over a queue or extension file."""
 
 
 def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) -> Iterator[LogLine]:
-    """Every record, filler and damage of a commit log's files, in order, and the end.
+    """Generate a line for each record, filler and damage of a commit log's files, which ascend, one
+    for the end of each file, and last a LogEnd. A damaged record has its Deviation before it.
 
     Files are opened one at a time. Zeros where a record should start are the end of the log unless
     a later file has records. `start` is a log offset: the walk begins with the record there, or
-    else with the next record, and does not examine earlier bytes.
+    else with the next record, and does not examine earlier bytes. Errors of `open_file` pass
+    through.
     """
     records = after_damage = damages = 0
     end: int | None = None
@@ -291,8 +333,9 @@ def _is_end(region: Region, position: int) -> bool:
 
 
 def next_record(region: Region, position: int, base: int) -> int | None:
-    """The first position at or after `position` of a record whose stored log offset agrees with its
-    place; None without such a record."""
+    """The first position of the region at or after `position` of a record whose stored log offset
+    agrees with its place, if the region begins at log offset `base`; None without such a record.
+    The body's CRC is not checked."""
     start = position + 4
     while start < region.size - 4:
         length = min(SEARCH_CHUNK, region.size - start)
@@ -322,7 +365,8 @@ def _magics_in(chunk: bytes) -> Iterator[int]:
 
 
 def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of a consume queue file, up to the first byte that was never written."""
+    """Generate the units of a consume queue file by queue offset, up to the first unit that was
+    never written; a run of wrong units is a Deviation, and RocketMQ's pre-fill is skipped."""
 
     def read(position: int) -> ConsumeQueueUnit | str | None:
         log_offset, size, tags_code = get_unit(region, position)
@@ -337,7 +381,8 @@ def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
 
 
 def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of a batch consume queue file (topics with queue.type=BatchCQ)."""
+    """Generate the units of a batch consume queue file (topics with queue.type=BatchCQ), as
+    `walk_queue` does."""
 
     def read(position: int) -> BatchQueueUnit | str:
         unit = BatchQueueUnit(
@@ -391,7 +436,8 @@ def _walk_units(
 
 
 def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of an extension file; the last line is the end mark if the file has one."""
+    """Generate the units of an extension file; the last line is the end mark (size 0) if the file
+    has one, or the first Deviation, which ends the walk."""
     position = 0
     while position + EXT_HEAD_SIZE <= region.size - EXT_FILE_TAIL:
         size = region.get_i16(position)
@@ -418,10 +464,9 @@ def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]
 
 
 def read_index_head(region: Region, slots: int | None = None) -> IndexHead:
-    """The header, with the number of slots given, guessed or RocketMQ's default.
-
-    The file does not record its number of slots. Raises ValueError with one sentence if no number
-    fits (then the caller may ask its user).
+    """The header of an index file with `slots` slots; None: the number is guessed, because the file
+    does not record it. Raises ValueError with a sentence for the user if no number fits (then the
+    caller may ask for it).
     """
     if region.size < HEADER_SIZE:
         raise ValueError(f"{region.size} bytes are too few for the header of an index file")
@@ -448,7 +493,7 @@ def read_index_head(region: Region, slots: int | None = None) -> IndexHead:
 
 
 def walk_slots(region: Region, head: IndexHead) -> Iterator[tuple[int, int]]:
-    """(slot, newest entry) of the slots in use, in order."""
+    """Generate (slot, number of its newest entry) of the slots in use, ascending."""
     for first in range(0, head.slots, SLOT_CHUNK):
         for at, value in enumerate(
             _slot_values(region, first, min(SLOT_CHUNK, head.slots - first))
@@ -460,7 +505,8 @@ def walk_slots(region: Region, head: IndexHead) -> Iterator[tuple[int, int]]:
 def walk_index_entries(
     file: StoreFile, region: Region, head: IndexHead
 ) -> Iterator[IndexEntry | Deviation]:
-    """The entries from number 1 to the count of the header, which must lie in the file."""
+    """Generate the entries of an index file by number, from 1 to the header's count; a wrong entry
+    is a Deviation, and so is, at the end, a count that is too large for the file."""
     base = HEADER_SIZE + 4 * head.slots
     last = min(head.count - 1, head.entries - 1)
     for number in range(1, last + 1):

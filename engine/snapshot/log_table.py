@@ -79,13 +79,17 @@ __all__ = [
     "decode",
 ]
 
-RANGE_BYTES = 128 << 20  # size of a range: a second of work, and few enough ranges to plan
-PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of a group may differ
-SEARCH_BYTES = 1 << 20  # size of the first search for a record
+RANGE_BYTES = 128 << 20
+"""Default bytes of a range: a second of work, and few enough ranges to plan."""
+PRUNE_SLACK_MS = 600_000
+"""Ten minutes, more than clocks of a group may differ: distance of a file's or range's times from a
+query's limits beyond which `prune_by_time` excludes it."""
+SEARCH_BYTES = 1 << 20
+"""Bytes of the first search for a record; each further search has twice as many."""
 _ANY_TIME = (-INT64_MAX, INT64_MAX)
-# A live store removes files one by one, each durably (deleteFileBatchMax: 10 by default), and each
-# removal may fall between a listing of the files and the end of the examination.
 LISTINGS_MAX = 100
+"""Maximum number of examinations by `open`: a live store removes files one by one
+(deleteFileBatchMax: 10 by default), and each removal may fall into an examination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,9 @@ class LogTable:
     """The content of a store when it was opened. Records appended since are not part of it."""
 
     path: str
+    """The path that was opened, without a slash at its end."""
     segments: tuple[Segment, ...]
+    """Files with records, by log offset."""
     epochs: Epochs
     """The epoch list; empty without a readable epoch file."""
     is_replicated: bool
@@ -103,10 +109,11 @@ class LogTable:
     confirmed_end: LogOffset
     """A record boundary: the confirmed end in the checkpoint of a replicated store, else `end`."""
     opener: LogOpener
+    """Access to the files for `boundary` and `split`."""
     glance: Glance
     """Digest by which readers on other machines notice a change: see `Glance.is_current`."""
     last_store_ms: int
-    """Store time of the last record."""
+    """Store time of the last record in epoch ms; UNKNOWN_MS if the log is empty."""
 
     @classmethod
     def open(
@@ -117,12 +124,14 @@ class LogTable:
         damaged: Callable[[Deviation], None] | None = None,
         check_body: bool = False,
     ) -> "LogTable":
-        """Open a store, a commitlog folder or a single log file.
+        """Read a store, a commitlog folder or a single log file, as it is now; nothing is locked or
+        written. `opener` None: a DiskOpener.
 
-        Raises StoreError if there is no log, OSError, and DamagedLog, unless `damaged` takes it:
-        for a file that is missing between others, an unreadable epoch list, and records of the last
-        file that end early (`decode` reports that place again if its query has the same
-        `check_body`: a record with only its body damaged is damage only then).
+        `damaged` receives each deviation; with None the first one raises DamagedLog: a file that is
+        missing between others, an unreadable epoch list, and records of the last file that end
+        early (`decode` reports that place again if its query has the same `check_body`: a record
+        with only its body damaged is damage only then). Raises StoreError if there is no log,
+        OSError.
         """
         opener = opener or DiskOpener()
         path = path.rstrip("/") or "/"
@@ -147,16 +156,17 @@ class LogTable:
 
     @property
     def min(self) -> LogOffset:
-        """The first record's log offset."""
+        """Log offset of the first record; `end` if the log is empty."""
         return self.segments[0].base if self.segments else self.end
 
     def epoch_at(self, log_offset: int) -> int | None:
-        """The epoch in which the byte was written; None if it is unknown."""
+        """The epoch in which the byte at a log offset was written; None if it is unknown."""
         number = self.epochs.at(LogOffset(log_offset))
         return None if number is None else self.epochs.entries[number].epoch
 
     def boundary(self, log_offset: int) -> LogOffset:
-        """A record's start at or shortly after a log offset, `end` without such a record."""
+        """Log offset of a record that begins at `log_offset` or shortly after; the end of that file
+        or of the log if no record follows there. May read the file. Raises SegmentGone."""
         if log_offset <= self.min:
             return self.min
         number = bisect_right(self.segments, log_offset, key=lambda one: one.base) - 1
@@ -180,12 +190,14 @@ class LogTable:
         start: int | None = None,
         end: int | None = None,
     ) -> list[LogRange]:
-        """Ranges of about `range_bytes`, in order, that together hold every record of the table,
-        except records that the query excludes by log offset or, with `prune_by_time`, by time.
+        """Ranges of about `range_bytes`, by log offset, that together hold every record of the
+        table up to `confirmed_end` (`confirmed=False`: up to the table's end), except records that
+        the query excludes by log offset or, with `prune_by_time`, by time; its other limits are
+        left to `decode`.
 
         `start` and `end` are log offsets where a record begins (a stream's own positions, or
-        results of `boundary`): only records between them. Raises SegmentGone if the log no longer
-        has `start`, or a file that must be read.
+        results of `boundary`): only records from `start` on that begin before `end`. May read the
+        files. Raises SegmentGone if the log no longer has `start`, or a file that must be read.
         """
         assert range_bytes > 0, "a range of no bytes"
         query = query or ScanQuery()

@@ -27,12 +27,16 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.pyx.walk import CUT_BYTES, Walk, walk, whole_end
 
-TAIL_BYTES = 8 << 20  # more than two of the largest records that RocketMQ takes by default
-HEAD_BYTES = 64 << 10  # holds the first record of most files
+TAIL_BYTES = 8 << 20
+"""Bytes at the end of a log that are checked for more than lengths, and searched for records after
+damage: more than two of the largest records that RocketMQ takes by default."""
+HEAD_BYTES = 64 << 10
+"""Bytes of the first read of a file, which hold the first record of most files."""
 _LISTS = (EPOCH_FILE + BACKUP, EPOCH_FILE, EPOCH_FILE + epoch_lines.SUFFIX)
 _TOLD_BY = (checkpoints.FILE_NAME, *_LISTS, MARK_FILE)
 _MAGICS = (kernel.V1, kernel.V2, kernel.BLANK)
-UNKNOWN_MS = -INT64_MAX  # before every time: a file with a damaged beginning is never excluded
+UNKNOWN_MS = -INT64_MAX
+"""An unknown store time, before every time: a file with a damaged beginning is never excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,13 @@ class Segment:
 
     path: str
     base: LogOffset
+    """Log offset of the file's first byte."""
     size: int
+    """Bytes of the file, records or not."""
 
     @property
     def end(self) -> LogOffset:
-        """Log offset of the next file."""
+        """Log offset after the file's last byte, at which the next file begins."""
         return LogOffset(self.base + self.size)
 
 
@@ -58,11 +64,15 @@ class Glance:
     """
 
     root: str | None
+    """The store's folder; None if only the log's is known."""
     folder: str
+    """The folder of the log's files."""
     digest: bytes
+    """16 bytes of BLAKE2b."""
 
     def is_current(self, opener: LogOpener) -> bool:
-        """Whether the store's files still have this digest."""
+        """Whether the store's files still have this digest; False if a file is removed meanwhile.
+        Reads the small files. Raises OSError."""
         try:
             return glance_at(self.root, self.folder, opener) == self
         except FileNotFoundError:  # removed between the listing and the reading
@@ -74,13 +84,19 @@ class StoreFacts:
     """The result of the examination; see LogTable."""
 
     glance: Glance
+    """Digest of the small files before the examination."""
     segments: tuple[Segment, ...]
+    """Files with records, by log offset."""
     epochs: Epochs
+    """The epoch list up to `end`; empty without a readable list."""
     is_replicated: bool
+    """Whether the store is (or was) a copy in a group."""
     end: LogOffset
+    """Log offset after the last whole record."""
     confirmed_end: LogOffset
+    """Record boundary up to which a replicated store is confirmed; else `end`."""
     last_store_ms: int
-    """Store time of the last record; UNKNOWN_MS if the log is empty."""
+    """Store time of the last record in epoch ms; UNKNOWN_MS if the log is empty."""
 
 
 def look_at(
@@ -89,8 +105,10 @@ def look_at(
     damaged: Callable[[Deviation], None] | None,
     check_body: bool = False,
 ) -> StoreFacts:
-    """Examine a store. Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file was
-    removed meanwhile."""
+    """Examine the store, commitlog folder or log file at `path`, for LogTable.open, which explains
+    `check_body`. `damaged` receives each deviation; None: the first one raises DamagedLog. Raises
+    StoreError if there is no log, OSError, and FileNotFoundError if a file was removed meanwhile:
+    call it again then."""
     root, folder, files = _files(path, opener)
     glance = glance_at(root, folder, opener)
     # Files after the last file with records were made ahead, or never begun.
@@ -140,7 +158,8 @@ def _must_be_missing(before: Segment, after: Segment, folder: str, opener: LogOp
 
 
 def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
-    """Make the digest of a store's small files, see Glance. Raises OSError."""
+    """Read the small files of a store for a Glance. `root`: the store's folder or None, `folder`:
+    the log's. Raises OSError."""
     hasher = blake2b(repr(opener.list_files(folder)).encode(), digest_size=16)
     for name, size in [] if root is None else opener.list_files(root):
         if name in _TOLD_BY:
@@ -205,8 +224,8 @@ def _root(folder: str) -> str | None:
 
 
 def first_ms_of(segment: Segment, opener: LogOpener) -> int | None:
-    """Store time of a file's first record, None if no record begins the file. Raises
-    FileNotFoundError."""
+    """Store time in epoch ms of a file's first record, None if no record begins the file or its
+    stored log offset is not the file's. Raises FileNotFoundError, OSError."""
     if segment.size == 0:
         return None
     file = opener.open(segment.path)
@@ -217,7 +236,7 @@ def first_ms_of(segment: Segment, opener: LogOpener) -> int | None:
 
 
 def store_ms(region: Region, position: int) -> int:
-    """Store time of the record at a position."""
+    """Store time in epoch ms of the whole record that begins at a position of the region."""
     found = kernel.scan(region, position, region.size, 1, False)
     return int(found.rows[0, kernel.STORE_TIMESTAMP_MS])
 

@@ -30,9 +30,12 @@ from turbopump.pyx.columns import COLUMNS, Batch, Decoder
 from turbopump.pyx.region import Region
 
 INT64_MAX = (1 << 63) - 1
+"""The greatest log offset or store time."""
 BATCH_ROWS = 65_536
-# Bytes of texts and bodies: a batch stays in memory that the allocator reuses without the kernel.
+"""Default of `ScanQuery.batch_rows`."""
 BATCH_BYTES = 16 << 20
+"""Default of `ScanQuery.batch_bytes`: a batch stays in memory that the allocator reuses without the
+kernel."""
 
 
 class DamagedLog(StoreError):
@@ -41,31 +44,38 @@ class DamagedLog(StoreError):
     def __init__(self, damage: Deviation) -> None:
         super().__init__(f"{damage.file} is damaged at byte {damage.position}: {damage.reason}")
         self.damage = damage
+        """The first deviation that was found."""
 
 
 class SegmentGone(StoreError):
-    """A file of the log was removed (by retention) since the table was opened."""
+    """A file of the log, or the wanted beginning of it, was removed (by retention) since the table
+    was opened: open a new table."""
 
 
 class LogBytes(Protocol):
-    """An open file of a log."""
+    """An open file of a log. Positions are bytes of the file."""
 
     size: int
+    """Bytes of the file when it was opened."""
     step: int
     """Bytes to request at once; a mapped file returns all its bytes at no extra cost."""
 
     def region(self, start: int, end: int) -> Region:
-        """The bytes [start, end) of the file; position 0 of the region is `start`."""
+        """The bytes [start, end) of the file, which lie inside it; position 0 of the region is
+        `start`. The region stays valid after `close`. Raises OSError."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
+        ...
 
 
 class LogOpener(Protocol):
-    """Access to the files of a store on a disk or in an object store."""
+    """Access to the files of a store on a disk or in an object store. The methods wait, and raise
+    OSError."""
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """(name, size in bytes) of each file in a folder, sorted; empty if the folder does not
-        exist."""
+        """(name, size in bytes) of each file in a folder, sorted by name; empty if the folder does
+        not exist."""
 
     def read(self, path: str) -> bytes:
         """Read a small file whole. Raises FileNotFoundError."""
@@ -80,32 +90,35 @@ class MappedLog:
     def __init__(self, mapped: MappedFile) -> None:
         self._mapped = mapped
         self.size = self.step = mapped.size
+        """Bytes of the file, all of which may be requested at once."""
 
     def region(self, start: int, end: int) -> Region:
-        """See LogBytes."""
+        """The bytes [start, end) of the file, not copied; position 0 of the region is `start`."""
         return Region(self._mapped.region.view(start, end - start))
 
     def close(self) -> None:
-        """Close the file; the mapping ends with the last region."""
+        """Close the file; regions stay valid, and the mapping ends with the last of them."""
         self._mapped.close()
 
 
 class DiskOpener:
-    """Files of a disk, mapped for reading."""
+    """Files of a disk, mapped for reading: of `files`, or of the operating system. The methods
+    raise OSError."""
 
     def __init__(self, files: Files | None = None) -> None:
         self._files = files or RealFiles()
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """See LogOpener."""
+        """(name, size in bytes) of each file in a folder, sorted by name; empty if the folder does
+        not exist or is a file."""
         return self._files.list_files(folder)
 
     def read(self, path: str) -> bytes:
-        """See LogOpener."""
+        """The whole content of a file. Raises FileNotFoundError."""
         return self._files.read(path)
 
     def open(self, path: str) -> LogBytes:
-        """See LogOpener."""
+        """Map a log file, which must not be empty, read-only. Raises FileNotFoundError."""
         return MappedLog(self._files.open(path, readonly=True))
 
 
@@ -114,16 +127,19 @@ class LogRange:
     """Records [start, end) of a file, to be decoded anywhere: a plain value that can be pickled."""
 
     path: str
+    """Path of the log file, for a LogOpener."""
     base: LogOffset
     """Log offset of the file's first byte."""
     start: int
-    """Position of the first record in the file."""
+    """Position in the file of the range's first record."""
     end: int
-    """Position of a record boundary, or the file's end."""
+    """Position after the last record: a record boundary, or the file's end."""
     file_size: int
+    """Bytes of the whole file."""
     confirmed_end: LogOffset
+    """The table's `confirmed_end`."""
     epochs: tuple[tuple[int, int], ...] = ()
-    """(epoch, start) of the epochs its bytes belong to."""
+    """(epoch, log offset at which it starts) of the epochs that its bytes belong to, ascending."""
 
     @property
     def log_offset(self) -> LogOffset:
@@ -133,25 +149,36 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanQuery:
-    """A query: the wanted columns and records, as a plain value. Store times are inclusive at both
-    ends."""
+    """A query: the wanted columns and records, as a plain value that can be pickled. A record is
+    wanted if it fits all limits."""
 
     columns: tuple[str, ...] = COLUMNS
+    """Names of the columns to decode (columns.COLUMNS, which is the default)."""
     topics: frozenset[bytes] | None = None
+    """Wanted topics in UTF-8; None: all."""
     queue_ids: frozenset[int] | None = None
+    """Wanted queue ids; None: all."""
     min_store_ms: int = -INT64_MAX - 1
+    """Least store time in epoch ms, included."""
     max_store_ms: int = INT64_MAX
+    """Greatest store time in epoch ms, included."""
     min_log_offset: int = 0
+    """Least log offset of a record, included."""
     end_log_offset: int = INT64_MAX
+    """Log offset before which a record must begin."""
     prune_by_time: bool = False
-    """Whether files and ranges are excluded by the times of their first and last records: see
-    log_table."""
+    """Whether files and ranges are excluded by the times of their first and last records, which may
+    lose records if clocks went back: see log_table."""
     check_body: bool = False
+    """Whether a record whose body does not fit its CRC is damage; else its body is not checked."""
     batch_rows: int = BATCH_ROWS
+    """Maximum number of records in a batch."""
     batch_bytes: int = BATCH_BYTES
+    """Maximum bytes of the bodies in a batch; each text column has at most a quarter of it. A
+    larger record is a batch alone."""
 
     def decoder(self, part: LogRange) -> Decoder:
-        """A decoder for the records of a range."""
+        """A new decoder for the records of a range. Raises ValueError for an unknown column."""
         return Decoder(
             self.columns,
             topics=self.topics,
@@ -175,11 +202,11 @@ def decode(
     *,
     damaged: Callable[[Deviation], None] | None = None,
 ) -> Iterator[Batch]:
-    """The wanted records of a range, batch by batch (no batch is empty).
+    """Generate the wanted records of a range by log offset, batch by batch; no batch is empty.
 
-    Raises DamagedLog after the rows before it, unless `damaged` takes it: then decoding continues
-    at the next record whose stored log offset agrees with its place. Raises SegmentGone if the file
-    was removed.
+    `opener` None: a DiskOpener. At damage `damaged` is called, and decoding continues at the next
+    record whose stored log offset agrees with its place; with None DamagedLog is raised after the
+    batches before the damage. Raises SegmentGone if the file was removed, OSError.
     """
     file = open_log(opener or DiskOpener(), part.path)
     try:
@@ -189,7 +216,8 @@ def decode(
 
 
 def open_log(opener: LogOpener, path: str) -> LogBytes:
-    """Open a file of a table. Raises SegmentGone."""
+    """Open a file of a table; the caller closes it. Raises SegmentGone if it was removed,
+    OSError."""
     try:
         return opener.open(path)
     except FileNotFoundError:

@@ -12,6 +12,7 @@ from turbopump.engine.timer.timer_files import TimerFiles
 from turbopump.engine.types import LogOffset
 
 SLOTS_PER_STEP: Final = 65_536
+"""Maximum number of slots examined in a step."""
 LOADED_PER_STEP: Final = 500
 """Slots with units per step: each costs some microseconds."""
 
@@ -19,9 +20,10 @@ LOADED_PER_STEP: Final = 500
 def oldest_waiting(
     files: TimerFiles, since: int, until: int
 ) -> Generator[None, None, LogOffset | None]:
-    """Return the log offset of the first message that waits in the ticks [since, until), None if
-    there is no such message. Yields after each step. Messages that the commit log no longer has are
-    skipped."""
+    """Return the least log offset of the messages that wait in the slots of the ticks [since,
+    until), None if there is no such message; a tick is epoch ms divided by the precision. Yields
+    after each step, so that the loop serves other work. Messages that the commit log no longer has
+    are skipped."""
     low = files.first_readable()
     best: int | None = None
     tick, loaded = since, 0

@@ -16,34 +16,48 @@ from turbopump.pyx import timer as kernel
 from turbopump.pyx.timer import DueHeap, LogPart, SlotWalk, TimerSteps
 
 STEP_MAX: Final = kernel.STEP_MAX
+"""Maximum number of messages in a native step."""
 _TOPIC: Final = TIMER_TOPIC.encode()
 _UNIT_SIZE: Final = 20
 
 
 class TimersDone(NamedTuple):
-    """Result of a step: number of messages, (topic, messages, bytes) of each topic, (tick,
-    messages) of each tick."""
+    """Result of a step; a tick is epoch ms divided by the precision."""
 
     messages: int
+    """Number of messages done."""
     topics: list[tuple[bytes, int, int]]
+    """(topic, messages, bytes of their new records) of each topic; `take_in` writes no records, and
+    its bytes are 0."""
     ticks: list[tuple[int, int]]
+    """(tick, messages) of each slot: of `take_in` only messages that went into the heap."""
 
 
 NOTHING: Final = TimersDone(0, [], [])
+"""The result of a step that did nothing."""
 
 
 class SlotWindow(NamedTuple):
-    """The slots that a message may be put into; see tmr_intake."""
+    """The slots that `take_in` may put messages into; a tick is epoch ms divided by the
+    precision."""
 
     write_ms: int
+    """Write time of the new units in epoch ms, a whole number of slots."""
     window_ms: int
+    """Milliseconds after `write_ms` beyond which a message waits in parts."""
     cursor: int
+    """First tick that was not delivered: messages of earlier slots are left to the caller."""
     ring_from: int
+    """Tick from which a whole round of the wheel is counted: messages of slots a round or more
+    later are left to the caller."""
     scanned: int
+    """Tick before which all units are in the heap: new units of these slots go into it, too."""
 
 
 class TimerBatches:
-    """Native steps over the timers of a store. Loop thread only."""
+    """Native steps over the timers of a store. A step ends before the first message that is unusual
+    or lies in another file; after a step of 0 messages the caller handles this message itself. Loop
+    thread only."""
 
     def __init__(self, deps: TimerDeps, files: TimerFiles, precision_ms: int) -> None:
         self._deps, self._files, self._precision_ms = deps, files, precision_ms
@@ -54,7 +68,9 @@ class TimerBatches:
     def take_in(
         self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
     ) -> TimersDone:
-        """Put messages of the timers' queue into the wheel, from queue offset `at`."""
+        """Put up to `count` messages of the timers' queue, from queue offset `at` on, into the
+        wheel and the timer log, and up to `heap_room` of them into the heap, see SlotWindow.
+        Requires `TimerFiles.ready`."""
         found = self._deps.lookup.units_of(_TOPIC, 0, at)
         if found is None:
             return NOTHING
@@ -74,7 +90,8 @@ class TimerBatches:
         return taken
 
     def order(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:
-        """Move units of a walk, from number `done`, into the heap; returns how many."""
+        """Push up to `count` units of a walk, from number `done` on, into the heap with their due
+        times; returns the number pushed."""
         wheel = self._files.wheel
         _position, log_offset, *_ = walk.entry(done)
         log = self._part(log_offset)
@@ -83,7 +100,8 @@ class TimerBatches:
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
 
     def opened(self, topic: str, queue_id: int) -> None:
-        """Allow native delivery to this queue, after a timer's message was put into it."""
+        """Allow native delivery to this queue, after the caller has appended a timer's message to
+        it, until `Store.forget_targets`; no-op for an unknown queue."""
         table = self._deps.queues.table
         slot = table.find(topic.encode(), queue_id)
         if slot >= 0:
@@ -92,8 +110,10 @@ class TimerBatches:
     def deliver(
         self, heap: DueHeap, count: int, now_ms: int, until_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:
-        """Append up to `count` messages that are due until `until_ms`, except messages of the slots
-        `rare_ticks`. They become readable as messages of `Store.append` do."""
+        """Append up to `count` messages of the heap that are due at `until_ms` or before to their
+        own topics, with the store time `now_ms` (both epoch ms), and take them out of the heap; a
+        message of the slots `rare_ticks` is left to the caller, and all messages are with
+        enabledAppendPropCRC. They become readable and durable as messages of `Store.append` do."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING

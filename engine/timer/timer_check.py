@@ -26,7 +26,9 @@ from turbopump.engine.types import QueueOffset
 from turbopump.pyx.crc32 import crc32
 
 FILE_NAME: Final = "timercheck"
+"""Name of the file in the folder config of the store."""
 SIZE: Final = 4096
+"""Bytes of the file."""
 _NUMBERS: Final = struct.Struct(">7q")
 _OLD_SIZE: Final = 32
 """Size of the numbers written by a broker before the version was added."""
@@ -37,6 +39,7 @@ _STEPPED: Final = struct.Struct(">5qi")
 _FLOOR: Final = struct.Struct(">2q")
 _STEPPED_MAGIC: Final = 0x5475_7262_6F70_0003
 FLOORS_MAX: Final = 64
+"""Maximum number of floors of a SteppedClock."""
 _MAGIC: Final = 0x5475_7262_6F70_0002
 
 
@@ -46,20 +49,28 @@ class TimerCheckpoint(NamedTuple):
     `queue_offset`."""
 
     read_ms: int = 0
+    """Epoch ms."""
     log_position: int = 0
+    """Byte of the timer log."""
     queue_offset: QueueOffset = QueueOffset(0)
+    """Queue offset in TIMER_TOPIC."""
     master_queue_offset: QueueOffset = QueueOffset(0)
+    """Queue offset in TIMER_TOPIC."""
     state_version: int = 0
+    """First of the three numbers of RocketMQ's DataVersion; 0 in a file of an older broker."""
     timestamp_ms: int = 0
+    """The second, in epoch ms."""
     counter: int = 0
+    """The third, which grows with each change."""
 
     def encode(self) -> bytes:
-        """The 56 bytes of RocketMQ's numbers."""
+        """RocketMQ's numbers as 56 bytes: the beginning of the file, and the response body."""
         return _NUMBERS.pack(*self)
 
 
 def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
-    """Parse the file's bytes or a response. Raises ValueError if they are not a checkpoint."""
+    """Parse the file's bytes or a response body; bytes after the first 56 are ignored. Raises
+    ValueError if they are not a checkpoint."""
     if len(data) < _OLD_SIZE:
         raise ValueError(f"{len(data)} bytes are not a checkpoint of timers")
     padded = bytes(data[: _NUMBERS.size]).ljust(_NUMBERS.size, b"\0")
@@ -70,8 +81,9 @@ def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
 
 
 def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, bool]:
-    """(the store's checkpoint, whether the wheel is whole); a checkpoint of zeros if the file is
-    missing or damaged. Raises OSError."""
+    """(the checkpoint of the store in the folder `root`, whether the wheel is whole: it was saved
+    so with this precision, and no broker has changed the file since); a checkpoint of zeros and
+    False if the file is missing or damaged. Raises OSError."""
     path = f"{root}/config/{FILE_NAME}"
     if not files.exists(path):
         return TimerCheckpoint(), False
@@ -84,8 +96,9 @@ def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, b
 
 
 def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0) -> None:
-    """Write the page and make it durable; with the precision in `whole_ms`, mark the wheel as
-    whole. Raises OSError."""
+    """Write the file of the store in the folder `root`, durably on return. `whole_ms`: the
+    precision in ms marks the wheel as whole, 0 removes that mark; a stepped clock is removed.
+    Raises OSError."""
     folder = f"{root}/config"
     path = f"{folder}/{FILE_NAME}"
     is_new = not files.exists(path)
@@ -104,21 +117,25 @@ def _mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
 
 
 class SteppedClock(NamedTuple):
-    """Progress at a clean stop while the clock showed less than an earlier time: slots before
-    `cursor` were delivered; in slots before `floors[n][0]`, units before position `floors[n][1]`
-    were delivered, too. All messages before `queue_offset` have their unit before `log_end`."""
+    """Progress at a clean stop while the clock showed less than an earlier time. A tick is epoch ms
+    divided by the precision."""
 
     cursor: int
+    """Tick before which all slots were delivered."""
     log_end: int
+    """Position of the timer log before which all messages before `queue_offset` have their
+    unit."""
     queue_offset: QueueOffset
+    """Queue offset in TIMER_TOPIC."""
     floors: tuple[tuple[int, int], ...]
+    """(tick, position): in slots before the tick, units before the position were delivered, too."""
 
 
 def save_stepped(
     files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock
 ) -> None:
-    """Write the page with a stepped clock, and make it durable; `checkpoint` is the checkpoint for
-    a RocketMQ broker and after a crash. Raises OSError."""
+    """Write the file with a stepped clock, durably on return; `checkpoint` is the checkpoint for a
+    RocketMQ broker and after a crash. Raises OSError."""
     save(files, root, checkpoint)
     path = f"{root}/config/{FILE_NAME}"
     files.write(path, _stepped(checkpoint, precision_ms, stepped), _STEPPED_AT)
@@ -128,8 +145,8 @@ def save_stepped(
 def load_stepped(
     files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int
 ) -> SteppedClock | None:
-    """The stepped clock of the file; None if it has none, or if the checkpoint or the precision
-    changed since. Raises OSError."""
+    """The stepped clock of the file of the store in the folder `root`; None if it has none, or if
+    it was not written with this checkpoint and precision. Raises OSError."""
     path = f"{root}/config/{FILE_NAME}"
     data = files.read(path)[_STEPPED_AT:] if files.exists(path) else b""
     if len(data) < _STEPPED.size:

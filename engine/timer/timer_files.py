@@ -40,24 +40,30 @@ from turbopump.pyx.timer import SlotWalk, Wheel
 logger = logging.getLogger(__name__)
 
 TIMER_TOPIC: Final = types.TIMER_TOPIC
+"""The topic of timers; its only queue is 0."""
 WHEEL_FILE: Final = "timerwheel"
+"""Name of the wheel's file in the store's folder."""
 LOG_FOLDER: Final = "timerlog"
+"""Name of the timer log's folder in the store's folder."""
 SLOTS_TOTAL: Final = 7 * 24 * 3600
-"""Slots of half a wheel (RocketMQ: TIMER_WHEEL_TTL_DAY)."""
+"""Number of slots of half a wheel (RocketMQ: TIMER_WHEEL_TTL_DAY)."""
 BLANK_SLOTS: Final = 60
+"""Number of slots by which `roll_slots` is at least less than half a wheel."""
 RETRY_MS: Final = 1_000
 """Time between attempts to make a file."""
 
 
 class TimerFiles:
-    """The timers' files, see the module. Call `load` first; no file is made before the first
-    timer."""
+    """The timers' files, see the module. Call `load` first; no file is made before the first timer.
+    A tick is epoch ms divided by the precision (timerPrecisionMs), a position is a byte of the
+    timer log, a queue offset is of TIMER_TOPIC."""
 
     def __init__(
         self, store: Store, files: Files, disk: Disk, slots: int = 2 * SLOTS_TOTAL
     ) -> None:
-        """RocketMQ can share only a wheel of its own size; other sizes are for tests."""
+        """RocketMQ can share only a wheel of its own number of `slots`; others are for tests."""
         self.slots = slots
+        """Number of slots of the wheel."""
         config = store.config
         self._store, self._files, self._config = store, files, config
         folder = f"{config.root}/{LOG_FOLDER}"
@@ -74,19 +80,20 @@ class TimerFiles:
         self._void: list[str] = []
         self._has_new_names = False
         self.on_ready: Callable[[], None] = lambda: None
-        """Called when the files that `ready` required were made."""
+        """Called on the loop thread when a file that `ready` found missing was made."""
         self.checkpoint = TimerCheckpoint()
-        """Content of the checkpoint file."""
+        """Content of the checkpoint file on the disk."""
         self.stepped: SteppedClock | None = None
-        """Progress at the last clean stop, see SteppedClock; the wheel has the units of that
-        time."""
+        """Progress at the last stop if that was a clean stop with a clock set back, else None; the
+        wheel has the units of that time."""
         self.queue_offset = QueueOffset(0)
         """Queue offset before which messages are in the wheel, or were delivered."""
 
     # Opening
 
     def load(self) -> None:
-        """Bring wheel, log and checkpoint together, and wait for the disk. Raises StoreError."""
+        """Read wheel, log and checkpoint, repair them after a crash, and wait for the disk; sets
+        `checkpoint`, `stepped` and `queue_offset`. Raises StoreError."""
         try:
             self._load()
         except OSError as error:
@@ -250,16 +257,18 @@ class TimerFiles:
 
     @property
     def log_end(self) -> int:
-        """Position at which the next unit will be written."""
+        """Position after the last unit."""
         return self._log.end
 
     @property
     def exists(self) -> bool:
-        """Whether a timer was ever added, so that the files of timers exist."""
+        """Whether the wheel's file exists: `ready` has made it, or an earlier run."""
         return self._wheel is not None
 
     def ready(self, steady_ms: int) -> bool:
-        """Whether a unit can be added; if not, a disk thread begins to make the missing file."""
+        """Whether a unit can be added; if not, a disk thread begins to make the missing file, and
+        `on_ready` is called then. A file is also made ahead. After a failure the next attempt is
+        RETRY_MS later on the steady clock."""
         log = self._log
         if self._rewound is not None:
             return False
@@ -323,8 +332,8 @@ class TimerFiles:
 
     @property
     def is_rewound(self) -> bool:
-        """Whether units were removed and the removal is not durable yet: no unit can be added
-        before `save`."""
+        """Whether `rewind` removed units and the removal is not durable yet: no unit can be added
+        until a `save` has ended."""
         return self._rewound is not None
 
     def add(
@@ -336,7 +345,10 @@ class TimerFiles:
         topic_hash: int,
         magic: int,
     ) -> int:
-        """Add a unit, if `ready`; returns its position."""
+        """Add a unit to the log and to the slot of `slot_ms`; returns its position. Requires
+        `ready`. Both times are epoch ms, at most 2**31 - 1 ms apart. `log_offset` and `size` are of
+        the record in TIMER_TOPIC, `topic_hash` is Java's hash of the real topic, `magic` has the
+        bits of pyx.timer. Not durable before `save`. Raises ValueError for a slot before tick 1."""
         assert self._wheel is not None, "no wheel yet"
         position = self._log.end
         region, at, base = self._log.place()
@@ -347,12 +359,13 @@ class TimerFiles:
 
     @property
     def wheel(self) -> Wheel | None:
-        """The wheel; None until the first timer."""
+        """The wheel; None unless `exists`."""
         return self._wheel
 
     def room(self) -> tuple[Wheel, Region, int, int, int]:
-        """(wheel, region, position in the region, first byte of its file, number of units with
-        room) for the next units. Requires `ready`. The caller writes the units and calls `took`."""
+        """(wheel, region, position in the region, position in the log at which the region begins,
+        number of units with room) for the next units. Requires `ready`. The caller writes the units
+        and calls `took`."""
         assert self._wheel is not None, "no wheel yet"
         return self._wheel, *self._log.room()
 
@@ -361,8 +374,9 @@ class TimerFiles:
         self._log.took(count)
 
     def rewind(self, queue_offset: QueueOffset) -> None:
-        """Remove the units of messages from `queue_offset` on, and those whose records the commit
-        log lost. No unit can be added until that is durable. Raises OSError."""
+        """Remove the units of messages from `queue_offset` on, and the units whose records the
+        commit log lost, and lower `queue_offset`. No unit can be added until a `save` has made that
+        durable. Raises OSError."""
         if self.stepped is not None:
             queue_offset = min(queue_offset, self.checkpoint.queue_offset)
             self.stepped = None
@@ -401,18 +415,19 @@ class TimerFiles:
         return [max(0, wheel.count(*pair)) for pair in zip(starts, bounds, strict=False)]
 
     def count(self, tick: int) -> int:
-        """Number of messages that wait in the slot of `tick`, a time divided by the precision."""
+        """Number of messages that wait in the slot of `tick`; a recall counts as -1."""
         return 0 if self._wheel is None else self._wheel.slot(tick)[2]
 
     def free_tick(self, tick: int, cursor: int, high: int, floor: int) -> int:
-        """The first tick from `tick` on whose place in the wheel is free, less than one round after
-        it; see Wheel.free_tick."""
+        """The first tick from `tick` on whose place in the wheel is free, or `tick` plus a round
+        if none is; see Wheel.free_tick."""
         if self._wheel is None:
             return tick
         return self._wheel.free_tick(tick, tick + self.slots, cursor, high, floor)
 
     def walk(self, tick: int, floor: int, room: int) -> SlotWalk:
-        """The units of a tick at positions from `floor` on; the `room` oldest of them are kept."""
+        """The units in the slot of `tick` at positions from `floor` on; the walk keeps the `room`
+        oldest of them. Only if `exists`."""
         assert self._wheel is not None, "no wheel yet"
         segments = self._log.segments
         _first, last, _num = self._wheel.slot(tick)
@@ -426,12 +441,12 @@ class TimerFiles:
         return walk
 
     def first_readable(self) -> int:
-        """Position of the first unit whose record the commit log still has."""
+        """Position of the first unit whose record the commit log still has, or the log's end."""
         return self._log.position_before(self._store.min_log_offset)
 
     def oldest_in(self, tick: int, low: int) -> int | None:
-        """Position of the oldest unit of a slot at positions from `low` on; None if there is
-        none."""
+        """Position of the oldest unit in the slot of `tick` at positions from `low` on; None if
+        there is no such unit. Only if `exists`."""
         assert self._wheel is not None, "no wheel yet"
         first, last, _count = self._wheel.slot(tick)
         if last < low:
@@ -442,21 +457,24 @@ class TimerFiles:
         return walk.entry(0)[0] if len(walk) else None
 
     def log_offset_at(self, position: int) -> LogOffset:
-        """Log offset of a unit's record; the log's beginning if no unit is at `position`."""
+        """Log offset of the record of the unit at `position`; the beginning of the commit log if no
+        unit is there."""
         unit = self._log.unit(position)
         return self._store.min_log_offset if unit is None else unit.log_offset
 
     def message_at(self, position: int) -> tuple[LogOffset, int] | None:
-        """(log offset of a unit's message, hash of its topic); None if no unit is at `position`."""
+        """(log offset of a unit's message in TIMER_TOPIC, Java's hash of its real topic); None if
+        no unit is at `position`."""
         unit = self._log.unit(position)
         return None if unit is None else (LogOffset(unit.log_offset), unit.topic_hash)
 
     # Saving
 
     def save(self, checkpoint: TimerCheckpoint) -> bool:
-        """Make the log durable up to the checkpoint's position, then the checkpoint. Returns False
-        while another save is under way, or if the log was rewound: then the rewound checkpoint is
-        saved first."""
+        """Begin to make all units and then the checkpoint durable, on a disk thread, and to remove
+        files without units. Returns whether `checkpoint` is being saved: False without any effect
+        if an earlier save is under way, and False if the log was rewound: then the rewound
+        checkpoint is saved first. An error is logged, and the next save repeats the work."""
         if self._saving.busy:
             return False
         rewound = self._rewound
@@ -490,14 +508,16 @@ class TimerFiles:
         return rewound is None
 
     def expire(self) -> None:
-        """Remove a log file whose messages have all expired, with the next checkpoint."""
+        """Take the first log file out of the log if retention removed all its messages; the next
+        `save` removes the file."""
         path = self._log.expire(self._store.min_log_offset)
         if path is not None:
             self._void.append(path)
 
     def close(self, checkpoint: TimerCheckpoint, stepped: SteppedClock | None = None) -> None:
-        """Make all data durable, with the mark of a clean stop, and wait for the disk. The store
-        must be closed. `stepped` if the clock shows less than an earlier time. Raises OSError."""
+        """Make all data durable, with the mark of a clean stop, unmap the files, and wait for the
+        disk. The store must be closed. `stepped` if the clock shows less than an earlier time, else
+        None. Raises OSError; the files are unmapped then, too."""
         self._making.finish()
         self._saving.finish()
         wheel, spare = self._wheel_file, self._spare

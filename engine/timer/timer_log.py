@@ -20,6 +20,7 @@ from turbopump.pyx.region import Region
 
 _NEEDED = kernel.UNIT_SIZE + kernel.FILLER_SIZE
 MIN_FILE_SIZE = _NEEDED
+"""Least bytes of a file: a unit and a filler."""
 _MAPPED_MAX = 1_024
 """Maximum number of mapped files: 100 GiB of units in files of the usual size."""
 
@@ -28,28 +29,37 @@ class TimerUnit(NamedTuple):
     """A unit of the timer log, see csrc/timer.h."""
 
     prev_position: int
+    """Position of the slot's unit before; -1: none."""
     magic: int
+    """Bits: pyx.timer.DEFAULT, ROLL, DELETE."""
     write_ms: int
+    """Time at which the unit was written, in epoch ms."""
     delay_ms: int
+    """Time from `write_ms` to the slot's time, maybe negative."""
     log_offset: LogOffset
+    """Log offset of the message in TIMER_TOPIC."""
     size: int
+    """Bytes of its record."""
     topic_hash: int
+    """Java's hash of the message's real topic."""
 
 
 class TimerLog:
-    """The timer log, see the module. Positions are bytes of the whole row of files."""
+    """The timer log, see the module. Positions are bytes of the whole row of files, from the first
+    byte that it ever had. Loop thread only."""
 
     def __init__(self, files: Files, folder: str, file_size: int) -> None:
         self._files = files
         self.segments = Segments(MappingPool(files, _MAPPED_MAX), folder, file_size)
+        """The files of the log."""
         self.end = 0
         """Position of the next unit, perhaps in a file that does not exist yet."""
         self._dirty: set[int] = set()
 
     def load(self, flushed: int) -> list[str]:
-        """Find the files and the end of the units; all before `flushed` was durable once. Returns
-        files after a hole, which are not part of the log; the caller removes them. Raises
-        StoreError, OSError."""
+        """Find the files, and set `end` to the end of the units; all before position `flushed` was
+        durable once. Returns paths of files after a hole, which are not part of the log; the caller
+        removes them. Raises StoreError, OSError."""
         lost = self.segments.load()
         starts = self.segments.starts()
         self.end = self.segments.end
@@ -70,7 +80,8 @@ class TimerLog:
 
     @property
     def needs(self) -> int | None:
-        """First byte of the file that must be added before the next unit; None if there is room."""
+        """Position at which the file begins that must be added before the next unit; None if the
+        last file has room."""
         segments = self.segments
         if segments.count and segments.holds(self.end) and self._room_behind(self._inside()):
             return None
@@ -86,8 +97,8 @@ class TimerLog:
         return self.end % self.segments.file_size
 
     def adopt(self, mapped: MappedFile, start: int) -> None:
-        """Add the file that starts at `start`, as `needs` named it; the rest of the last file
-        becomes filler."""
+        """Add a new mapped file that starts at position `start`, the value of `needs`; the rest of
+        the last file becomes filler."""
         segments = self.segments
         if segments.count and segments.holds(self.end):
             last = segments.last
@@ -97,8 +108,8 @@ class TimerLog:
         self.end = start
 
     def place(self) -> tuple[Region, int, int]:
-        """(region, position in it, first byte of its file) for the next unit, which the caller must
-        write."""
+        """Take the room for a unit: (region, position in it, position in the log at which the
+        region begins). The caller must write the unit; `needs` must be None."""
         start = self.segments.last
         position = self.end - start
         self.end += kernel.UNIT_SIZE
@@ -106,8 +117,8 @@ class TimerLog:
         return self.segments.region(start), position, start
 
     def room(self) -> tuple[Region, int, int, int]:
-        """(region, position in it, first byte of its file, number of units with room) for the next
-        units. The caller must write them and call `took`."""
+        """(region, position in it, position in the log at which the region begins, number of units
+        with room) for the next units; takes nothing. The caller writes some and calls `took`."""
         start = self.segments.last
         position = self.end - start
         units = (self.segments.file_size - kernel.FILLER_SIZE - position) // kernel.UNIT_SIZE
@@ -121,7 +132,8 @@ class TimerLog:
             self._dirty.add(self.segments.last)
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position of the log, in bytes; None outside of the log's files."""
+        """The unit at a position of the log; None outside of the log's files, or if no unit is
+        there."""
         if not self.segments.holds(position):
             return None
         start = self.segments.start_of(position)
@@ -131,7 +143,9 @@ class TimerLog:
         return None if found is None else TimerUnit(*found)  # type: ignore[arg-type]
 
     def parts(self, start: int = 0) -> Iterator[tuple[Region, int, int, int]]:
-        """(region, position, position end, base) of the units from `start` on, file by file."""
+        """(region, position in it of the first unit, position in it after the last unit or filler,
+        position in the log at which the region begins) of the units from position `start` on, file
+        by file."""
         segments = self.segments
         for base in segments.starts():
             stop = min(self.end, base + segments.file_size)
@@ -139,7 +153,8 @@ class TimerLog:
                 yield segments.region(base), max(start - base, 0), stop - base, base
 
     def position_before(self, log_offset: LogOffset) -> int:
-        """End of the units of records before a log offset."""
+        """Position of the first unit whose record lies at a log offset or later; `end` without such
+        a unit."""
         per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
         low, high = 0, sum(
             (stop - start) // kernel.UNIT_SIZE if stop < self.segments.file_size else per_file
@@ -172,8 +187,8 @@ class TimerLog:
         return self.unit(self.end - kernel.UNIT_SIZE)
 
     def cut(self, position: int) -> list[str]:
-        """Zero the units from `position` on. Returns void files for the caller to remove; changed
-        files are dirty. Raises OSError."""
+        """Zero the units from `position` on, not yet durably. Returns the paths of files without
+        units for the caller to remove; changed files are dirty. Raises OSError."""
         segments, paths = self.segments, []
         while segments.count and segments.last >= position and segments.last > segments.first:
             self._dirty.discard(segments.last)
@@ -185,8 +200,8 @@ class TimerLog:
         return paths
 
     def reserve(self) -> None:
-        """Give the last file all its blocks, so that a store into it cannot fail. Raises
-        OSError."""
+        """Give the last file all its blocks on the disk, so that storing into it cannot fail, and
+        mark it dirty; no-op without files. Raises OSError."""
         if self.segments.count:
             mapped = self.segments.mapped(self.segments.last)
             mapped.reserve(0, mapped.size)
@@ -199,17 +214,18 @@ class TimerLog:
         return paths
 
     def mark_changed(self, start: int) -> None:
-        """Mark the file that begins at byte `start` of the log as dirty."""
+        """Mark the file that begins at position `start` of the log as dirty."""
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """Mark these files dirty again, because their sync failed."""
+        """Mark the files of `take_dirty` dirty again, because their sync failed; files that left
+        the log are ignored."""
         known = {self.segments.path(start): start for start in self.segments.starts()}
         self._dirty.update(known[path] for path in paths if path in known)
 
     def expire(self, log_min: LogOffset) -> str | None:
-        """Path of the first file, if all its units are of removed records; the caller removes it.
-        The last file stays."""
+        """Take the first file out of the log if the records of all its units lie before `log_min`;
+        returns its path for the caller to remove, or None. The last file stays."""
         segments = self.segments
         if segments.count < 2:
             return None
@@ -220,5 +236,5 @@ class TimerLog:
         return segments.forget_first()
 
     def close(self) -> None:
-        """Unmap all files of the log."""
+        """Unmap all files of the log, without a sync."""
         self.segments.pool.close()

@@ -14,6 +14,7 @@ from turbopump.engine.types import StoreError
 from turbopump.pyx.index import java_hash
 
 FILE_NAME: Final = "timermetrics"
+"""Name of the file in the folder config of the store."""
 MAX_TOPICS: Final = 10_000
 """Maximum number of counted topics, so that a response is made in some milliseconds."""
 _COUNT, _TIME, _TABLE = "count", "timeStamp", "timingCount"
@@ -24,8 +25,10 @@ class TopicTimerCounts:
 
     def __init__(self) -> None:
         self.total = 0
-        """Number of all timers, including timers of unknown topics and beyond MAX_TOPICS."""
+        """Number of all timers, including timers of unknown topics and of topics beyond
+        MAX_TOPICS."""
         self.topics: dict[str, int] = {}
+        """Topic to number of timers, of the first MAX_TOPICS topics."""
 
     def add(self, topic: str | None, count: int) -> None:
         """Count `count` more timers of a topic; None: of an unknown topic."""
@@ -35,16 +38,18 @@ class TopicTimerCounts:
 
 
 class TimerMetrics:
-    """Number of waiting timers of each topic, and the time of its last change."""
+    """Number of waiting timers of each topic, and the time of its last change. In memory: the
+    caller reads and writes the file."""
 
     def __init__(self) -> None:
         self._topics: dict[str, tuple[int, int]] = {}
         self.changes = 0
-        """Number of changes to the counts."""
+        """Grows with each change of counts, `forget` excepted."""
         self._hashes: dict[int, str] = {}
 
     def add(self, topic: str, by: int, now_ms: int) -> None:
-        """Change a topic's count by `by`; a recall counts as -1 before it has found its message."""
+        """Change a topic's count by `by`, at `now_ms` in epoch ms; a recall counts as -1 before it
+        has found its message. A new topic beyond MAX_TOPICS is ignored."""
         known = self._topics.get(topic)
         if known is None and len(self._topics) >= MAX_TOPICS:
             return
@@ -52,14 +57,14 @@ class TimerMetrics:
         self.changes += 1
 
     def topic_of(self, topic_hash: int) -> str | None:
-        """The topic with this Java hash code, as in units of the wheel; None if there is no such
-        topic."""
+        """The counted topic with this Java hash code, as in TimerUnit.topic_hash; None if there is
+        no such topic."""
         if topic_hash not in self._hashes:
             self._hashes = {java_hash(topic.encode()): topic for topic in self._topics}
         return self._hashes.get(topic_hash)
 
     def get(self, topic: str) -> int:
-        """Number of waiting timers of a topic."""
+        """Number of waiting timers of a topic, at least 0; 0 for an unknown topic."""
         known = self._topics.get(topic)
         return max(0, known[0]) if known else 0
 
@@ -73,11 +78,11 @@ class TimerMetrics:
         return sum(max(0, count) for count, _time in self._topics.values())
 
     def forget(self, topic: str) -> None:
-        """Drop the counts of a deleted topic."""
+        """Drop the count of a deleted topic, whose timers may still wait."""
         self._topics.pop(topic, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The table, as RocketMQ has it in its file."""
+        """The table, as RocketMQ has it in its file and its response; counts may be negative."""
         return {
             _TABLE: {
                 topic: {_COUNT: count, _TIME: time_ms}
@@ -86,8 +91,8 @@ class TimerMetrics:
         }
 
     def take(self, value: Any) -> None:
-        """Take the content of the file or a response. Raises StoreError, and then the table is
-        unchanged."""
+        """Replace the table by the parsed JSON of the file or a response, of which the first
+        MAX_TOPICS topics count. Raises StoreError, and then the table is unchanged."""
         table = value.get(_TABLE) if isinstance(value, dict) else None
         if table is None:
             table = {}

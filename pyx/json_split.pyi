@@ -1,7 +1,11 @@
 CLOSED: int
+"""Kind: the container ends in the piece."""
 COMMA: int
+"""Kind: the piece is whole members, before a comma."""
 LARGE: int
+"""Kind: the first member is larger than a piece."""
 ENDS: int
+"""Kind: the text ends before the container does."""
 
 def next_piece(text: bytes, at: int, room: int) -> tuple[int, int, int, int]:
     """Find the next piece of a container's members: (kind, end, containers opened, commas), at most

@@ -4,19 +4,33 @@ from typing import Any, Self
 from turbopump.engine.types import Buffer
 
 SEND: int
+"""Kind of request: sends."""
 PULL: int
+"""Kind of request: pulls."""
 DONE: int
+"""Status: all is sent and answered, all is read, or the time ended."""
 LATE: int
+"""Status: requests were not answered within drain_ns or silence_ns."""
 LOST: int
+"""Status: no connection is left, and no new one came for silence_ns."""
 SYSTEM: int
+"""Status: epoll failed, see `Load.failure`."""
 CODE_UNANSWERED: int
+"""Error code of requests without an answer at the end of the run."""
 CODE_LOST: int
+"""Error code of requests whose connection was lost."""
 CODE_MALFORMED: int
+"""Error code of requests whose answer could not be read."""
 WINDOW_MAX: int
+"""Maximum number of requests in flight of a connection."""
 IN_SEND: int
+"""Bytes of the read buffer of a connection that sends."""
 IN_PULL: int
+"""Bytes of the read buffer of a connection that pulls."""
 OUT_MIN: int
+"""Least bytes of the write buffer of a connection that sends."""
 OUT_MAX: int
+"""Bytes of a write buffer above which a larger window is written in pieces."""
 
 _Row = tuple[int, int, int, int, int, int, int, int]
 
@@ -24,6 +38,8 @@ class Load:
     """A run of the load generator. The caller adds the connections, runs it once and reads the
     results.
 
+    `texts` holds all frames of requests without their bodies; `connections`, `queues` and `rows`
+    are the maximum numbers of connections, queues to pull and seconds that are kept for `rows()`.
     A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial
     and queue offset in the frame or 0, codec); csrc/load_frame.h explains these. Raises ValueError
     for positions outside the memory given.
@@ -31,7 +47,7 @@ class Load:
 
     @property
     def ended(self) -> int:
-        """Status with which the run ended, -1 before."""
+        """Status with which the run ended (DONE, LATE, LOST or SYSTEM), -1 before."""
 
     def __new__(
         cls,
@@ -96,7 +112,7 @@ class Load:
         """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. Callable once."""
 
     def stop(self) -> None:
-        """Ask the run to end; any thread may call this."""
+        """Let the run end soon, and return; any thread may call this."""
 
     def is_away(self, number: int) -> bool:
         """Whether a connection waits for a new socket. Connections are numbered from 0 in the order
@@ -118,8 +134,9 @@ class Load:
         """Number of connections that wait for a new socket."""
 
     def outages(self) -> list[tuple[int, int, int, int]]:
-        """Return (begin, end or -1, longest time without an acknowledgement, failed sends) of each
-        outage, in ns since the start; see csrc/load_outage.h."""
+        """Return (begin, end or -1 if it lasts, longest time without an acknowledgement, failed
+        sends) of each outage, oldest first, times in ns and begin and end since the start; see
+        csrc/load_outage.h."""
 
     def progress(self) -> tuple[float, int, int, int]:
         """Return the current (seconds since the start, messages sent, messages read, errors)."""
@@ -129,20 +146,30 @@ class Load:
         pulls."""
 
     def figures(self, kind: int) -> dict[str, Any]:
-        """Return all counters of SEND or PULL by name."""
+        """Return the counters of SEND or PULL after the run: requests answered, messages and bytes
+        of bodies, all after the warm-up; all_requests and all_messages since the start; errors, a
+        list of (code, count, remark of the first)."""
 
     def latency(self, kind: int, share: float) -> int:
-        """Return the latency in ns that `share` (0 to 1) of the requests did not exceed."""
+        """Return the latency in ns that `share` (0 to 1) of the SEND or PULL requests after the
+        warm-up did not exceed; 0 without requests."""
 
-    def latency_max(self, kind: int) -> int: ...
+    def latency_max(self, kind: int) -> int:
+        """Return the greatest latency of SEND or PULL in ns; 0 without requests."""
+
     def delivery(self, share: float) -> int:
         """Return the time in ns from born to read that `share` (0 to 1) of the answers did not
         exceed."""
 
     @property
-    def measured_ns(self) -> int: ...
+    def measured_ns(self) -> int:
+        """Length of the measurement in ns, without the warm-up and the wait for the last answers; 0
+        before its end."""
+
     @property
-    def lost_connections(self) -> int: ...
+    def lost_connections(self) -> int:
+        """Number of times that a connection was lost."""
+
     @property
     def unread_queues(self) -> int:
         """Number of queues whose pulls failed before their end."""

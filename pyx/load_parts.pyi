@@ -40,7 +40,7 @@ def put(
     queue_offset: int = 0,
     batch: tuple[int, int, int] = (1, 0, 0),
 ) -> bytes:
-    """Return the frame of one request as the generator writes it: a pull from `queue_offset` if the
+    """Return the frame of a request as the generator writes it: a pull from `queue_offset` if the
     template has a place for it, else a send of `body` born at `epoch_ms` with UNIQ_KEYs from
     `serial` on. `template` is as for Load, `batch` as (count, unique_at, stride) of
     Load.set_batch."""

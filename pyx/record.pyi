@@ -1,9 +1,9 @@
 from turbopump.pyx.region import Region
 
 V1: int
-"""Magic of a record whose topic has a length of one byte: topics up to 127 bytes."""
+"""Magic of a record whose topic length has one byte: topics up to 127 bytes."""
 V2: int
-"""Magic of a record whose topic has a length of two bytes."""
+"""Magic of a record whose topic length has two bytes."""
 BLANK: int
 """Magic of the filler at the end of a full log file."""
 FILLER_SIZE: int
@@ -21,7 +21,7 @@ BAD_RECORD: int
 SHORT: int
 """Status: the range ends inside the record at the position."""
 NO_ROOM: int
-"""Its negative is the result of an append: record + FILLER_SIZE does not fit into the file."""
+"""Status, negated as the result of an append: record + FILLER_SIZE does not fit into the file."""
 
 class Record:
     """A decoded record, a copy that stays valid when the log changes. Hosts are packed: ip (4 or 16

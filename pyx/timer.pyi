@@ -19,7 +19,7 @@ DELETE: int
 STEP_MAX: int
 """Maximum number of messages in one step."""
 RECALLS: int
-"""Maximum number of recalls that a walk of one slot keeps; messages of further recalls are
+"""Maximum number of recalls that a walk of a slot keeps; messages of further recalls are
 delivered."""
 
 def read_unit(
@@ -57,7 +57,7 @@ class Wheel:
 
     @property
     def slots(self) -> int:
-        """Number of slots: ticks of one round."""
+        """Number of slots: ticks of a round."""
 
     def slot(self, tick: int) -> tuple[int, int, int]:
         """Return (position of the first unit, of the last unit, number of timers) of a tick;
@@ -120,11 +120,11 @@ class SlotWalk:
 
     @property
     def recalls(self) -> list[int]:
-        """Positions of the recalls passed so far, newest first, at most RECALLS."""
+        """Positions of the recalls passed until now, newest first, at most RECALLS."""
 
     @property
     def recall_count(self) -> int:
-        """Number of recalls passed so far, kept or not."""
+        """Number of recalls passed until now, kept or not."""
 
     def go(self, wheel: Wheel, log: Region, base: int, floor: int) -> bool:
         """Walk on through the units in one file of the timer log, which begins at byte `base`, down
@@ -219,7 +219,7 @@ class TimerSteps:
         into the slot of `cursor`. Timers `window_ms` or more after `write_ms`, or a round or more
         after tick `ring_from`, are left to the caller. Units of slots before tick `scanned` also go
         into the heap, at most `heap_room` of them. Returns (number of timers, (topic, messages, 0)
-        of each run of messages of one topic, (tick, units) of each run of one tick in the heap); a
+        of each run of equal topics, (tick, units) of each run of equal ticks in the heap); a
         topic or tick may occur again."""
 
     def order(
@@ -242,5 +242,5 @@ class TimerSteps:
         them to the commit log, not dispatched yet. The store time is `now_ms`, or the log's latest
         one if that is later; all times are in epoch ms. A message of `rare_ticks` is left to the
         caller. Returns (number of messages, (topic, messages, bytes of their records) of each run
-        of messages of one topic, (tick, messages) of each run of one tick); a topic or tick may
+        of equal topics, (tick, messages) of each run of equal ticks); a topic or tick may
         occur again."""

@@ -47,8 +47,8 @@ def whole_end(region: Region, position: int, end: int) -> tuple[int, int]:
     """Find the end of the last record that lies whole in [position, end): (status, position in the
     region after it). A record or filler begins at `position`.
 
-    Only lengths and magics are checked, because the bytes are copied unchanged. The statuses are
-    those of `walk`: BLANK_FOUND stops before a filler, SHORT if the range ends inside a record.
+    Only lengths and magics are checked, because the bytes are copied unchanged. The statuses equal
+    `walk`'s: BLANK_FOUND stops before a filler, SHORT if the range ends inside a record.
     """
 
 def whole_size(pieces: list[memoryview], room: int, file_size: int) -> tuple[int, int]:

@@ -355,7 +355,7 @@ class CommitLog:
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log, so that `min` moves to the next file; the caller
-        removes the returned path. A log of one file is a programmer error."""
+        removes the returned path. A log with a single file is a programmer error."""
         assert self.segments.count > 1, "the last file stays"
         return self.segments.forget_first()
 

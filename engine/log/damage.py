@@ -48,6 +48,7 @@ class Damage:
     """A place where a whole record was and is no longer."""
 
     log_offset: LogOffset
+    """Log offset at which the damaged record begins."""
     end: LogOffset
     """Log offset of the next record after the damage, or the end of the log."""
     file: str

@@ -60,6 +60,7 @@ class Epochs:
     list."""
 
     entries: tuple[EpochEntry, ...] = ()
+    """The entries, oldest epoch first."""
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> "Epochs":

@@ -23,8 +23,8 @@ Found = dict[str, int]
 
 
 class LogFileAudit:
-    """One check of the files that the log has now. The log may roll and lose its oldest files
-    before `fault_in`, but must not be cut."""
+    """Check of the files that the log has now, for use once. The log may roll and lose its oldest
+    files before `fault_in`, but must not be cut."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log

@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 PAGE_SIZE = 4096
 """Bytes of a page as flushCommitLogLeastPages counts them."""
 UNFLUSHED_MAX = 1 << 30
-"""Unflushed bytes from which on a disk does not keep up: seconds of a slow disk, and the possible
-loss of a power cut under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a
-page fault."""
+"""Least unflushed bytes with which a disk does not keep up: seconds of a slow disk, and the
+possible loss of a power cut under ASYNC_FLUSH. More would only make the kernel stop the loop thread
+at a page fault."""
 
 
 class GroupCommit:

@@ -25,6 +25,7 @@ class LogScan:
     """The result of a scan: the end of the records, and why it is there."""
 
     start: LogOffset
+    """Log offset at which the scan began."""
     end: LogOffset
     """Log offset after the last record, or after the filler that follows it."""
     last_timestamp_ms: int

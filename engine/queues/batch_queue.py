@@ -55,7 +55,9 @@ class BatchQueue:
     """A batch queue. Offsets count messages, ends are bytes of the queue's files."""
 
     topic: str
+    """Topic of the queue."""
     queue_id: int
+    """Id of the queue in its topic."""
     segments: Segments
     """The queue's files, a row of 46-byte units."""
     unit_end: int = 0
@@ -80,7 +82,9 @@ class BatchQueues:
     def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all batch queues."""
         self.file_size = file_size
+        """Size of a batch queue file in bytes, a multiple of 46."""
         self._pool = pool
         self._by_topic: dict[str, dict[int, BatchQueue]] = {}
 
@@ -156,8 +160,8 @@ class BatchQueues:
         return True
 
     def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """At most `count` units, ascending, beginning with the unit that holds message
-        `queue_offset`, or with the next unit after it."""
+        """Units of the queue, ascending, at most `count`, beginning with the unit that holds
+        message `queue_offset`, or with the next unit after it."""
         at = self._find(queue, queue_offset)
         found: list[QueueUnit] = []
         while at < queue.unit_end and len(found) < count:

@@ -81,6 +81,7 @@ class LogDispatcher:
 
     @last_store_timestamp_ms.setter
     def last_store_timestamp_ms(self, timestamp_ms: int) -> None:
+        """Set the time after records that were dispatched elsewhere."""
         self.log.tail.dispatched_timestamp_ms = timestamp_ms
 
     def is_plain(self, topic: str) -> bool:

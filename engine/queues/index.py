@@ -73,6 +73,7 @@ class IndexFiles:
     def __init__(self, files: Files, config: StoreConfig, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{config.root}/{FOLDER}"
+        """Path of the folder of all index files."""
         self.config = config
         self._current: IndexFile | None = None
         self.parts: list[IndexPart] = []

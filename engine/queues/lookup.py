@@ -107,8 +107,8 @@ class Lookup:
         wanted: Wanted,
         max_size: int,
     ) -> ReadResult:
-        """Read records of a queue from `queue_offset` on that are `wanted`, of one queue file at
-        most (DefaultMessageStore.getMessage). `max_count` limits messages, `max_size` bytes (0 or
+        """Read records of a queue from `queue_offset` on that are `wanted`, from a single queue
+        file (DefaultMessageStore.getMessage). `max_count` limits messages, `max_size` bytes (0 or
         below: none), and the limits of remoting.md 10.5 both; a first record over the bytes is
         still returned. `next_queue_offset` of the result lies after all units that were examined.
         Damaged units are repaired from the log meanwhile, and damage of the log is noted."""
@@ -222,7 +222,7 @@ class Lookup:
         return (opened_ms, False) if found_ms < 0 else (found_ms, known)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
-        """At most `count` units of a queue from `queue_offset` on, ascending, with tags codes in
+        """Units of a queue from `queue_offset` on, ascending, at most `count`, with tags codes in
         place of extension addresses; [] for an unknown queue. A batch queue begins with the unit
         that holds that message."""
         batch = self._batches.find(topic, queue_id)

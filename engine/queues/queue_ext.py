@@ -80,7 +80,9 @@ class QueueExtensions:
     def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all extensions."""
         self.file_size = file_size
+        """Size of an extension file in bytes."""
         self._pool = pool
         self._by_name: dict[tuple[str, int], _Extension] = {}
         self.bit_map: Callable[[str, bytes], bytes] = lambda topic, properties: b""

@@ -41,7 +41,9 @@ class ConsumeQueue:
     """A plain consume queue. Its units from `min_offset` to before `max_offset` exist."""
 
     topic: str
+    """Topic of the queue."""
     queue_id: int
+    """Id of the queue in its topic."""
     slot: int
     """Number of the queue in QueueTable."""
     segments: Segments
@@ -69,6 +71,7 @@ class ConsumeQueueFiles:
         assert file_size % QUEUE_UNIT_SIZE == 0, "a file of broken units"
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all plain queues."""
         self.file_size = file_size
         """Size of a queue file in bytes, a multiple of 20."""
         self.table = QueueTable()

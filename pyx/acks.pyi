@@ -1,3 +1,5 @@
+"""Native acknowledgements of popped messages: records of the revive topic, and their counts."""
+
 from collections.abc import Callable
 from typing import Self
 

@@ -1,3 +1,5 @@
+"""Records of the log as columns in Apache Arrow's memory layout, without Python per record."""
+
 from collections.abc import Iterable, Sequence
 
 from turbopump.pyx.region import Region

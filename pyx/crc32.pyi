@@ -1,3 +1,5 @@
+"""CRC-32 of bytes."""
+
 def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     """Return the CRC-32 of `data` (IEEE 802.3, equal to zlib.crc32), continued from `value`, the
     CRC-32 of the bytes before; SIMD if the CPU has it, else a table."""

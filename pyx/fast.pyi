@@ -1,3 +1,5 @@
+"""The reading side of a connection of remoting, native while its requests are plain."""
+
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 

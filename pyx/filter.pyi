@@ -1,3 +1,9 @@
+"""Filters over message properties (SQL92), compiled and run natively.
+
+A program is a list of ops that run on a stack of values; an op has the fields flag, name, arg and
+operand (csrc/filter.h). net/wire/sql compiles expressions with these constants.
+"""
+
 from collections.abc import Callable
 from typing import Self
 

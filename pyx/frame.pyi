@@ -1,3 +1,5 @@
+"""Frames of the remoting protocol in received bytes."""
+
 def find_frames(
     data: bytes | bytearray | memoryview, length: int, max_frame: int
 ) -> tuple[list[tuple[int, int]], int, int]:

@@ -1,3 +1,5 @@
+"""Memory for frames that have arrived in part."""
+
 from typing import Self
 
 MAPPED_OVER: int

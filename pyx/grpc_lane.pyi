@@ -1,3 +1,5 @@
+"""Native sends and acknowledgements of gRPC."""
+
 from collections.abc import Callable
 
 from turbopump.pyx.lane import Lane

@@ -1,3 +1,5 @@
+"""Native receives of gRPC."""
+
 from collections.abc import Callable
 
 from turbopump.pyx.lane import Lane

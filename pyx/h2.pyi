@@ -1,3 +1,5 @@
+"""HTTP/2 connections through libnghttp2, without I/O."""
+
 from typing import Final
 
 from turbopump.pyx.grpc_lane import GrpcLane

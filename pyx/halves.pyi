@@ -1,3 +1,5 @@
+"""Marks of half messages: whether their transactions have ended, and how."""
+
 from collections.abc import Callable
 
 class HalfMarks:

@@ -1,3 +1,5 @@
+"""Files of the key index: from the hash of a key to log offsets of records."""
+
 from typing import Self
 
 from turbopump.pyx.region import Region

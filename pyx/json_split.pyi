@@ -1,3 +1,5 @@
+"""Positions at which a long JSON text can be cut into pieces."""
+
 CLOSED: int
 """Kind: the container ends in the piece."""
 COMMA: int

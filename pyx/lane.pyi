@@ -1,3 +1,5 @@
+"""Native path for sends, ends of transactions and check points of pops."""
+
 from collections.abc import Callable
 from typing import Self
 

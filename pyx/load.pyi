@@ -1,3 +1,5 @@
+"""The load generator's run: connections that send or pull, measured natively."""
+
 from collections.abc import Sequence
 from typing import Any, Self
 

@@ -1,3 +1,5 @@
+"""Parts of the load generator for tests and its report: histogram, frames, answers."""
+
 from collections.abc import Sequence
 
 from turbopump.engine.types import Buffer

@@ -1,3 +1,5 @@
+"""Files mapped into memory."""
+
 from typing import Self
 
 class Mapping:

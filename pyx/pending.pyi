@@ -1,3 +1,5 @@
+"""Answers of sends that wait until their records are safe."""
+
 from collections.abc import Callable, Mapping
 
 from turbopump.engine.types import PutStatus

@@ -1,3 +1,5 @@
+"""Native pops, and the offsets at which groups pop next."""
+
 from collections.abc import Callable
 from typing import Self
 

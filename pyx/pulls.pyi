@@ -1,3 +1,5 @@
+"""Native pulls that find messages."""
+
 from collections.abc import Callable
 from typing import Self
 

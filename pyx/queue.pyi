@@ -1,3 +1,5 @@
+"""Units of consume queues, in the mapped memory of a queue file (csrc/queue_unit.h)."""
+
 from turbopump.pyx.filter import FilterScan
 from turbopump.pyx.region import Region
 

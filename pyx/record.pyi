@@ -1,3 +1,8 @@
+"""Records of the commit log: encode, decode, scan (csrc/record.h has the layout).
+
+Positions are bytes in a region; log offsets are bytes of the whole log.
+"""
+
 from turbopump.pyx.region import Region
 
 V1: int

@@ -1,3 +1,5 @@
+"""Buffers that native code works on without Python for each access."""
+
 from typing import Self
 
 class Region:

@@ -1,3 +1,5 @@
+"""The writing side of a connection of remoting."""
+
 from turbopump.pyx.pending import Holder
 
 SEALED_MAX: int

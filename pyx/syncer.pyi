@@ -1,3 +1,5 @@
+"""Threads that sync mapped files."""
+
 from typing import Self
 
 from turbopump.pyx.region import Region

@@ -1,3 +1,5 @@
+"""The end of the commit log, shared by the engine and the native path."""
+
 from typing import Self
 
 from turbopump.pyx.region import Region

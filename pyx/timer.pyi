@@ -1,3 +1,9 @@
+"""The timer wheel and the timer log (csrc/timer.h has the layouts).
+
+A timer is a message that waits in TIMER_TOPIC; its unit in the timer log belongs to the slot of its
+due time in the wheel. A recall is a timer that deletes another one.
+"""
+
 from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable

@@ -1,3 +1,5 @@
+"""TLS records of a connection, through an ssl.SSLObject."""
+
 from typing import Any, Protocol
 
 class _Incoming(Protocol):

@@ -1,3 +1,5 @@
+"""Native decoding of requests and encoding of answers, for tests and benchmarks."""
+
 from typing import Any, Final
 
 PLAIN: Final[int]

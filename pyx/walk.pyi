@@ -1,3 +1,5 @@
+"""Walks over records that decide which of them to trust or to serve (csrc/walk.h)."""
+
 from turbopump.pyx.region import Region
 
 DOUBTS: dict[int, str]

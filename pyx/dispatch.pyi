@@ -89,7 +89,7 @@ class QueueTable:
         """Remove the queue and detach its region; `add` may use the slot for another queue."""
 
     def name(self, slot: int) -> tuple[bytes, int]:
-        """Topic and queue id of the slot."""
+        """(topic, queue id) of the slot."""
 
     def attach(self, slot: int, region: Region | None, first_queue_offset: int, limit: int) -> None:
         """Set the queue file for the next units, the queue offset of its first unit, and the byte
@@ -99,19 +99,21 @@ class QueueTable:
         """
 
     def is_plain(self, slot: int) -> bool:
-        """Whether the records of the queue are dispatched natively."""
+        """Whether the records of the queue are dispatched natively, as `add` set it."""
 
     def open_slot(self, slot: int) -> None:
-        """Allow native appends of waiting messages to the queue: its topic has the queue."""
+        """Allow native deliveries of timers to the queue, until `close_slots`: the caller has
+        checked that its topic has the queue."""
 
     def close_slots(self) -> None:
         """Undo all `open_slot` calls, because topics have changed."""
 
     def changed(self) -> None:
-        """Invalidate remembered positions, because first offsets of queues have changed."""
+        """Make pulls and pops release the mappings and first offsets that they remember, because
+        files or first offsets of queues have changed."""
 
     def max_offset(self, slot: int) -> int:
-        """Queue offset of the next unit."""
+        """Queue offset after the last dispatched unit."""
 
     def max_log_offset(self, slot: int) -> int:
         """Log offset of the end of the last unit's record; records that end at it or before it get

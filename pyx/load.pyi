@@ -96,22 +96,28 @@ class Load:
         check_crc: bool = False,
         reconnect: bool = False,
     ) -> None:
-        """Set the pace and the limits of the run: interval_ns 0 is a closed loop, duration_ns and
-        messages 0 are no limits.
+        """Set the pace and the limits of the run: a request is due every interval_ns, 0 is a closed
+        loop; duration_ns counts from the end of the warm-up, `messages` from the start, 0 is no
+        limit.
 
         drain_ns: the longest wait for the last answers; silence_ns: the longest time without any
-        answer. reconnect: lost connections wait for `hand_over`, for silence_ns if all are lost.
+        answer. serial: of the first UNIQ_KEY. follow: queues do not end, pulls wait for messages
+        and deliveries are measured. check_crc: of the bodies read. reconnect: lost connections wait
+        for `hand_over`, for silence_ns if all are lost.
         """
 
     def add_sender(self, fd: int, window: int, first: int, count: int, begin: int = 0) -> None:
-        """Add a connection that sends templates [first, first + count) in turn, beginning with the
-        template `begin`."""
+        """Add a connection, a connected non-blocking socket `fd` which the caller keeps open, that
+        sends templates [first, first + count) in turn, beginning with number first + begin, with at
+        most `window` requests in flight. Raises ValueError for wrong numbers, and without room."""
 
     def add_puller(self, fd: int, queues: Sequence[tuple[int, int, int]]) -> None:
-        """Add a connection that pulls queues, each (template, next queue offset, end)."""
+        """Add a connection, as for `add_sender`, that pulls queues, each (template, queue offset to
+        begin at, queue offset to end at), with one request in flight for each."""
 
     def run(self, epoll_fd: int) -> int:
-        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. Callable once."""
+        """Run to the end on this thread, without the GIL, and return DONE, LATE, LOST or SYSTEM.
+        `epoll_fd` is an empty epoll set of the caller. A second call raises ValueError."""
 
     def stop(self) -> None:
         """Let the run end soon, and return; any thread may call this."""
@@ -141,10 +147,12 @@ class Load:
         csrc/load_outage.h."""
 
     def progress(self) -> tuple[float, int, int, int]:
-        """Return the current (seconds since the start, messages sent, messages read, errors)."""
+        """Return the current (seconds since the start, messages acknowledged, messages read, failed
+        requests); any thread may call this."""
 
     def rows(self) -> list[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
-        """Return, for each whole second so far, (messages, p50, p99, max in ns) of sends, then of
+        """Return, for each whole second after the warm-up until now, oldest first, (number of
+        messages, median, 99th percentile and maximum of the latencies in ns) of sends, then of
         pulls."""
 
     def figures(self, kind: int) -> dict[str, Any]:
@@ -160,8 +168,8 @@ class Load:
         """Return the greatest latency of SEND or PULL in ns; 0 without requests."""
 
     def delivery(self, share: float) -> int:
-        """Return the time in ns from born to read that `share` (0 to 1) of the answers did not
-        exceed."""
+        """Return the time in ns from the send of an answer's last message until it was read that
+        `share` (0 to 1) of the pulls after the warm-up did not exceed; 0 without `follow`."""
 
     @property
     def measured_ns(self) -> int:
@@ -178,8 +186,9 @@ class Load:
 
     @property
     def unsent(self) -> int:
-        """Number of requests that were due while no connection had room for them."""
+        """Number of requests of the open loop that were due before the end of the run, but found no
+        connection with room; 0 for a run with a limit of messages."""
 
     @property
     def failure(self) -> int:
-        """Value of errno if the run ended with SYSTEM."""
+        """Value of errno if the run ended with SYSTEM, else 0."""

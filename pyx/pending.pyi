@@ -60,9 +60,10 @@ class PendingSends:
         message's offsets."""
 
     def wait(self, end: int, need: int, callback: Callable[[PutStatus], object]) -> None:
-        """Call `callback` with the status once the record that ends at `end` is safe or waited in
-        vain; immediately if the record is safe now or PENDING_MAX sends wait already. Raises
-        ValueError for a number of copies over NEED_MAX."""
+        """Call `callback(status)` once, when the record that ends at log offset `end` is safe on
+        disk and in `need` copies (-1: of all members), or its wait reaches its limit; inside this
+        call if the record is safe now, or late if PENDING_MAX sends wait already. Raises ValueError
+        for a number of copies over NEED_MAX."""
 
     def flushed_to(self, end: int) -> None:
         """Note that the log is durable up to `end`, and answer the sends that are safe now."""
@@ -74,7 +75,7 @@ class PendingSends:
 
     def replicated_to(self, need: int, end: int) -> None:
         """Note that `need` copies (-1: of all members) reach the log offset `end`, and answer
-        the sends that are safe now."""
+        the sends that are safe now. A no-op for 0 and 1 copies, which every record has."""
 
     def safe_end(self, need: int) -> int:
         """Return the log offset that `need` copies (-1: of all members) reach; -1 if unknown; the

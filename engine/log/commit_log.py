@@ -360,8 +360,9 @@ class CommitLog:
         return self.segments.forget_first()
 
     def forget_all(self) -> None:
-        """Make this an empty log until `begin`, because the caller is about to remove all files,
-        the unused next file included. No sync may be under way."""
+        """Make this an empty log at 0, which takes no records before `begin`, because the caller is
+        about to remove all files, the next file included. Blocks until the disk threads have
+        finished their work on the next file; no sync may be under way."""
         self._close_file()
         self._take_unused()
         while self.segments.count:
@@ -461,8 +462,8 @@ class CommitLog:
             self._next.make_first(self.end)
 
     def look_ahead(self) -> None:
-        """Make the next file on a disk thread once the end of the last one is near, so that a roll
-        does not wait for the disk."""
+        """Begin to make the next file on a disk thread once the end of the last one is near, unless
+        `rests`; so a roll does not wait for the disk."""
         if not self.rests:
             self._next.look_ahead(self.tail.end, self._grown)
 

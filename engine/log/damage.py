@@ -102,7 +102,8 @@ class LogDamage:
         self._saved = tuple(self.places)
 
     def check(self) -> None:
-        """After recovery: drop places that are removed or whole again, and log the others."""
+        """Call once after recovery: drop the places that retention removed, that lie after the
+        log's end, or whose records are whole again, and log the others."""
         for place in self.places:
             inside = self._log.min <= place.log_offset < self._log.end
             if not inside or self._fault(place.log_offset) == WHOLE:
@@ -143,7 +144,8 @@ class LogDamage:
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
-        """Drop the damaged places at or after `log_end`, because the log was cut there."""
+        """Drop the places at `log_end` or later, because the log was cut there, and let `suspect`
+        check every place again. Saved by the next `save`."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
         self._changed()

@@ -137,11 +137,12 @@ class EpochFile:
 
     @property
     def may_lead(self) -> bool:
-        """Whether the epoch list allows this store to become a master's."""
+        """Whether the epoch list allows this store to become a master's: unless it is UNPROVEN."""
         return self.trust is not Trust.UNPROVEN
 
     def believed_end(self, log_end: LogOffset) -> LogOffset:
-        """Log offset up to which the list is valid, in a log that ends at `log_end`."""
+        """Log offset up to which the list labels the bytes correctly, in a log that ends at
+        `log_end`: all of the log unless `trust` is UNPROVEN."""
         return min(self._proven_end, log_end) if self.trust is Trust.UNPROVEN else log_end
 
     def append(self, epoch: int, start: LogOffset) -> None:

@@ -134,7 +134,7 @@ class EpochKeeping:
             self.file.set_written(self._led_by(epoch, start))
 
     def finish(self) -> None:
-        """Block until no work on the list is under way."""
+        """Block until all queued steps of the store and the update of the copies have ended."""
         self._steps.finish()
         self._lane.finish()
 

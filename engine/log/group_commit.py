@@ -204,7 +204,8 @@ class GroupCommit:
         return slow
 
     def finish(self) -> None:
-        """Block until all appended bytes are durable or have failed."""
+        """Sync all appended bytes, also under ASYNC_FLUSH, and block until they are durable or
+        `failed` is set."""
         while self.failed is None and self.log.flushed < self.log.end:
             self.start()
             self._lane.finish()

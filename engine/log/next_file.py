@@ -66,7 +66,7 @@ class NextFile:
         return mapped
 
     def adopted(self) -> None:
-        """Clear the failure, because the taken file is the log's last one now."""
+        """Clear `lacks`: the caller has made the file that `take` returned the log's last one."""
         self.lacks = self._failed = False
 
     def make_first(self, end: int) -> None:

@@ -42,7 +42,7 @@ class ReceivedBytes:
 
     @property
     def size(self) -> int:
-        """Bytes that wait for the rest of their record, or for a file."""
+        """Number of bytes that wait for the rest of their record, or for a file."""
         return len(self._held)
 
     def forget(self, *, sure: bool) -> None:

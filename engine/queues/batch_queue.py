@@ -46,7 +46,8 @@ class BatchUnit:
 
     @property
     def valid(self) -> bool:
-        """Whether the unit was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
+        """Whether the bytes are a written unit, not zeros or damage (RocketMQ: BatchConsumeQueue,
+        store.md 13)."""
         return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
 
 

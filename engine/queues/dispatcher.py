@@ -85,7 +85,8 @@ class LogDispatcher:
         self.log.tail.dispatched_timestamp_ms = timestamp_ms
 
     def is_plain(self, topic: str) -> bool:
-        """Whether the native table may write the units of the topic's queues itself."""
+        """Whether the native table may write the units of the topic's queues itself: not for batch
+        topics, and for no topic with enableConsumeQueueExt."""
         return self._extensions is None and not self.is_batch(topic)
 
     def is_batch(self, topic: str) -> bool:

@@ -126,7 +126,8 @@ class ConsumeQueueFiles:
         return queue
 
     def add_stop_entry(self, topic: bytes, queue_id: int) -> None:
-        """Let the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
+        """Let the native dispatch stop with SPECIAL at records of a queue that has no plain queue
+        here: a batch queue, or a name that no folder can have."""
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:

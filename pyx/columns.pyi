@@ -77,7 +77,8 @@ class Batch:
         """
 
     def null_count(self, name: str) -> int:
-        """Return the number of nulls in a requested column; 0 for columns that are never null."""
+        """Return the number of nulls in a column. Raises KeyError for a column that was not
+        requested."""
 
     @property
     def entries(self) -> int:

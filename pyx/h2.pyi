@@ -18,13 +18,14 @@ AWAY: Final = 7
 """Kind of an event: the peer accepts no new streams (GOAWAY)."""
 
 _Event = tuple[int, int, list[tuple[bytes, bytes]] | bytes | int | None]
-"""(kind, stream id, value). HEADERS: the peer's headers, None if they are too large. DATA: its
-bytes. END: the peer has sent its whole message. CLOSED: the error code. PONG and AWAY concern the
+"""(kind, stream id, value). Values: HEADERS: the peer's headers, None if they are too large; DATA:
+its bytes; CLOSED: the error code, 0 without an error; other kinds: None. PONG and AWAY concern the
 connection."""
 
 def library(file: str | None = None) -> str:
-    """Load libnghttp2 (from `file`, if given, instead of the system's) and return the name of the
-    file loaded. Raises OSError if the library, or a function of it, is missing."""
+    """Load the system's libnghttp2 for all sessions, and return its file name; a second call does
+    nothing. With `file` only check that this file is such a library. Raises OSError if the library,
+    or a function of it, is missing."""
 
 def pairs(headers: list[tuple[bytes, bytes]]) -> bytes:
     """Pack at most 16 (name, value) pairs for `answer`, `request` or `more`. Raises ValueError for
@@ -36,21 +37,23 @@ class H2Session:
 
     `streams` is the number of streams that may be open at once, `headers` the largest size of a
     peer's headers as SETTINGS counts it, `stream_window` and `window` the bytes that a peer may
-    send ahead in a stream and in the connection. Raises MemoryError."""
+    send ahead in a stream and in the connection. Raises MemoryError. Methods that queue bytes for
+    `take` raise ValueError if the connection cannot go on."""
 
     def __init__(
         self, streams: int, headers: int, stream_window: int, window: int, client: bool = False
     ) -> None: ...
     @property
     def unsent(self) -> int:
-        """Number of bytes of answers that wait for the peer's window."""
+        """Number of bytes of bodies that `take` has not returned yet, because the peer's window is
+        full or `take` was not called."""
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be read or written, and the connection should be closed."""
 
     may_serve: bool
-    """Whether plain calls are served natively now; False at first."""
+    """Whether plain calls are served natively now; the owner sets it, False at first."""
 
     @property
     def has_served(self) -> bool:

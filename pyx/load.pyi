@@ -134,8 +134,8 @@ class Load:
         """
 
     def drop(self, number: int) -> None:
-        """Drop a connection whose peer does not answer; one other thread may call this during the
-        run."""
+        """Let the run treat a connection whose peer does not answer as lost, soon; one other thread
+        may call this during the run."""
 
     @property
     def away(self) -> int:

@@ -82,8 +82,9 @@ class PendingSends:
         greatest one for 0 and 1."""
 
     def withhold(self, status: PutStatus) -> None:
-        """Forget the progress of all replicas: answer all waiting sends with `status`, treat no
-        record as safe until the next `replicated_to`, and serve no send until `ask_for`."""
+        """Forget the progress of all replicas, so that no record that needs two copies or more is
+        safe before the next `replicated_to`; answer all waiting sends with `status` now, and serve
+        no send natively until `ask_for`."""
 
     def sweep(self) -> None:
         """Answer the sends that are safe now, in the order of the log."""

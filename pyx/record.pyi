@@ -184,7 +184,7 @@ def append_batch(
 def count_batch(batch: bytes | bytearray | memoryview) -> tuple[int, int]:
     """Return (number of elements of a batch body, bytes of all their bodies and properties).
 
-    Raises ValueError for a malformed or empty body, and for one of over 32,768 elements.
+    Raises ValueError for a malformed or empty body, and for more than 32,768 elements.
     """
 
 def append_filler(region: Region, position: int, limit: int) -> None:

@@ -1,7 +1,7 @@
 """The timer wheel and the timer log (csrc/timer.h has the layouts).
 
 A timer is a message that waits in TIMER_TOPIC; its unit in the timer log belongs to the slot of its
-due time in the wheel. A recall is a timer that deletes another one.
+due time in the wheel. A recall is a timer that deletes another timer.
 """
 
 from typing import Self
@@ -176,7 +176,7 @@ class DueHeap:
         in epoch ms, tick, magic). Raises IndexError for an empty heap."""
 
     def keep(self, ticks: list[int]) -> None:
-        """Remove all units but units of `ticks`, which must ascend."""
+        """Remove the units whose tick is not in `ticks`, which must ascend."""
 
     def clear(self) -> None:
         """Remove all units and free the memory."""

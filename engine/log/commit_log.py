@@ -105,8 +105,8 @@ class CommitLog:
         return LogOffset(self.segments.first)
 
     def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
-        """Begin to append records at `end` after recovery or a cut. The caller guarantees that no
-        file follows that of `end`, and that all bytes before `end` are durable.
+        """Let the next record be written at `end`, after recovery or a cut. The caller guarantees
+        that no file follows that of `end`, and that all bytes before `end` are durable.
         `last_store_timestamp_ms` is the latest store time of the records, in epoch ms."""
         self.tail.end = self._seen_end = end
         self.flushed = end

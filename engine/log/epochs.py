@@ -180,7 +180,8 @@ def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
 def consistent_point(
     own: Epochs, own_end: LogOffset, other: Epochs, other_end: LogOffset
 ) -> LogOffset | None:
-    """Log offset up to which two logs hold the same bytes; None if no common part can be proved.
+    """Log offset up to which two logs, which end at `own_end` and `other_end`, hold the same bytes
+    by their epoch lists; None if no common part can be proved. The caller cuts a log there.
 
     RIP-44: take the largest epoch that both have with the same start, and the smaller of its two
     ends. A log with bytes of an epoch is a prefix of that epoch's master's log there, so both logs

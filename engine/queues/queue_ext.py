@@ -167,7 +167,8 @@ class QueueExtensions:
 
     def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:
         """Take out the queue's files that end before the unit at `address_min`, never the last
-        file. Returns their paths, oldest first, for the caller to remove."""
+        file; [] if that is no address. Returns their paths, oldest first, for the caller to
+        remove."""
         extension = self._by_name.get((topic, queue_id))
         paths = []
         if extension is not None and is_address(address_min):

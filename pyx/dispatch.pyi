@@ -41,7 +41,8 @@ class Stop:
 
     @property
     def slot(self) -> int:
-        """Slot of that record, or -1."""
+        """Slot of that record's queue; -1 if no record stopped the call, or its queue has no
+        slot."""
 
     @property
     def size(self) -> int:
@@ -49,7 +50,7 @@ class Stop:
 
     @property
     def queue_offset(self) -> int:
-        """Queue offset of that record, or -1."""
+        """Queue offset of that record; -1 if no record stopped the call."""
 
     @property
     def store_timestamp_ms(self) -> int:

@@ -320,16 +320,16 @@ class CommitLog:
         """Cut the log at `end`, durably: remove later files and zero the rest of the file of `end`.
 
         Law 6: a truncated byte never comes back. Blocks for the disk. `self.end` is unchanged; the
-        caller sets it (`start_writing`). Returns the bytes of the 64 KiB pieces that were not all
-        zeros. Raises OSError; the log is then unchanged or shorter, never mixed.
+        caller sets it (`start_writing`). Returns the number of bytes in the 64 KiB pieces
+        that were not all zeros. Raises OSError; the log is then unchanged or shorter, never mixed.
         """
         self.drop_files_behind(end)
         return self.clearing(end)()
 
     def clearing(self, end: LogOffset) -> Callable[[], int]:
         """Return work for a disk thread that zeroes the file of `end` from `end` to its last byte,
-        durably. The work returns the bytes of the 64 KiB pieces that were not all zeros, and raises
-        OSError."""
+        durably. The work returns the number of bytes in the 64 KiB pieces that were not all zeros,
+        and raises OSError."""
         if not self.segments.holds(end):
             return lambda: 0
         start = self.segments.start_of(end)

@@ -96,7 +96,8 @@ class Epochs:
         return following[0].start if following else log_end
 
     def at(self, log_offset: LogOffset) -> int | None:
-        """Index of the entry that the byte at `log_offset` belongs to; None below the first entry.
+        """Index in `entries` of the entry that the byte at `log_offset` belongs to; None before the
+        start of the first entry, or without entries.
 
         Entries without bytes own no byte: of several entries with the same start, the last one owns
         it.
@@ -135,8 +136,9 @@ class Epochs:
         return Epochs(self.entries[count:])
 
     def adopted(self, other: "Epochs", log_end: LogOffset) -> "Epochs":
-        """The labels of a log that is a prefix of the other log up to `log_end`: the other's
-        entries up to there, after the own entries that the other list no longer has."""
+        """A new list for a log that ends at `log_end` and has the same bytes as the log of
+        `other` up to there: the entries of `other` that start at `log_end` or before, after the own
+        older entries that `other` no longer has."""
         theirs = other.within(log_end).entries
         if not theirs:
             return self.within(log_end)
@@ -181,7 +183,7 @@ def consistent_point(
     own: Epochs, own_end: LogOffset, other: Epochs, other_end: LogOffset
 ) -> LogOffset | None:
     """Log offset up to which two logs, which end at `own_end` and `other_end`, hold the same bytes
-    by their epoch lists; None if no common part can be proved. The caller cuts a log there.
+    by their epoch lists; None if no common part can be proved. A replica cuts its log there.
 
     RIP-44: take the largest epoch that both have with the same start, and the smaller of its two
     ends. A log with bytes of an epoch is a prefix of that epoch's master's log there, so both logs

@@ -14,6 +14,7 @@
 #error "the loads below swap: this is written for little-endian machines"
 #endif
 
+/* Loads: be_u16 to be_i64 return the unsigned or signed number at `at`. */
 static inline uint16_t be_u16(const uint8_t *at)
 {
     uint16_t raw;
@@ -39,6 +40,7 @@ static inline int16_t be_i16(const uint8_t *at) { return (int16_t)be_u16(at); }
 static inline int32_t be_i32(const uint8_t *at) { return (int32_t)be_u32(at); }
 static inline int64_t be_i64(const uint8_t *at) { return (int64_t)be_u64(at); }
 
+/* Stores: be_put_i16 to be_put_i64 write a signed number at `at`. */
 static inline void be_put_i16(uint8_t *at, int16_t value)
 {
     uint16_t raw = __builtin_bswap16((uint16_t)value);

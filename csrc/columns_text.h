@@ -7,6 +7,7 @@
 
 #include "columns.h"
 
+/* Set bit `number` of a bitmap in Arrow's order. */
 static inline void col_set_bit(uint8_t *bits, size_t number)
 {
     bits[number / 8] |= (uint8_t)(1u << number % 8);

@@ -20,6 +20,7 @@ uint32_t crc32_update_table(uint32_t value, const uint8_t *buf, size_t len);
 /* Whether crc32_update uses carry-less multiplication on this CPU. */
 int crc32_is_pclmul(void);
 
+/* The CRC-32 of buf[0:len) as RocketMQ stores it. */
 static inline uint32_t crc32_masked(const uint8_t *buf, size_t len)
 {
     return crc32_update(0, buf, len) & CRC32_MASK;

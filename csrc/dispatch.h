@@ -92,13 +92,14 @@ struct dsp_stop {
     int32_t slot;               /* slot of that record, or -1 */
     int64_t size;               /* size of that record, or 0 */
     int64_t queue_offset;       /* queue offset of that record, or -1 */
-    int64_t store_timestamp_ms; /* store time of the last record dispatched, or 0 */
+    int64_t store_timestamp_ms; /* store time of the last record dispatched, epoch ms, or 0 */
     size_t count;               /* records dispatched */
 };
 
 /* An empty table without memory: no slots, no buckets, no index. */
 void dsp_init(struct dsp_table *table);
 
+/* The hash of a queue's name, for dsp_slot.hash. */
 uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id);
 
 /* The slot of a queue, or -1. */

@@ -90,6 +90,7 @@ struct h2_session {
  * bytes. */
 int h2_open(struct h2_session *session, const struct h2_library *library,
             const struct h2_limits *limits);
+/* Free the library's session; no function may be called after it. */
 void h2_close(struct h2_session *session);
 
 /* Take bytes of the peer, until all are taken or the room is half full: returns the number taken,
@@ -113,7 +114,8 @@ int h2_answer(struct h2_session *session, int32_t stream_id, const uint8_t *pair
 int32_t h2_request(struct h2_session *session, const uint8_t *pairs, size_t size,
                    struct h2_outbox *outbox);
 
-/* Tell the library that the outbox has more bytes, or that its end is known. */
+/* Let the library continue with the outbox, which has more bytes or whose end is known: 0, or an
+ * error code. */
 int h2_more(struct h2_session *session, int32_t stream_id, struct h2_outbox *outbox);
 
 #endif

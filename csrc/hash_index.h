@@ -65,7 +65,9 @@ static inline int32_t idx_key_hash(uint32_t java_hash)
 
 /* Number of the next entry, at least 1. */
 uint32_t idx_count(const struct idx_file *file);
+/* Whether idx_put would add nothing. */
 int idx_is_full(const struct idx_file *file);
+/* Log offset at which the record of the last entry begins, as the header has it. */
 int64_t idx_end_log_offset(const struct idx_file *file);
 
 /* Number of entries at the end of the file that belong to this log offset. */
@@ -78,8 +80,8 @@ void idx_expect(const struct idx_file *file, int32_t key_hash);
 int idx_put(const struct idx_file *file, int32_t key_hash, int64_t log_offset,
             int64_t store_timestamp_ms);
 
-/* Put the log offsets of entries with this hash and a time in [begin_ms, end_ms], newest first,
- * into found[0:max_count); returns their number. */
+/* Put the log offsets of entries with this hash and a store time in [begin_ms, end_ms] (epoch ms,
+ * to a second), newest first, into found[0:max_count); returns their number. */
 size_t idx_search(const struct idx_file *file, int32_t key_hash, int64_t begin_ms, int64_t end_ms,
                   int64_t *found, size_t max_count);
 

@@ -46,6 +46,7 @@ static inline uint64_t json_marks(uint64_t word)
 /* Number of the byte in a word that the lowest mark is for; marks must not be 0. */
 static inline size_t json_first(uint64_t marks) { return (size_t)__builtin_ctzll(marks) >> 3; }
 
+/* The eight bytes at `at` as a word, the first one lowest. */
 static inline uint64_t json_word(const uint8_t *at)
 {
     uint64_t word;
@@ -68,6 +69,7 @@ static inline const uint8_t *json_find_special(const uint8_t *at, const uint8_t 
     return at;
 }
 
+/* The first byte of [at, end) that is no white space of JSON, or end. */
 static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end)
 {
     while (at < end && *at <= ' ' && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) {

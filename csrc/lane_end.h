@@ -13,7 +13,8 @@
 
 enum { LANE_YOUNG_MS = 5000 }; /* the handler ends older ones: it counts them by age */
 
-/* Times in epoch ms. */
+/* End a transaction: write the message of a commit at the tail, and count the end; a rollback
+ * writes no record. `now_ms` is in epoch ms. LANE_ELSEWHERE: nothing was changed. */
 enum lane_outcome lane_end(struct lane *lane, const struct trf_end *end, int64_t now_ms);
 
 #endif

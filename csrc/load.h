@@ -170,6 +170,7 @@ struct load {
     struct load_hist *delivery; /* from born to read, ns (the stamp has milliseconds) */
 };
 
+/* Run the load to its end, and return the status; blocks. Called once. */
 enum load_end load_run(struct load *load);
 
 #endif

@@ -77,6 +77,7 @@ struct load_stamp {
     int64_t ms;
     uint8_t digits[LOAD_BORN_DIGITS];
 };
+/* Set the time of a request, and its digits. */
 void load_stamp_set(struct load_stamp *stamp, int64_t epoch_ms);
 
 /* Write the frame at `out` and return its size. The room is template size + body size, plus
@@ -84,6 +85,7 @@ void load_stamp_set(struct load_stamp *stamp, int64_t epoch_ms);
 size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                      const struct load_body *body, uint32_t slot, const struct load_stamp *stamp,
                      uint64_t *serial);
+/* Write the frame of a pull that begins at queue_offset; returns its size. */
 size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                      uint32_t slot, int64_t queue_offset);
 
@@ -116,7 +118,7 @@ int load_read(const uint8_t *frame, size_t size, struct load_hint *hint,
 /* Write an opaque into a frame whose opaque has LOAD_OPAQUE_DIGITS digits, or is binary. */
 void load_put_opaque(uint8_t *at, uint32_t codec, int32_t opaque);
 
-/* The number of an extField; 0 if it is missing. */
+/* Read the number of an extField into *value; 0 if it is missing or no number. */
 int load_number(const struct load_answer *answer, const char *name, int64_t *value);
 
 /* The remark as it stands in the header (JSON escapes are kept); its size, at most `room`. */

@@ -27,7 +27,7 @@ struct load_hist {
     int64_t max;
 };
 
-/* The number of the count that holds a value, and the largest value in a count. */
+/* The number of the count that holds a value in ns. */
 static inline size_t load_hist_index(int64_t value)
 {
     uint64_t of = value < 0 ? 0 : value > LOAD_HIST_MAX ? LOAD_HIST_MAX : (uint64_t)value;
@@ -36,8 +36,10 @@ static inline size_t load_hist_index(int64_t value)
     return (size_t)shift * LOAD_HIST_HALF + (size_t)(of >> shift);
 }
 
+/* The largest value in a count. */
 int64_t load_hist_upper(size_t index);
 
+/* Count one value in ns; `max` and `total` follow. */
 static inline void load_hist_record(struct load_hist *hist, int64_t value)
 {
     hist->counts[load_hist_index(value)]++;
@@ -51,6 +53,7 @@ static inline void load_hist_record(struct load_hist *hist, int64_t value)
  * as in HdrHistogram, never more than max. 0 if nothing was recorded. */
 int64_t load_hist_at(const struct load_hist *hist, double share);
 
+/* Forget all values. */
 void load_hist_clear(struct load_hist *hist);
 
 #endif

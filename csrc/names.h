@@ -32,8 +32,8 @@ struct nam_text {
 /* The number of a name, -1 if it has none. second.at == NULL: a single text. */
 int32_t nam_find(const struct nam_table *table, struct nam_text first, struct nam_text second);
 
-/* Add a name that has no number yet; the caller keeps `text` (both texts with a 0 between, the
- * first of first_size bytes). There must be room. */
+/* Add a name that has no number yet, and return its number; the caller keeps `text` (both texts
+ * with a 0 between, the first of first_size bytes). There must be room. */
 int32_t nam_add(struct nam_table *table, const uint8_t *text, size_t first_size, size_t size);
 
 /* Replace the buckets, and enter the existing keys. */

@@ -21,6 +21,7 @@ struct pb_parts {
     struct trf_text text;
 };
 
+/* Read a non-negative number; 0 if it is cut off or negative. */
 static inline int pb_varint(struct pb_parts *parts, uint64_t *value)
 {
     *value = 0;
@@ -34,7 +35,8 @@ static inline int pb_varint(struct pb_parts *parts, uint64_t *value)
     return 0; /* cut off, or negative (ten bytes) */
 }
 
-/* Read the next field; 0 at the end, -1 for a field of another kind. */
+/* Read the next field into `number`, `kind` and `value` or `text`: 1; 0 at the end, -1 for a field
+ * of another kind or malformed bytes. */
 static inline int pb_next(struct pb_parts *parts)
 {
     uint64_t tag, size;
@@ -61,6 +63,7 @@ static inline int pb_next(struct pb_parts *parts)
     return 1;
 }
 
+/* Begin to read a message. */
 static inline struct pb_parts pb_parts_of(struct trf_text text)
 {
     return (struct pb_parts){.at = text.at, .end = text.at + text.size};
@@ -77,7 +80,7 @@ static inline int pb_is_printable(struct trf_text text)
     return 1;
 }
 
-/* Whether the text is printable and not only spaces. */
+/* Whether the text is printable ASCII, not only spaces, and at most `most` bytes. */
 static inline int pb_is_word(struct trf_text text, size_t most)
 {
     size_t spaces = 0;
@@ -87,6 +90,7 @@ static inline int pb_is_word(struct trf_text text, size_t most)
     return spaces < text.size && text.size <= most && pb_is_printable(text);
 }
 
+/* Write a number, at most 10 bytes; returns its end. */
 static inline uint8_t *pb_put_varint(uint8_t *out, uint64_t value)
 {
     while (value > 0x7f) {
@@ -97,6 +101,7 @@ static inline uint8_t *pb_put_varint(uint8_t *out, uint64_t value)
     return out;
 }
 
+/* Write a text field with its one-byte tag, nothing for an empty text; returns its end. */
 static inline uint8_t *pb_put_text(uint8_t *out, uint8_t tag, struct trf_text text)
 {
     if (text.size > 0) {

@@ -20,7 +20,7 @@ enum { QM_MARKS = 32, QM_APART_MS = 1000 };
 
 struct qm_mark {
     int64_t queue_offset;
-    int64_t store_ms;
+    int64_t store_ms; /* epoch ms, as all times here */
 };
 
 /* The part of a queue's marks that is read for each message. */

@@ -34,6 +34,7 @@ struct cq_unit {
     int64_t tags_code;
 };
 
+/* Write and read the CQ_UNIT bytes of a unit; nothing is checked. */
 void cq_put(uint8_t *at, struct cq_unit unit);
 struct cq_unit cq_get(const uint8_t *at);
 

@@ -171,15 +171,17 @@ struct rec_fields {
     int property_crc; /* append the CRC property */
 };
 
-/* The size of the record these fields make: REC_OK or REC_BAD. */
-/* Read the element of a batch body at *at into body and properties; 0 if it is malformed. *at is
- * moved after it. */
+/* Read the element of a batch body at *at into body, flag and properties of *fields, without a
+ * copy, and move *at after it; 0 if it is malformed. */
 int rec_next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields);
 
+/* Compute the bytes of the record that these fields make: REC_OK, or REC_BAD for fields that no
+ * record can hold. */
 enum rec_status rec_measure(const struct rec_fields *fields, size_t *size, enum rec_reason *reason);
 
-/* Encode at buf[at:limit); the record and a filler must fit, else REC_NO_ROOM and no byte is
- * written. REC_BAD: the fields are refused and no byte is written. */
+/* Encode at buf[at:limit), and set *size to the record's bytes; the record and a filler must fit,
+ * else REC_NO_ROOM and no byte is written. REC_BAD: the fields are refused and no byte is
+ * written. */
 enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct rec_fields *fields,
                            size_t *size, enum rec_reason *reason);
 

@@ -18,11 +18,11 @@ struct log_tail {
     size_t size;     /* of the file */
     int64_t base;    /* log offset of its first byte */
     int64_t end;     /* log offset of the next record */
-    int64_t last_store_timestamp_ms;
+    int64_t last_store_timestamp_ms; /* latest store time of all records, epoch ms */
     int64_t dispatched; /* queues and index are complete up to this offset */
     int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
     int64_t limit; /* confirmOffset, where dispatch stops; INT64_MAX without replicas */
-    uint32_t refusals;  /* reasons why nothing may be appended, as bits; 0: go on */
+    uint32_t refusals;  /* reasons why nothing may be appended, as bits of commit_log.py; 0: none */
 };
 
 #endif

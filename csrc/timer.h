@@ -45,17 +45,17 @@ _Static_assert(TMR_UNIT == 52, "TimerLog.UNIT_SIZE");
 #define TMR_NONE ((int64_t)-1)
 
 struct tmr_unit {
-    int64_t prev;
-    int64_t write_ms;
-    int64_t log_offset;
+    int64_t prev;       /* byte of the timer log of the slot's unit before, TMR_NONE: none */
+    int64_t write_ms;   /* epoch ms */
+    int64_t log_offset; /* of the message's record in the commit log */
     int32_t magic;
     int32_t delay_ms;
-    int32_t size;
+    int32_t size; /* of that record */
     int32_t topic_hash;
 };
 struct tmr_slot {
-    int64_t first, last;
-    int32_t num, magic;
+    int64_t first, last; /* bytes of the timer log of its units, TMR_NONE: empty */
+    int32_t num, magic;  /* timers less recalls */
 };
 struct tmr_wheel {
     uint8_t *memory;
@@ -65,6 +65,7 @@ struct tmr_wheel {
 
 /* Read a unit at `position` of the whole log: 1, or 0 for other bytes (zeros, a filler, damage). */
 int tmr_get(const uint8_t *at, int64_t position, struct tmr_unit *unit);
+/* Write the TMR_UNIT bytes of a unit. */
 void tmr_put(uint8_t *at, const struct tmr_unit *unit);
 
 /* Fill the rest of a file with its filler; `left` is TMR_FILLER or more. */
@@ -72,6 +73,7 @@ void tmr_put_filler(uint8_t *at, int32_t left);
 
 /* The slot of a tick; a slot of another tick, or one never used, is empty: -1, -1, 0. */
 struct tmr_slot tmr_slot_get(const struct tmr_wheel *wheel, int64_t tick);
+/* Replace the slot of a tick, also one of another round. */
 void tmr_slot_put(const struct tmr_wheel *wheel, int64_t tick, struct tmr_slot slot);
 
 /* The tick of a unit. */
@@ -105,17 +107,18 @@ size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t
 /* The end of the units of buf[at:end), without a wheel. */
 size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base);
 
-/* Take the units of buf[at:end) out of their slots, the last one first: the opposite of adding. */
+/* Take the units of buf[at:end), the last ones of the log, out of their slots, the last one first:
+ * the opposite of adding. The units stay. */
 void tmr_undo(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
               int64_t base);
 
 /* A unit on its way to delivery. */
 struct tmr_entry {
-    int64_t due_ms;
-    int64_t position;
-    int64_t log_offset;
+    int64_t due_ms;     /* epoch ms, and so write_ms */
+    int64_t position;   /* byte of the timer log */
+    int64_t log_offset; /* of the message's record in the commit log */
     int64_t write_ms;
-    int64_t tick;
+    int64_t tick; /* of its slot */
     int32_t size;
     int32_t magic;
 };
@@ -136,11 +139,13 @@ struct tmr_walk {
 int tmr_follow(const struct tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
                int64_t floor, struct tmr_walk *walk);
 
-/* A heap of entries, the first due (then the first written) on top; the caller owns the memory. */
+/* A heap of entries, the first due (then the first written) on top; the caller owns the memory,
+ * which has room for one more entry than `count`. */
 void tmr_heap_push(struct tmr_entry *heap, size_t count, struct tmr_entry entry);
 
 /* Keep only the entries of keep[0:keep_count), which ascends; returns the number left. */
 size_t tmr_heap_keep(struct tmr_entry *heap, size_t count, const int64_t *keep, size_t keep_count);
+/* Remove and return the first of `count` entries, at least one. */
 struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count);
 
 /* The values in the properties of a timer message; a missing or malformed number, or one beyond an
@@ -158,9 +163,9 @@ struct tmr_facts {
 };
 void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *facts);
 
-/* The millisecond at which a message with these facts is due. Its exact time counts where it is
- * possible with its TIMER_OUT_MS, otherwise the end of its slot. Its writer's slots may have been
- * wider than these: TIMER_OUT_MS is a multiple of their width, up to TMR_WIDEST_MS. */
+/* The epoch millisecond at which a message with these facts is due. Its exact time counts where it
+ * is possible with its TIMER_OUT_MS, otherwise the end of its slot. Its writer's slots may have
+ * been wider than these: TIMER_OUT_MS is a multiple of their width, up to TMR_WIDEST_MS. */
 enum { TMR_WIDEST_MS = 10000 };
 int64_t tmr_due_ms(const struct tmr_facts *facts, int64_t stored_ms, int64_t precision_ms);
 

@@ -41,9 +41,11 @@ struct tmr_runs {
     struct tmr_run runs[TMR_RUNS];
 };
 
-/* State of taking in. Slots before `cursor` were delivered; slots a round or more after `ring_from`
- * may hold units of another round; from slots before `scanned` units were moved to the heap
- * already, so further units of these slots go into the heap, too, as many as `heap_room` allows. */
+/* State of taking in. Slots before `cursor` were delivered, so timers for them go into the slot of
+ * `cursor`; timers `window_ms` or more after `write_ms` are unusual; slots a round or more after
+ * `ring_from` may hold units of another round; from slots before `scanned` units were moved to the
+ * heap already, so further units of these slots go into the heap, too, as many as `heap_room`
+ * allows. */
 struct tmr_intake {
     const struct tmr_wheel *wheel;
     uint8_t *units;   /* of the timer log, with room for the new units */
@@ -77,8 +79,9 @@ struct tmr_outlet {
     struct tmr_runs runs;
 };
 
-/* Deliver at most `count` entries of the heap that are due until `until_ms`; returns the number
- * delivered. */
+/* Append the messages of at most `count` entries of the heap that are due until `until_ms` to the
+ * commit log, and remove these entries; returns their number. Both times are in epoch ms; the store
+ * time is now_ms, or the log's latest one if that is later. */
 size_t tmr_deliver(struct tmr_outlet *outlet, struct tmr_entry *heap, size_t *heap_count,
                    size_t count, int64_t precision_ms, struct tmr_file log, int64_t now_ms,
                    int64_t until_ms, enum tmr_stop *stop);

@@ -17,11 +17,13 @@ struct trf_fields {
 
 _Static_assert(TRF_FIELDS <= 64, "trf_fields.seen has a bit for each");
 
+/* Whether a field is there and not empty. */
 static inline int is_present(const struct trf_fields *fields, unsigned field)
 {
     return fields->seen >> field & 1 && fields->texts[field].size > 0;
 }
 
+/* Read a text, at == NULL if it is missing; 0 if it is required and missing, or not UTF-8. */
 static inline int read_text(const struct trf_fields *fields, unsigned field, int required,
                             struct trf_text *text)
 {
@@ -34,7 +36,7 @@ static inline int read_text(const struct trf_fields *fields, unsigned field, int
     return json_is_utf8(text->at, text->size);
 }
 
-/* Read a number of at least one byte. */
+/* Read a decimal int64 with an optional sign, of at least one byte; 0 for any other text. */
 static inline int parse_number(struct trf_text text, int64_t *value)
 {
     int negative = *text.at == '-';
@@ -57,11 +59,13 @@ static inline int parse_number(struct trf_text text, int64_t *value)
     return 1;
 }
 
+/* Read a required number; 0 if it is missing, empty or out of range. */
 static inline int read_int64(const struct trf_fields *fields, unsigned field, int64_t *value)
 {
     return is_present(fields, field) && parse_number(fields->texts[field], value);
 }
 
+/* The same for an int32. */
 static inline int read_int32(const struct trf_fields *fields, unsigned field, int32_t *value)
 {
     int64_t number;
@@ -72,7 +76,8 @@ static inline int read_int32(const struct trf_fields *fields, unsigned field, in
     return 1;
 }
 
-/* Read an optional number; 0 and *there unset if it is missing or empty. */
+/* Read an optional number; *value and *there are 0 if it is missing or empty. Returns 0 only for a
+ * text that is no int32. */
 static inline int read_optional(const struct trf_fields *fields, unsigned field, int32_t *value,
                                 uint8_t *there)
 {
@@ -81,7 +86,7 @@ static inline int read_optional(const struct trf_fields *fields, unsigned field,
     return !*there || read_int32(fields, field, value);
 }
 
-/* Read an optional flag, 0 if it is missing. */
+/* Read an optional flag; *value is 0 if it is missing, or any text but "true". Returns 1. */
 static inline int read_flag(const struct trf_fields *fields, unsigned field, uint8_t *value)
 {
     *value = is_present(fields, field) && trf_is_true(fields->texts[field]);

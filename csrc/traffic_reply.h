@@ -53,7 +53,8 @@ struct trf_pop_answer {
     size_t body_size;
 };
 
-/* Write the answer to the end of a transaction: TRF_REPLY_FIXED bytes are enough. */
+/* Write the whole answer to the end of a transaction; its size, or 0 if `room` is less than
+ * TRF_REPLY_FIXED. */
 size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque);
 
 /* A refused send. */
@@ -74,6 +75,7 @@ size_t trf_pop_reply_room(const struct trf_pop_answer *answer);
 /* Write a whole answer; its size, or 0 if `room` is less than it asks for or no frame holds it. */
 size_t trf_send_reply(uint8_t *out, size_t room, const struct trf_send_answer *answer);
 
+/* Write the whole answer to a refused send; its size, or 0 as above. */
 size_t trf_send_refusal(uint8_t *out, size_t room, const struct trf_refusal *refusal);
 
 /* Write an answer up to its body; the size of that part, or 0 as above. */

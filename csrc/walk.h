@@ -29,9 +29,9 @@ enum walk_torn { WALK_WHOLE = 0, WALK_SECTORS = 1, WALK_CUT_BYTES = 2 };
 enum walk_doubt { WALK_TRUSTED = 0, WALK_ELSEWHERE = 1, WALK_TORN = 2 };
 
 struct walk_end {
-    size_t at;                 /* end of the last record taken */
+    size_t at;                 /* position after the last record taken */
     size_t count;              /* records taken */
-    int64_t store_timestamp_ms; /* of the last record taken, 0 without records */
+    int64_t store_timestamp_ms; /* of the last record taken, epoch ms, 0 without records */
     enum rec_reason reason;    /* why the bytes at `at` are no record */
     enum walk_doubt doubt;     /* or why the record at `at` is not taken */
 };

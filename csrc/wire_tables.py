@@ -58,10 +58,12 @@ ANSWERS: Final = (
 
 
 class CType(NamedTuple):
-    """The C type of a member, and its name in enum trf_type and in the name of its reader."""
+    """The C type of a member."""
 
     declared: str
+    """The type as C declares it."""
     name: str
+    """Its name in enum trf_type, in capitals, and in the name of its reader."""
 
 
 TYPES: Final[dict[Any, CType]] = {
@@ -70,23 +72,29 @@ TYPES: Final[dict[Any, CType]] = {
     header.read_int32: CType("int32_t", "int32"),
     header.read_bool: CType("uint8_t", "flag"),
 }
-"""In the order of a struct's members, largest first."""
+"""Python's reader of a member to its C type, in the order of a struct's members, largest first."""
 
 OPTIONAL: Final = {"text", "int32", "flag"}
+"""Names of C types that a member with a default may have."""
 REQUIRED: Final = {"text", "int32", "int64"}
+"""Names of C types that a required member may have."""
 
 
 class Member(NamedTuple):
     """A member of a header's class."""
 
     name: str
+    """Name in Python and in the C struct."""
     key: str
+    """Name on the wire."""
     type: CType
     is_required: bool
+    """Whether a request without it is malformed."""
 
     @property
     def flag(self) -> str:
-        """Name of the C member that is 1 if this one is present; "" if there is none."""
+        """Name of the C member that is 1 if this member is present; "" if no C member records
+        that."""
         return f"has_{self.name}" if self.type.name == "int32" and not self.is_required else ""
 
     @property
@@ -101,7 +109,7 @@ def snake(name: str) -> str:
 
 
 def members_of(cls: type[Any]) -> list[Member]:
-    """Return the members of a class that C reads.
+    """Return the members of a class that C reads, in the order of the class.
 
     Raises ValueError for a member that traffic_fields.h has no reader for.
     """
@@ -119,17 +127,19 @@ def members_of(cls: type[Any]) -> list[Member]:
 
 
 def c_members(cls: type[Any]) -> list[tuple[str, CType, str]]:
-    """Return name, type and presence flag of each member: all that a struct depends on."""
+    """Return (name, type, name of the presence flag or "") of each member that C reads: all that a
+    struct depends on."""
     return [(one.name, one.type, one.flag) for one in members_of(cls)]
 
 
 def classes() -> dict[type[Any], str]:
-    """Return the kind of each class."""
+    """Return header's class to kind, for all classes of REQUESTS."""
     return {cls: kind for kind, cls in REQUESTS.values()}
 
 
 def structs() -> dict[str, type[Any]]:
-    """Return for each kind the first of its classes, whose members are those of the struct."""
+    """Return kind to the first of its classes, whose members the struct gets. Raises ValueError for
+    a later class of the kind with other members."""
     first: dict[str, type[Any]] = {}
     for cls, kind in classes().items():
         if c_members(first.setdefault(kind, cls)) != c_members(cls):
@@ -138,7 +148,7 @@ def structs() -> dict[str, type[Any]]:
 
 
 def keys() -> dict[str, str]:
-    """Return the name in enum field of each key of all classes."""
+    """Return key on the wire to its name in enum field, for all classes."""
     return {one.key: one.field for cls in classes() for one in members_of(cls)}
 
 
@@ -277,7 +287,8 @@ def write_constants() -> Iterable[str]:
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
-    """Write a file unless it has these lines already: its time decides what is compiled again."""
+    """Write `lines` after a head unless the file has this text already: the file's time makes
+    sources compile again."""
     text = "\n".join(["/* Written by csrc/wire_tables.py. */", "#pragma once", *lines, ""])
     if not path.exists() or path.read_text() != text:
         path.write_text(text)

@@ -1,9 +1,12 @@
+"""Native acknowledgements of popped messages: records of the revive topic, and their counts."""
+
 from collections.abc import Callable
 from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable
 
 MAX_ACKERS: int
+"""Maximum number of pairs of group and topic served natively; the Python handler serves others."""
 
 class Acks:
     """Acknowledgements of popped messages that a broker serves natively. Loop thread only."""
@@ -14,16 +17,19 @@ class Acks:
         low_of: Callable[[bytes, int], int],
         counted: Callable[[bytes, bytes, int, int, int, int, int, int], None],
     ) -> None:
-        """Start to serve. `low_of(topic, queue_id)` returns the first queue offset of a queue.
+        """Start to serve; before this call the Python handler serves all. `low_of(topic, queue_id)`
+        returns the least queue offset of a queue that still exists.
 
         `counted(group, topic, until_ms, floor, change, acked, queue_id, first)` changes the count
-        of the messages that are hidden until a time in the second of `until_ms`: the new count is
-        the old one plus `change`, at least `floor`. `acked` is the number of acknowledgements that
-        were answered; `first` is the queue offset popped first, in `queue_id`; -1 without pops.
+        of the messages that are hidden until a time in the second that begins at `until_ms` (epoch
+        ms): the new count is the old one plus `change`, at least `floor`. `acked` is the number of
+        acknowledgements that were answered; `first` is the queue offset popped first, in
+        `queue_id`; -1 without pops.
         """
 
     def configure(self, revive_topic: bytes, revive_queues: int) -> None:
-        """Set the revive topic, which receives the records, and its number of queues."""
+        """Set the revive topic, which receives the records of pops and acknowledgements, and its
+        number of queues; 0: nothing is served natively."""
 
     def serve(self, group: bytes, topic: bytes, queue_limit: int, ended_ms: int) -> None:
         """Serve acknowledgements of this group and topic natively: those for queue ids below

@@ -1,3 +1,5 @@
+"""Records of the log as columns in Apache Arrow's memory layout, without Python per record."""
+
 from collections.abc import Iterable, Sequence
 
 from turbopump.pyx.region import Region
@@ -12,18 +14,25 @@ KINDS: dict[str, str]
 NULLABLE: frozenset[str]
 """Columns that may be null: epoch, keys, tags, unique_key."""
 
-# Reasons for the end of a decode, see Batch.status.
+# Values of Batch.status.
 OK: int
+"""Status: the end was reached, or the batch is full."""
 BLANK_FOUND: int
+"""Status: a filler is at `position`."""
 BAD_RECORD: int
+"""Status: the bytes at `position` are no valid record."""
 SHORT: int
+"""Status: the range ends inside the record at `position`."""
 NO_ROOM: int
+"""Status: the record at `position` is larger than the limit of a batch."""
 
 class Batch:
     """Rows in Arrow's layout. The batch owns the memory, which never changes after `decode`."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Number of rows: records that passed the filters."""
+
     @property
     def seen(self) -> int:
         """Number of records examined, including records that a filter left out."""
@@ -67,7 +76,10 @@ class Batch:
         Raises KeyError for a column that was not requested.
         """
 
-    def null_count(self, name: str) -> int: ...
+    def null_count(self, name: str) -> int:
+        """Return the number of nulls in a column. Raises KeyError for a column that was not
+        requested."""
+
     @property
     def entries(self) -> int:
         """Number of entries of all maps together."""

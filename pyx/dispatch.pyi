@@ -5,47 +5,64 @@ from typing import Self
 from turbopump.pyx.index import IndexFile
 from turbopump.pyx.region import Region
 
-# Why dispatch stopped.
-DONE: int  # position reached end
-BLANK_FOUND: int  # a filler: go on in the next file
+# Values of Stop.status.
+DONE: int
+"""Status: the end of the range was reached."""
+BLANK_FOUND: int
+"""Status: a filler is at the position; continue in the next file."""
 BAD_RECORD: int
+"""Status: the bytes at the position are no record, or a damaged one."""
 SHORT: int
-UNKNOWN_QUEUE: int  # topic and queue_id of the record at position have no slot: add, call again
-NEEDS_ROOM: int  # the slot has no region with room for the record's unit: attach, call again
-NEEDS_INDEX: int  # the index file is full: set_index(next), call again (resumes inside the record)
-QUEUE_GAP: int  # record's queue offset is beyond the slot's max offset: the caller decides
-SPECIAL: int  # the slot is not plain: the caller dispatches this record, then goes on after it
-BEGINS_ANEW: int  # the queue has units, and the record has queue offset 0: handle as SPECIAL
+"""Status: the range ends inside the record at the position."""
+UNKNOWN_QUEUE: int
+"""Status: topic and queue id of the record have no slot: `add` one, and call again."""
+NEEDS_ROOM: int
+"""Status: the slot has no region with room for the record's unit: `attach` one, and call again."""
+NEEDS_INDEX: int
+"""Status: the index file is full: `set_index` the next one, and call again; the call continues
+inside the record."""
+QUEUE_GAP: int
+"""Status: the record's queue offset is beyond the slot's max offset; the caller decides."""
+SPECIAL: int
+"""Status: the slot is not plain: the caller dispatches this record, and continues after it."""
+BEGINS_ANEW: int
+"""Status: the queue has units, but the record has queue offset 0; handled as SPECIAL."""
 
 class Stop:
+    """Result of `dispatch` and `count_on`: where the call stopped, and why."""
+
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """Reason for the stop: DONE, SPECIAL and so on."""
+
     @property
     def position(self) -> int:
-        """Position of the record that stopped the dispatch, or the end."""
+        """Position in the region of the record that stopped the call, or the end."""
 
     @property
     def slot(self) -> int:
-        """Slot of that record, or -1."""
+        """Slot of that record's queue; -1 if no record stopped the call, or its queue has no
+        slot."""
 
     @property
     def size(self) -> int:
-        """Size of that record; 0 if no record stopped the dispatch, or its bytes are no record."""
+        """Bytes of that record; 0 if no record stopped the call, or its bytes are no record."""
 
     @property
     def queue_offset(self) -> int:
-        """Queue offset of that record, or -1."""
+        """Queue offset of that record; -1 if no record stopped the call."""
 
     @property
     def store_timestamp_ms(self) -> int:
-        """Store time of the last record dispatched, 0 if none was dispatched."""
+        """Store time in epoch ms of the last record dispatched; 0 if no record was dispatched."""
 
     @property
     def count(self) -> int:
         """Number of records that this call dispatched."""
 
 class QueueTable:
-    """All queues of a store: (topic, queue id) -> slot with its write pointer and counters.
+    """All queues of a store: (topic, queue id) -> slot with its write pointer and counters. Methods
+    raise IndexError for a slot without a queue.
 
     Writes units straight into the mapped queue files attached to the slots. Unit n of a queue lies
     at (n - first_queue_offset) * 20 of the attached region, below `limit` (bytes). A record whose
@@ -62,56 +79,60 @@ class QueueTable:
 
     def __new__(cls) -> Self: ...
     def find(self, topic: bytes, queue_id: int) -> int:
-        """The slot of the queue, or -1."""
+        """The slot of the queue; -1 if it has no slot."""
 
     def add(self, topic: bytes, queue_id: int, plain: bool = True) -> int:
-        """Return the slot of the queue; a queue without a slot gets a free or a new slot.
-
-        Records of a queue that is not plain stop the dispatch with SPECIAL.
-        """
+        """Return the slot of the queue, which is added if it has no slot, and set whether the queue
+        is `plain`: records of other queues stop the dispatch with SPECIAL. Raises MemoryError for
+        too many queues."""
 
     def remove(self, slot: int) -> None:
-        """Remove the queue and detach its region. IndexError for a slot without a queue."""
+        """Remove the queue and detach its region; `add` may use the slot for another queue."""
 
     def name(self, slot: int) -> tuple[bytes, int]:
-        """Topic and queue id of the slot."""
+        """(topic, queue id) of the slot."""
 
     def attach(self, slot: int, region: Region | None, first_queue_offset: int, limit: int) -> None:
-        """Set the region for the next units; None detaches the region (the file was closed).
+        """Set the queue file for the next units, the queue offset of its first unit, and the byte
+        before which units may be written; None detaches the region (the file was closed).
 
         The buffer stays exported until another region or None is attached, or the queue removed.
         """
 
     def is_plain(self, slot: int) -> bool:
-        """Whether the records of the queue are dispatched natively."""
+        """Whether the records of the queue are dispatched natively, as `add` set it."""
 
     def open_slot(self, slot: int) -> None:
-        """Allow native appends of waiting messages to the queue: its topic has the queue."""
+        """Allow native deliveries of timers to the queue, until `close_slots`: the caller has
+        checked that its topic has the queue."""
 
     def close_slots(self) -> None:
         """Undo all `open_slot` calls, because topics have changed."""
 
     def changed(self) -> None:
-        """Invalidate remembered positions, because first offsets of queues have changed."""
+        """Make pulls and pops release the mappings and first offsets that they remember, because
+        files or first offsets of queues have changed."""
 
     def max_offset(self, slot: int) -> int:
-        """Queue offset of the next unit."""
+        """Queue offset after the last dispatched unit."""
 
     def max_log_offset(self, slot: int) -> int:
-        """End (offset + size) of the last unit's record; records below it are skipped."""
+        """Log offset of the end of the last unit's record; records that end at it or before it get
+        no unit."""
 
     def set_progress(self, slot: int, max_offset: int, max_log_offset: int) -> None:
-        """Set both offsets after a recovery or truncation; `next_offset` stays."""
+        """Set both offsets after a recovery or truncation; `next_offset` stays, units and files
+        too."""
 
     def note_stored(self, slot: int, store_timestamp_ms: int) -> None:
-        """Note the arrival and the store time of the last message of a queue that is not plain;
-        `dispatch` does both for plain queues.
+        """Note the arrival and the store time (epoch ms) of the last message of a queue that is not
+        plain; `dispatch` does both for plain queues.
 
         The caller has made room for the message with `set_progress`.
         """
 
     def stored_ms(self, slot: int, queue_offset: int) -> tuple[int, bool]:
-        """Store time of a message in ms, and whether it is accurate; does not read the log.
+        """(store time of a message in epoch ms, whether it is accurate); does not read the log.
 
         It is accurate for messages that this table dispatched: to a second for the last ones, to a
         fraction of their age for older ones (csrc/queue_marks.h). For earlier messages it is the
@@ -124,7 +145,9 @@ class QueueTable:
         Dispatch raises it to `max_offset` if it is lower, so that it advances on a replica.
         """
 
-    def set_next_offset(self, slot: int, queue_offset: int) -> None: ...
+    def set_next_offset(self, slot: int, queue_offset: int) -> None:
+        """Set `next_offset`, also to a lower value."""
+
     def set_delay_levels(self, delays_ms: list[int]) -> None:
         """Set the delays in ms of levels 1, 2 and so on: dispatch computes from them the tags codes
         of SCHEDULE_TOPIC_XXXX, delivery times (store.md 6.3)."""
@@ -135,7 +158,8 @@ class QueueTable:
     def dispatch(
         self, log: Region, log_base: int, position: int, end: int, *, queues: bool = True
     ) -> Stop:
-        """Dispatch the records of log[position:end); log offset = log_base + position.
+        """Write the units and index entries of the records in [position, end) of a log file, whose
+        first byte has log offset `log_base`, until one of them needs the caller (Stop.status).
 
         queues=False puts only keys: of a record whose units the caller wrote (SPECIAL), or to
         rebuild an index. No other call is allowed while a dispatch runs on another thread.

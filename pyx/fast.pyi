@@ -1,3 +1,5 @@
+"""The reading side of a connection of remoting, native while its requests are plain."""
+
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
@@ -7,20 +9,34 @@ from turbopump.pyx.socket_writing import SocketWriter
 from turbopump.pyx.tls import TlsRecords
 
 CARRY_MAX: int
+"""Maximum bytes of an incomplete frame that are copied before the next read, which can then fill
+the whole area; a larger one stays in place, and the read continues after it."""
 READ_COUNTED_OVER: int
+"""Bytes above which a read counts against the limit of a turn of the loop (`took`)."""
 FLUSH_OVER: int
+"""Bytes of answers above which they are written before the end of the read."""
 
 class _Area(Protocol):
+    """The memory into which all connections of a loop read."""
+
     scratch: memoryview
+    """Writable memory of the area."""
     room: memoryview
     """Part of `scratch` that the next read may fill; more than CARRY_MAX bytes."""
 
-    def hold(self, owner: Any, size: int, fresh: bool = False) -> None: ...
+    def hold(self, owner: Any, size: int, fresh: bool = False) -> None:
+        """Note that `owner` now holds `size` bytes of memory for an incomplete frame; 0: none."""
 
 TURN_OVER: int
+"""Bytes of a read's answers above which they are written before the end of the turn: the peer has
+enough to begin with."""
 TURN_REQUESTS: int
+"""Number of requests of a connection that Python handles before other connections have their
+turn."""
 TURN_BYTES: int
+"""Bytes of messages that pulls of a connection receive before other connections have their turn."""
 GIVEN_NOTED_OVER: int
+"""Bytes that pulls of a connection receive before they count against the turn's limit for all."""
 
 class Turn:
     """The connections that one turn of the loop reads.
@@ -62,7 +78,11 @@ class FastConnection(SocketWriter):
     """
 
     active_at: float
+    """Time of the last activity by the loop's clock, in seconds; the subclass writes and reads
+    it."""
     slow_since: float
+    """Time by the loop's clock, in seconds, at which the incomplete frame or handshake began; 0:
+    neither is in progress."""
     touched: bool
     """Whether bytes were read since this was last set to False."""
     in_read: bool

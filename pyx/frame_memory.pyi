@@ -1,9 +1,15 @@
+"""Memory for frames that have arrived in part."""
+
 from typing import Self
 
 MAPPED_OVER: int
+"""Bytes of a frame above which its memory is a mapping, once GRANULE bytes have arrived."""
 GRANULE: int
+"""Unit in bytes in which a mapping is counted: the bytes that have arrived, rounded up."""
 SIZE_MIN: int
+"""Least bytes of memory from the heap for a frame."""
 GROWTH: int
+"""Factor by which memory from the heap may exceed the bytes that have arrived."""
 
 def wanted(have: int, needed: int) -> int:
     """Return the bytes of memory to allocate for a frame of `needed` bytes, `have` of which have
@@ -23,9 +29,12 @@ class FrameMemory:
     def __new__(cls, size: int) -> Self:
         """Allocate the memory. Raises MemoryError; ValueError for a size below 1."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Size of the memory in bytes."""
+
     def cost(self, have: int) -> int:
         """Return the bytes of the process's memory in use while only the first `have` bytes were
         written."""
+
     def view(self) -> memoryview:
-        """Return a view of all bytes; the view keeps the memory alive."""
+        """Return a writable view of all bytes; the view keeps the memory alive."""

@@ -1,3 +1,5 @@
+"""Native sends and acknowledgements of gRPC."""
+
 from collections.abc import Callable
 
 from turbopump.pyx.lane import Lane
@@ -6,7 +8,8 @@ _Place = Callable[[bytes, bytes], tuple[Lane, int, bytes | None] | None]
 _MayAck = Callable[[bytes, bytes, bytes], Lane | None]
 
 class GrpcLane:
-    """Serves the plain calls of all sessions of a server; Python serves the others.
+    """Serves the plain calls of all sessions of a server; Python serves the others. Loop thread
+    only.
 
     `place` is called with the topic and the client id of a SendMessage, and returns the lane that
     is to store the message, a queue of the topic and the packed host of the client (None: the
@@ -18,9 +21,13 @@ class GrpcLane:
         self, place: _Place, may_ack: _MayAck, headers: bytes, trailers: bytes
     ) -> None: ...
     @property
-    def headers(self) -> bytes: ...
+    def headers(self) -> bytes:
+        """Packed headers of every answer."""
+
     @property
-    def trailers(self) -> bytes: ...
+    def trailers(self) -> bytes:
+        """Packed trailers of every answer."""
+
     @property
     def send_count(self) -> int:
         """Number of sends served natively since the start."""

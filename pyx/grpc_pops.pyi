@@ -1,3 +1,5 @@
+"""Native receives of gRPC."""
+
 from collections.abc import Callable
 
 from turbopump.pyx.lane import Lane
@@ -35,4 +37,5 @@ class GrpcPops:
         selects by the hashes of tags; a message whose tag is not in `tags` leaves the pop to
         Python, too (empty: every tag is accepted), as does a message that was delivered
         `attempts_max` times. `with_rows` asks for the rows: (message id, queue offset of the check
-        point, queue id, queue offset, log offset) of each message."""
+        point, queue id, queue offset, log offset) of each message, in the order of the responses;
+        without it rows are None."""

@@ -1,26 +1,35 @@
+"""HTTP/2 connections through libnghttp2, without I/O."""
+
 from typing import Final
 
 from turbopump.pyx.grpc_lane import GrpcLane
 
 HEADERS: Final = 2
+"""Kind of an event: the peer's headers or trailers of a stream."""
 DATA: Final = 3
+"""Kind of an event: bytes of a stream's message."""
 END: Final = 4
+"""Kind of an event: the peer has sent its whole message in a stream."""
 CLOSED: Final = 5
+"""Kind of an event: a stream is closed; the value is its error code."""
 PONG: Final = 6
+"""Kind of an event: the peer answered a PING."""
 AWAY: Final = 7
+"""Kind of an event: the peer accepts no new streams (GOAWAY)."""
 
 _Event = tuple[int, int, list[tuple[bytes, bytes]] | bytes | int | None]
-"""(kind, stream id, value). HEADERS: the peer's headers, None if they are too large. DATA: its
-bytes. END: the peer has sent its whole message. CLOSED: the error code. PONG and AWAY concern the
+"""(kind, stream id, value). Values: HEADERS: the peer's headers, None if they are too large; DATA:
+its bytes; CLOSED: the error code, 0 without an error; other kinds: None. PONG and AWAY concern the
 connection."""
 
 def library(file: str | None = None) -> str:
-    """Load libnghttp2 (from `file`, if given, instead of the system's) and return the name of the
-    file loaded. Raises OSError if the library, or a function of it, is missing."""
+    """Load the system's libnghttp2 for all sessions, and return its file name; a second call does
+    nothing. With `file` only check that this file is such a library. Raises OSError if the library,
+    or a function of it, is missing."""
 
 def pairs(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Pack at most 16 headers for an answer or trailers. Raises ValueError for longer headers than
-    the packed form can hold."""
+    """Pack at most 16 (name, value) pairs for `answer`, `request` or `more`. Raises ValueError for
+    more pairs, or longer ones than the packed form can hold."""
 
 class H2Session:
     """A side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
@@ -28,21 +37,23 @@ class H2Session:
 
     `streams` is the number of streams that may be open at once, `headers` the largest size of a
     peer's headers as SETTINGS counts it, `stream_window` and `window` the bytes that a peer may
-    send ahead in a stream and in the connection. Raises MemoryError."""
+    send ahead in a stream and in the connection. Raises MemoryError. Methods that queue bytes for
+    `take` raise ValueError if the connection cannot go on."""
 
     def __init__(
         self, streams: int, headers: int, stream_window: int, window: int, client: bool = False
     ) -> None: ...
     @property
     def unsent(self) -> int:
-        """Number of bytes of answers that wait for the peer's window."""
+        """Number of bytes of bodies that `take` has not returned yet, because the peer's window is
+        full or `take` was not called."""
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be read or written, and the connection should be closed."""
 
     may_serve: bool
-    """Whether plain calls are served natively now; False at first."""
+    """Whether plain calls are served natively now; the owner sets it, False at first."""
 
     @property
     def has_served(self) -> bool:
@@ -77,16 +88,19 @@ class H2Session:
         ValueError if the connection accepts no new requests."""
 
     def more(self, stream_id: int, body: bytes, trailers: bytes, ends: bool = False) -> None:
-        """Continue an answer or a request; trailers or `ends` complete it."""
+        """Append `body` to an answer or a request; trailers from `pairs` (b"": no trailers) or
+        `ends` complete it."""
 
     def reset(self, stream_id: int, error: int) -> None:
-        """Abort a stream (RST_STREAM)."""
+        """Abort a stream with an HTTP/2 error code (RST_STREAM); `take` returns the bytes."""
 
     def ping(self) -> None:
-        """Send a PING, which the peer answers with a PONG."""
+        """Queue a PING for `take`; the peer answers it with a PONG event."""
 
     def shutdown(self) -> None:
-        """Announce that no new streams are accepted (GOAWAY); open streams go on."""
+        """Queue for `take` the announcement that no new streams are accepted (GOAWAY); open streams
+        continue."""
 
     def terminate(self, error: int) -> None:
-        """Announce the end of the connection (GOAWAY with the last stream)."""
+        """Queue for `take` the announcement that the connection ends with an HTTP/2 error code
+        (GOAWAY with the last stream)."""

@@ -1,3 +1,5 @@
+"""Marks of half messages: whether their transactions have ended, and how."""
+
 from collections.abc import Callable
 
 class HalfMarks:
@@ -15,29 +17,35 @@ class HalfMarks:
 
     def __init__(
         self, base: int, from_log_offset: int, limit: int, due: Callable[[], None]
-    ) -> None: ...
+    ) -> None:
+        """Begin with every half message from `base` on open. Raises ValueError for a negative base
+        or limit."""
+
     @property
     def base(self) -> int:
         """Queue offset of the first half message with a mark; all earlier ones have ended."""
 
     def mark_of(self, at: int) -> int:
-        """Return the mark of the half message `at`: 0 is open, -1 is before `base`."""
+        """Return the mark of the half message at queue offset `at`: 0: open; -1: it lies before
+        `base`; else the number that `end` or `set_mark` set."""
 
     def set_mark(self, at: int, mark: int) -> None:
-        """Set the mark of the half message `at` to 0 to 255; no-op before `base`."""
+        """Set the mark of the half message `at` to 0 to 255, without an op message; no-op before
+        `base`. Raises ValueError for another mark."""
 
     def next_open(self, at: int) -> int:
         """Return the first open queue offset at or after both `at` and `base`; the queue may end
         before it."""
 
     def open_count(self, end: int) -> int:
-        """Count the open half messages before `end`, the end of the queue."""
+        """Return the number of open half messages from `base` to before `end`, the queue's end."""
 
     def drop(self, base: int) -> None:
         """Forget the marks before `base`, the new first half message."""
 
     def end(self, at: int, mark: int) -> None:
-        """Mark the half message `at` as ended and queue it for an op message, then call `due`."""
+        """Set the mark of the half message `at` and queue it for an op message, then call `due`
+        unless `notified`. Raises ValueError for a mark that is not 0 to 255."""
 
     @property
     def waiting(self) -> int:
@@ -48,9 +56,10 @@ class HalfMarks:
         """Whether `limit` is reached, so that no further half message may end."""
 
     def op_body(self, size: int) -> tuple[bytes, int, int]:
-        """Return the body of an op message, its number of entries and the greatest of them (-1 if
-        there are no entries). Entries are queue offsets, each with a comma, the longest waiting
-        first; the body has at most `size` bytes, but at least one entry."""
+        """Return (body of an op message, its number of entries, the greatest of them, -1 without
+        entries); the entries stay until `written`. Entries are queue offsets, each with a comma,
+        the longest waiting first; the body has at most `size` bytes, but at least one entry."""
 
     def written(self, count: int) -> None:
-        """Forget the `count` entries that waited longest: an op message in the log names them."""
+        """Remove the `count` entries that waited longest, because an op message in the log names
+        them. Raises ValueError for more entries than wait."""

@@ -1,3 +1,5 @@
+"""Native path for sends, ends of transactions and check points of pops."""
+
 from collections.abc import Callable
 from typing import Self
 
@@ -9,26 +11,32 @@ from turbopump.pyx.pops import Pops
 from turbopump.pyx.tail import Tail
 
 SCRATCH_SIZE: int
+"""Maximum bytes of the texts of a request's header; the Python handlers serve longer headers."""
 TIME_MAX: int
+"""Greatest pop time and invisible time in ms of a check point that is written natively."""
 MAX_TOPICS: int
+"""Maximum number of topics that `serve` takes; the Python handlers serve others."""
 
 class Lane:
     """The native path of a broker: stores plain sends. Loop thread only.
 
-    `dispatch(now_ms)` is called if the queue table cannot dispatch alone (with `is_sync`: if new
-    bytes are to be made durable). `arrived()` is called if queues have grown while `watched`, and
-    not again until `arrivals_taken`. `clock` returns epoch milliseconds; the default is the
-    system's wall clock.
+    `dispatch(now_ms)`, with the time in epoch ms, must dispatch the appended records; it is called
+    if the queue table cannot dispatch alone (with `is_sync`: if new bytes are to be made durable).
+    `arrived()` is called if queues have grown while `watched`, and not again until
+    `arrivals_taken`. `clock` returns epoch ms; the default is the system's wall clock. Bodies have
+    at most `max_body` bytes; the Python handler serves larger ones, as all requests that are not
+    plain.
     """
 
     open: bool
-    """Whether the lane serves requests; False at first."""
+    """Whether the lane serves requests; the broker sets it, False at first."""
     tells: bool
-    """Whether `dispatch` is called at each growth of the log, because replicas copy it."""
+    """Whether `dispatch` is called at each growth of the log, because replicas copy it; set by the
+    broker."""
     is_sync: bool
-    """Whether answers and readers wait for the disk: SYNC_FLUSH."""
+    """Whether answers and readers wait for the disk: SYNC_FLUSH; set by the broker."""
     watched: bool
-    """Whether pulls wait for messages."""
+    """Whether pulls wait for messages, so that `arrived` is called; set by the broker."""
 
     @property
     def pending(self) -> PendingSends:
@@ -36,8 +44,8 @@ class Lane:
 
     def take_halves(self) -> list[tuple[bytes, int, int, int, int, int]]:
         """Return the half messages of each topic with changes since the last call: (topic, stored,
-        committed, rolled back, summed age in seconds of the committed ones, time of the last
-        change). All that ended here were younger than five seconds."""
+        committed, rolled back, summed age in seconds of the committed ones, time of the last change
+        in epoch ms), in no order. All that ended here were younger than five seconds."""
 
     @property
     def kept_count(self) -> int:
@@ -81,9 +89,9 @@ class Lane:
         refused: bytes,
     ) -> None:
         """Set the broker's values in records and answers: its own properties as text, MSG_REGION
-        and TRACE_ON of answers, the packed store host, and the time from which sends are accepted.
-        With too few replicas in sync, sends are refused with `refused_code` and the remark
-        `refused`, and nothing is written."""
+        and TRACE_ON of answers, the packed store host, and the epoch ms from which sends are
+        accepted. With too few replicas in sync, sends are refused with `refused_code` and the
+        remark `refused`, and nothing is written."""
 
     def configure_kept(
         self,
@@ -94,18 +102,19 @@ class Lane:
         broker_name: bytes,
     ) -> None:
         """Choose whether timers, and whether half messages and ends of transactions are served; set
-        the greatest delay and the precision of timers, and the broker name in their recall
-        handles."""
+        the greatest delay and the precision of timers in ms, and the broker name in their recall
+        handles. Raises ValueError for a precision below 1 or a delay out of range."""
 
     def serve_ends(self, halves: HalfMarks | None) -> None:
-        """Serve ends of these half messages: a commit sets mark 1, a rollback sets mark 2.
-        None: leave all ends to the Python handler."""
+        """Serve ends of the transactions whose half messages have marks in `halves`: a commit sets
+        mark 1, a rollback sets mark 2. None: leave all ends to the Python handler."""
 
     def serve_pops(self, pops: Pops) -> None:
-        """Set the table of pops to serve natively."""
+        """Serve pops natively with this table, which replaces the table before it."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
-        """Serve plain sends to queue ids of this topic below `queue_limit`."""
+        """Serve plain sends to queue ids of this topic below `queue_limit`, until `forget`; a no-op
+        for a new topic if the table has MAX_TOPICS topics."""
 
     def forget(self, topic: bytes) -> None:
         """Leave sends to this topic to the Python handler, until the next `serve`."""
@@ -114,10 +123,11 @@ class Lane:
         """Leave sends to every topic to the Python handler; see `forget`."""
 
     def take_totals(self) -> tuple[int, int]:
-        """Return (messages, bytes) stored since the last call."""
+        """Return (messages stored, bytes of their records) since the last call."""
 
     def take_topics(self) -> dict[bytes, tuple[int, int]]:
-        """Return (messages, bytes) stored since the last call, by topic."""
+        """Return topic to (messages stored, bytes of their records) since the last call, without
+        topics that got no message."""
 
     def arrivals_taken(self) -> None:
         """Allow the next call of `arrived`."""
@@ -136,8 +146,10 @@ class Lane:
         revive_queue_id: int,
         now_ms: int,
     ) -> bool:
-        """Write the check point of a pop, as safe as an answered send. False: nothing was written,
-        and the Python path has to do it."""
+        """Write the check point of a pop, which hides the messages at `start` + each of `distances`
+        for `invisible_ms` after `pop_time_ms` (epoch ms), and make it visible. False: nothing was
+        written, and the Python path has to do it, always if answers wait for the disk or for
+        replicas."""
 
     def put_send(
         self,
@@ -149,9 +161,10 @@ class Lane:
         born_host: bytes,
     ) -> tuple[int, int, bytes, bytes] | None:
         """Store a send that did not arrive in a frame of remoting, with the same checks and bytes,
-        and make the message visible. Returns (queue offset, log offset, unique key, recall handle
-        or b""). None: nothing was stored, and the Python handler has to store it; among these
-        are all sends whose answers have to wait for the disk or for replicas."""
+        and make the message visible; `born_ms` is in epoch ms, `born_host` packed. Returns (queue
+        offset, log offset, unique key, recall handle or b""). None: nothing was stored, and the
+        Python handler has to store it; among these are all sends whose answers have to wait for the
+        disk or for replicas."""
 
     def append_repeatedly(
         self, frame: bytes, born_host: bytes, rounds: int, dispatched: bool

@@ -1,22 +1,38 @@
+"""The load generator's run: connections that send or pull, measured natively."""
+
 from collections.abc import Sequence
 from typing import Any, Self
 
 from turbopump.engine.types import Buffer
 
 SEND: int
+"""Kind of request: sends."""
 PULL: int
+"""Kind of request: pulls."""
 DONE: int
+"""Status: all is sent and answered, all is read, or the time ended."""
 LATE: int
+"""Status: requests were not answered within drain_ns or silence_ns."""
 LOST: int
+"""Status: no connection is left, and no new one came for silence_ns."""
 SYSTEM: int
+"""Status: epoll failed, see `Load.failure`."""
 CODE_UNANSWERED: int
+"""Error code of requests without an answer at the end of the run."""
 CODE_LOST: int
+"""Error code of requests whose connection was lost."""
 CODE_MALFORMED: int
+"""Error code of requests whose answer could not be read."""
 WINDOW_MAX: int
+"""Maximum number of requests in flight of a connection."""
 IN_SEND: int
+"""Bytes of the read buffer of a connection that sends."""
 IN_PULL: int
+"""Bytes of the read buffer of a connection that pulls."""
 OUT_MIN: int
+"""Least bytes of the write buffer of a connection that sends."""
 OUT_MAX: int
+"""Bytes of a write buffer above which a larger window is written in pieces."""
 
 _Row = tuple[int, int, int, int, int, int, int, int]
 
@@ -24,6 +40,8 @@ class Load:
     """A run of the load generator. The caller adds the connections, runs it once and reads the
     results.
 
+    `texts` holds all frames of requests without their bodies; `connections`, `queues` and `rows`
+    are the maximum numbers of connections, queues to pull and seconds that are kept for `rows()`.
     A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial
     and queue offset in the frame or 0, codec); csrc/load_frame.h explains these. Raises ValueError
     for positions outside the memory given.
@@ -31,7 +49,7 @@ class Load:
 
     @property
     def ended(self) -> int:
-        """Status with which the run ended, -1 before."""
+        """Status with which the run ended (DONE, LATE, LOST or SYSTEM), -1 before."""
 
     def __new__(
         cls,
@@ -78,25 +96,31 @@ class Load:
         check_crc: bool = False,
         reconnect: bool = False,
     ) -> None:
-        """Set the pace and the limits of the run: interval_ns 0 is a closed loop, duration_ns and
-        messages 0 are no limits.
+        """Set the pace and the limits of the run: a request is due every interval_ns, 0 is a closed
+        loop; duration_ns counts from the end of the warm-up, `messages` from the start, 0 is no
+        limit.
 
         drain_ns: the longest wait for the last answers; silence_ns: the longest time without any
-        answer. reconnect: lost connections wait for `hand_over`, for silence_ns if all are lost.
+        answer. serial: of the first UNIQ_KEY. follow: queues do not end, pulls wait for messages
+        and deliveries are measured. check_crc: of the bodies read. reconnect: lost connections wait
+        for `hand_over`, for silence_ns if all are lost.
         """
 
     def add_sender(self, fd: int, window: int, first: int, count: int, begin: int = 0) -> None:
-        """Add a connection that sends templates [first, first + count) in turn, beginning with the
-        template `begin`."""
+        """Add a connection, a connected non-blocking socket `fd` which the caller keeps open, that
+        sends templates [first, first + count) in turn, beginning with number first + begin, with at
+        most `window` requests in flight. Raises ValueError for wrong numbers, and without room."""
 
     def add_puller(self, fd: int, queues: Sequence[tuple[int, int, int]]) -> None:
-        """Add a connection that pulls queues, each (template, next queue offset, end)."""
+        """Add a connection, as for `add_sender`, that pulls queues, each (template, queue offset to
+        begin at, queue offset to end at), with one request in flight for each."""
 
     def run(self, epoll_fd: int) -> int:
-        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. Callable once."""
+        """Run to the end on this thread, without the GIL, and return DONE, LATE, LOST or SYSTEM.
+        `epoll_fd` is an empty epoll set of the caller. A second call raises ValueError."""
 
     def stop(self) -> None:
-        """Ask the run to end; any thread may call this."""
+        """Let the run end soon, and return; any thread may call this."""
 
     def is_away(self, number: int) -> bool:
         """Whether a connection waits for a new socket. Connections are numbered from 0 in the order
@@ -110,47 +134,61 @@ class Load:
         """
 
     def drop(self, number: int) -> None:
-        """Drop a connection whose peer does not answer; one other thread may call this during the
-        run."""
+        """Let the run treat a connection whose peer does not answer as lost, soon; one other thread
+        may call this during the run."""
 
     @property
     def away(self) -> int:
         """Number of connections that wait for a new socket."""
 
     def outages(self) -> list[tuple[int, int, int, int]]:
-        """Return (begin, end or -1, longest time without an acknowledgement, failed sends) of each
-        outage, in ns since the start; see csrc/load_outage.h."""
+        """Return (begin, end or -1 if it lasts, longest time without an acknowledgement, failed
+        sends) of each outage, oldest first, times in ns and begin and end since the start; see
+        csrc/load_outage.h."""
 
     def progress(self) -> tuple[float, int, int, int]:
-        """Return the current (seconds since the start, messages sent, messages read, errors)."""
+        """Return the current (seconds since the start, messages acknowledged, messages read, failed
+        requests); any thread may call this."""
 
     def rows(self) -> list[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
-        """Return, for each whole second so far, (messages, p50, p99, max in ns) of sends, then of
+        """Return, for each whole second after the warm-up until now, oldest first, (number of
+        messages, median, 99th percentile and maximum of the latencies in ns) of sends, then of
         pulls."""
 
     def figures(self, kind: int) -> dict[str, Any]:
-        """Return all counters of SEND or PULL by name."""
+        """Return the counters of SEND or PULL after the run: requests answered, messages and bytes
+        of bodies, all after the warm-up; all_requests and all_messages since the start; errors, a
+        list of (code, count, remark of the first)."""
 
     def latency(self, kind: int, share: float) -> int:
-        """Return the latency in ns that `share` (0 to 1) of the requests did not exceed."""
+        """Return the latency in ns that `share` (0 to 1) of the SEND or PULL requests after the
+        warm-up did not exceed; 0 without requests."""
 
-    def latency_max(self, kind: int) -> int: ...
+    def latency_max(self, kind: int) -> int:
+        """Return the greatest latency of SEND or PULL in ns; 0 without requests."""
+
     def delivery(self, share: float) -> int:
-        """Return the time in ns from born to read that `share` (0 to 1) of the answers did not
-        exceed."""
+        """Return the time in ns from the send of an answer's last message until it was read that
+        `share` (0 to 1) of the pulls after the warm-up did not exceed; 0 without `follow`."""
 
     @property
-    def measured_ns(self) -> int: ...
+    def measured_ns(self) -> int:
+        """Length of the measurement in ns, without the warm-up and the wait for the last answers; 0
+        before its end."""
+
     @property
-    def lost_connections(self) -> int: ...
+    def lost_connections(self) -> int:
+        """Number of times that a connection was lost."""
+
     @property
     def unread_queues(self) -> int:
         """Number of queues whose pulls failed before their end."""
 
     @property
     def unsent(self) -> int:
-        """Number of requests that were due while no connection had room for them."""
+        """Number of requests of the open loop that were due before the end of the run, but found no
+        connection with room; 0 for a run with a limit of messages."""
 
     @property
     def failure(self) -> int:
-        """Value of errno if the run ended with SYSTEM."""
+        """Value of errno if the run ended with SYSTEM, else 0."""

@@ -1,3 +1,5 @@
+"""Files mapped into memory."""
+
 from typing import Self
 
 class Mapping:
@@ -14,4 +16,4 @@ class Mapping:
         page. Raises OSError; ValueError outside the mapping."""
 
     def close(self) -> None:
-        """Unmap the file, at once or with its last view; new views are refused."""
+        """Unmap the file, now or when its last view ends; new views raise ValueError."""

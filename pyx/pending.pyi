@@ -1,12 +1,17 @@
+"""Answers of sends that wait until their records are safe."""
+
 from collections.abc import Callable, Mapping
 
 from turbopump.engine.types import PutStatus
 
 NEED_MAX: int
+"""Maximum number of copies that a send may need."""
 PENDING_MAX: int
+"""Maximum number of waiting sends; `wait` answers further sends as late at once."""
 
 class Holder:
-    """A connection whose answers are held."""
+    """Base of a connection whose native answers are held, to be written when their records are
+    safe."""
 
 class PendingSends:
     """All sends whose answers wait until their records are safe, in the order of the log.
@@ -15,18 +20,23 @@ class PendingSends:
     durable) and when as many copies reach its end as its send needs (`replicated_to`; 0 and 1
     copies always do). Waits are limited by `disk_wait_ms` and `replica_wait_ms`, counted from the
     last `expire` before the send. `ok` is the status of a safe record; a record that is not safe
-    in time gets `late_replicas` or `late_disk`, `late_replicas` if both are late.
+    in time gets `late_replicas` or `late_disk`, `late_replicas` if both are late. Answers are
+    written, and callbacks called, inside the method that makes them due. Loop thread only.
     """
 
     steady_ms: int
+    """Monotonic time in ms of the last `expire`."""
     disk_wait_ms: int
+    """Maximum wait of a send for the disk, in ms."""
     replica_wait_ms: int
+    """Maximum wait of a send for replicas, in ms."""
     limit: int
     """Greatest number of waiting sends; the lane leaves further sends to Python."""
 
     @property
     def flushed(self) -> int:
-        """Log offset up to which the log is durable."""
+        """Log offset up to which the log is durable; the greatest one before the first
+        `flushed_to`."""
 
     @property
     def withheld(self) -> bool:
@@ -50,41 +60,47 @@ class PendingSends:
         message's offsets."""
 
     def wait(self, end: int, need: int, callback: Callable[[PutStatus], object]) -> None:
-        """Call `callback` with the status once the record that ends at `end` is safe or waited in
-        vain; immediately if the record is safe now or PENDING_MAX sends wait already. Raises
-        ValueError for a number of copies over NEED_MAX."""
+        """Call `callback(status)` once, when the record that ends at log offset `end` is safe on
+        disk and in `need` copies (-1: of all members), or its wait reaches its limit; inside this
+        call if the record is safe now, or late if PENDING_MAX sends wait already. Raises ValueError
+        for a number of copies over NEED_MAX."""
 
     def flushed_to(self, end: int) -> None:
         """Note that the log is durable up to `end`, and answer the sends that are safe now."""
 
     def ask_for(self, copies: int | None) -> None:
-        """Set the number of copies that new sends need; -1: the copies of all members. None: too
-        few replicas are in sync, and sends that would have to wait are refused."""
+        """Set the number of copies that new native sends need; -1: the copies of all members. None:
+        too few replicas are in sync, and sends that would have to wait are refused. Ends
+        `withheld`. Raises ValueError for a number of copies over NEED_MAX."""
 
     def replicated_to(self, need: int, end: int) -> None:
         """Note that `need` copies (-1: of all members) reach the log offset `end`, and answer
-        the sends that are safe now."""
+        the sends that are safe now. A no-op for 0 and 1 copies, which every record has."""
 
     def safe_end(self, need: int) -> int:
-        """Return the log offset that `need` copies reach; -1 if unknown."""
+        """Return the log offset that `need` copies (-1: of all members) reach; -1 if unknown; the
+        greatest one for 0 and 1."""
 
     def withhold(self, status: PutStatus) -> None:
-        """Forget the progress of all replicas: answer all waiting sends with `status`, treat no
-        record as safe until the next `replicated_to`, and serve no send until `ask_for`."""
+        """Forget the progress of all replicas, so that no record that needs two copies or more is
+        safe before the next `replicated_to`; answer all waiting sends with `status` now, and serve
+        no send natively until `ask_for`."""
 
     def sweep(self) -> None:
-        """Answer the sends that are safe now."""
+        """Answer the sends that are safe now, in the order of the log."""
 
     def expire(self, steady_ms: int) -> None:
-        """Advance the clock to `steady_ms`, and answer the sends whose wait reached its limit as
-        late."""
+        """Advance the clock to `steady_ms` (monotonic), and answer the sends whose wait reached its
+        limit as late."""
 
     def withdraw(self, status: PutStatus, after: int) -> list[object]:
-        """Remove and return the sends whose records end after `after`; the caller must pass them to
-        `answer`."""
+        """Remove and return the sends whose records end after log offset `after`, with `status` as
+        their answer; the caller must pass them to `answer`. Nothing is written yet."""
 
     def answer(self, withdrawn: list[object]) -> None:
-        """Answer withdrawn sends with their status, in the order of the log."""
+        """Answer the sends that `withdraw` returned, each with the status given there, in the order
+        of the log."""
 
     def fail(self, status: PutStatus, after: int = -1) -> None:
-        """Withdraw the sends whose records end after `after`, and answer them immediately."""
+        """Answer the sends whose records end after log offset `after` (-1: all sends) with `status`
+        immediately."""

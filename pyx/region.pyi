@@ -1,3 +1,5 @@
+"""Buffers that native code works on without Python for each access."""
+
 from typing import Self
 
 class Region:
@@ -8,9 +10,13 @@ class Region:
     """
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of the buffer."""
+
     @property
-    def readonly(self) -> bool: ...
+    def readonly(self) -> bool:
+        """Whether the buffer must not be written to."""
+
     def __new__(cls, buffer: object) -> Self:
         """Acquire a contiguous buffer: bytes, bytearray, mmap, array. Raises TypeError for other
         objects."""
@@ -23,25 +29,39 @@ class Region:
         """
 
     def read(self, position: int, length: int) -> bytes:
-        """Return a copy of the range."""
+        """Return a copy of the bytes [position, position + length)."""
 
     def view(self, position: int, length: int) -> memoryview:
-        """Return a read-only view without a copy; the view keeps the underlying buffer alive."""
+        """Return a read-only view of the bytes [position, position + length) without a copy; the
+        view keeps the underlying buffer alive."""
 
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None: ...
-    def zero(self, position: int, length: int) -> None: ...
-    def is_zero(self, position: int, length: int) -> bool: ...
-    def get_i16(self, position: int) -> int: ...
-    def get_i32(self, position: int) -> int: ...
-    def get_i64(self, position: int) -> int: ...
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy `data` to `position`; `data` may be a view of this region."""
+
+    def zero(self, position: int, length: int) -> None:
+        """Overwrite `length` bytes with zeros."""
+
+    def is_zero(self, position: int, length: int) -> bool:
+        """Whether all `length` bytes are zeros."""
+
+    def get_i16(self, position: int) -> int:
+        """Read a signed big-endian int16."""
+
+    def get_i32(self, position: int) -> int:
+        """Read a signed big-endian int32."""
+
+    def get_i64(self, position: int) -> int:
+        """Read a signed big-endian int64."""
+
     def put_i32(self, position: int, value: int) -> None:
-        """Write a big-endian int32. Raises OverflowError for a larger value."""
+        """Write a signed big-endian int32. Raises OverflowError for a larger value."""
 
     def put_i64(self, position: int, value: int) -> None:
-        """Write a big-endian int64. Raises OverflowError for a larger value."""
+        """Write a signed big-endian int64. Raises OverflowError for a larger value."""
 
     def sync(self, position: int, length: int) -> None:
-        """Sync the pages of the range (msync with MS_SYNC), without the GIL. Raises OSError."""
+        """Sync the pages of the range (msync with MS_SYNC) without the GIL; blocks for the disk.
+        Raises OSError."""
 
     def warm(self, position: int, length: int) -> None:
         """Make each page of the range present and writable without changing it, without the GIL.
@@ -51,4 +71,5 @@ class Region:
         """
 
     def advise(self, position: int, length: int, advice: int) -> None:
-        """Advise the kernel about the pages inside the range (madvise). Raises OSError."""
+        """Advise the kernel about the pages that lie whole in the range; `advice` is a MADV_ number
+        of the mmap module. Raises OSError."""

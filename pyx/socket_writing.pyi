@@ -1,6 +1,9 @@
+"""The writing side of a connection of remoting."""
+
 from turbopump.pyx.pending import Holder
 
 SEALED_MAX: int
+"""Maximum bytes that are encrypted at once before they are sent: four TLS records."""
 
 class SocketWriter(Holder):
     """The writing side of a connection. The stub of FastConnection lists the methods that the

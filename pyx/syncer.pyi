@@ -1,3 +1,5 @@
+"""Threads that sync mapped files."""
+
 from typing import Self
 
 from turbopump.pyx.region import Region
@@ -10,7 +12,8 @@ class Syncer:
 
     @property
     def descriptor(self) -> int:
-        """Descriptor that becomes readable when a sync has ended; -1 after `close`."""
+        """Descriptor (eventfd) that becomes readable when a sync has ended, until the next `take`,
+        which reads it; `wait` does not. -1 after `close`."""
 
     @property
     def busy(self) -> bool:
@@ -18,13 +21,17 @@ class Syncer:
 
     def __new__(cls) -> Self: ...
     def begin(self, region: Region, position: int, length: int) -> None:
-        """Start to sync the pages of the range. Calling this while busy is a programming error."""
+        """Start to sync the pages of [position, position + length) of a mapped file, and return.
+        Raises IndexError outside the region; calling this while busy is a programming error."""
 
     def take(self) -> int | None:
-        """Return the errno of the ended sync, 0 for success; None while it is running."""
+        """Take the result of the ended sync: its errno, 0 for success; None while it is running, or
+        without a sync. Does not block."""
 
     def wait(self) -> int:
-        """Wait for the end of the sync, then return its errno, 0 for success."""
+        """Block until the sync has ended, then take its result: its errno, 0 for success. Calling
+        this without a sync is a programming error."""
 
     def close(self) -> None:
-        """End the thread, after a sync that is still running."""
+        """End the thread; blocks until a running sync has ended. A second call does nothing;
+        calling this during `wait` is a programming error."""

@@ -1,13 +1,21 @@
+"""Native decoding of requests and encoding of answers, for tests and benchmarks."""
+
 from typing import Any, Final
 
 PLAIN: Final[int]
+"""Verdict: the request was understood whole, and may be served natively."""
 OTHER: Final[int]
+"""Verdict: a request or response for the Python handler."""
 BAD: Final[int]
+"""Verdict: no frame; the connection is to be closed."""
 CODES: Final[tuple[int, ...]]
+"""Request codes that may be PLAIN."""
 SPECIAL: Final[dict[str, int]]
+"""Kind of property that makes a send not plain, to its bit in "names" of `scan_properties`."""
 
 def decode(frame: bytes, scratch_size: int = -1) -> tuple[int, dict[str, Any]]:
-    """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
+    """Decode one whole frame, its length bytes included: (verdict, members by name); members only
+    if PLAIN, texts as bytes or None.
 
     "header" has the members of the header's class. `scratch_size` is the room for unescaped texts
     in bytes, by default the frame's size."""
@@ -17,7 +25,8 @@ def decode_repeatedly(frame: bytes, rounds: int) -> int:
     verdicts; for benchmarks."""
 
 def scan_properties(text: bytes | None) -> tuple[bool, dict[str, Any]]:
-    """Scan a send's properties (None: missing); returns (whether they are plain, values found)."""
+    """Scan a send's properties text (None: missing); returns (whether a message with it is stored
+    as a plain message, members of struct trf_properties by name)."""
 
 def scan_repeatedly(text: bytes, rounds: int) -> int:
     """Scan properties `rounds` times, and return the number of plain verdicts; for benchmarks."""

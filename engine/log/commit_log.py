@@ -40,11 +40,15 @@ from turbopump.pyx.tail import Tail
 
 logger = logging.getLogger(__name__)
 
-# Reasons for which the native path must not append (bits of Tail.refusals). Store.append checks the
-# same conditions in Python.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
+"""Bits of Tail.refusals, reasons for which the native path must not append: the store is closed;
+a sync of the log, or of the checkpoint, failed; the disk is full; queues and index cannot follow
+the log; the log has damage; UNFLUSHED_MAX bytes or more wait for a sync. Store.append checks the
+same conditions in Python."""
 NOT_MASTER = 128
+"""Bit of Tail.refusals: the store is a replica."""
 UNKNOWN_END = LogOffset(1 << 63)
+"""Log offset above every real one: the end of raw bytes is not known yet."""
 
 
 class CommitLog:
@@ -54,11 +58,15 @@ class CommitLog:
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
+        """Configuration of the store; an operator may change some members at run time."""
         self.files = files
+        """Access to the file system."""
         self.tail = Tail()
         """The end of the log and its counters; the native path changes them, too."""
         self.flushed = LogOffset(0)
+        """Log offset before which all bytes are durable; GroupCommit and replication move it."""
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
+        """Row of the log's files, without the next file that was made ahead."""
         self.file_size = config.mapped_file_size_commit_log
         """Size of a log file in bytes."""
         self._is_copy = False
@@ -70,7 +78,7 @@ class CommitLog:
         self._seen_end = 0
         self._grown = 0
         self.rests = False
-        """Whether no next file may be made, because the log is being cut."""
+        """Whether no next file may be made, because the log is being cut; the cut sets this."""
         self._file: MappedFile | None = None
         self._base = 0
 
@@ -81,13 +89,14 @@ class CommitLog:
 
     @property
     def lacks_file(self) -> bool:
-        """Whether the last attempt to continue in a next file failed or takes too long."""
+        """Whether the last attempt to continue in a next file failed, or takes longer than
+        syncTimeoutMs; appends that need the file then get CREATE_MAPPED_FILE_FAILED."""
         return self._next.lacks
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Latest store time of all records. Only records of delayed messages may have an earlier
-        one than the record before them."""
+        """Latest store time of all records, in epoch ms. Only records of delayed messages may have
+        an earlier store time than the record before them."""
         return self.tail.last_store_timestamp_ms
 
     @property
@@ -96,8 +105,9 @@ class CommitLog:
         return LogOffset(self.segments.first)
 
     def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
-        """Continue at `end` after recovery: no files follow it, and all bytes before it are
-        durable."""
+        """Let the next record be written at `end`, after recovery or a cut. The caller guarantees
+        that no file follows that of `end`, and that all bytes before `end` are durable.
+        `last_store_timestamp_ms` is the latest store time of the records, in epoch ms."""
         self.tail.end = self._seen_end = end
         self.flushed = end
         self._is_copy = self._is_raw = False
@@ -111,8 +121,13 @@ class CommitLog:
     def append(
         self, message: NewMessage, properties: bytes, queue_offset: QueueOffset, now_ms: int
     ) -> Appended:
-        """Write one record. Statuses: PUT_OK, or MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED and
-        CREATE_MAPPED_FILE_FAILED, with which no byte is written. Size limits are in store.md 4."""
+        """Write one record at `end` into the mapped file, neither durable nor dispatched yet.
+
+        `properties` are stored instead of the message's own. The store time is `now_ms` (epoch ms),
+        or the log's latest store time if that is later; SCHEDULE_TOPIC always gets `now_ms`.
+        Statuses: PUT_OK, or with no byte written MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED (limits:
+        store.md 4), OS_PAGE_CACHE_BUSY while the next file is being made, and
+        CREATE_MAPPED_FILE_FAILED if `lacks_file`. Raises ValueError for hosts of a wrong length."""
         topic = message.topic.encode()
         if self.config.enabled_append_prop_crc:
             properties = without_crc(properties)
@@ -124,7 +139,10 @@ class CommitLog:
         return self._place(write, size, queue_offset, store_ms)
 
     def append_batch(self, message: NewMessage, queue_offset: QueueOffset, now_ms: int) -> Appended:
-        """Write the elements of a batch body as consecutive records in one file, all or none."""
+        """Write the elements of `message.body`, a batch body (remoting.md 9.4), as consecutive
+        records in one file, all or none. `queue_offset` is the first record's; properties and flag
+        are the elements' own. Times and statuses as for `append`; a malformed body is
+        MESSAGE_ILLEGAL."""
         topic = message.topic.encode()
         refused = refusal(self.config, message, topic, b"")
         if refused is not None:
@@ -137,18 +155,20 @@ class CommitLog:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
 
     def begin(self, log_offset: LogOffset) -> None:
-        """Let an empty log without files begin at `log_offset`: the beginning of the master's log
-        or of its last file. The work that `leave_unused` returned must be done, because a hole in
-        the log would follow the unused file."""
+        """Let an empty log without files begin at `log_offset`, the first byte of a file: the
+        beginning of the master's log or of its last file. No file is made yet. The work that
+        `leave_unused` returned must be done, because a hole in the log would follow the unused
+        file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
     def append_raw(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
-        """Append bytes of another log: `whole` records, or bytes that may end anywhere. Returns the
-        pieces that must wait for the next file. Raises OSError if the next file cannot be made; the
-        bytes before it are appended then."""
+        """Append bytes of another log at `end`, not durable yet: `whole` records, or bytes that may
+        end anywhere. Returns the rest of `pieces`, which the caller appends again once the next
+        file is made; [] if all were appended. Raises OSError if `lacks_file`; the bytes that fit
+        into the current file are appended then."""
         self._is_copy = True
         if not whole:
             if not self._is_raw:
@@ -174,9 +194,9 @@ class CommitLog:
         return []
 
     def cut_torn(self, end: LogOffset) -> None:
-        """Cut an incomplete record or filler at the end, durably; no sync may be under way. Its
-        bytes must not come back: a record written over them may reach the disk only in part. Raises
-        OSError."""
+        """Cut the log at `end`, where an incomplete record or filler begins, durably; blocks for
+        the disk, and no sync may be under way. Its bytes must not come back: a record written over
+        them may reach the disk only in part. Raises OSError."""
         assert self._file is not None, "a half record reaches into no other file"
         position = end - self._base
         head = min(kernel.FILLER_SIZE, self.file_size - position)
@@ -187,8 +207,9 @@ class CommitLog:
         self.flushed = min(self.flushed, end)
 
     def end_raw(self, last_store_timestamp_ms: int) -> None:
-        """End the appending of raw bytes, and begin to append records: the log ends at a record
-        boundary, after a record stored at `last_store_timestamp_ms`."""
+        """End the appending of raw bytes, before this store appends records itself. The caller
+        guarantees that the log ends at a record boundary; `last_store_timestamp_ms` is the store
+        time of the last record, in epoch ms."""
         self._is_copy = False
         self._raw_end = self.end
         self.tail.last_store_timestamp_ms = max(
@@ -196,12 +217,14 @@ class CommitLog:
         )
 
     def is_raw(self, log_offset: LogOffset) -> bool:
-        """Whether a position up to which the log was synced may lie inside a record."""
+        """Whether `log_offset`, the end of a sync, may lie inside a record: bytes that are not
+        whole records were appended there, and `mark` has not yet found all of them flushed."""
         return self._is_raw and log_offset < self._raw_end
 
     def mark(self, boundary: LogOffset) -> LogOffset:
-        """Record boundary for the checkpoint: all bytes before it are durable, and recovery starts
-        its scan there. `boundary` is a record boundary, which a later call may return once it is
+        """Return the record boundary for the checkpoint, where recovery starts its scan: `flushed`,
+        or an earlier offset while `flushed` may lie inside a record. All bytes before the result
+        are durable. `boundary` is a record boundary, which a later call may return once it is
         flushed."""
         if self.flushed >= self._raw_end:
             self._is_raw = False
@@ -212,7 +235,8 @@ class CommitLog:
         return self._mark
 
     def view(self, log_offset: int, size: int) -> memoryview | None:
-        """The bytes of a record of known size; None if the log does not hold all of them."""
+        """A read-only view of the `size` bytes at `log_offset`, without a check of their content;
+        None if the log does not have all of them, or they do not lie in one file."""
         start = self.segments.start_of(log_offset)
         position = log_offset - start
         if (
@@ -225,7 +249,8 @@ class CommitLog:
         return self.region(start).view(position, size)
 
     def record(self, log_offset: int) -> Record | None:
-        """The record at `log_offset`, decoded; None if none starts there or its CRC is wrong."""
+        """The record at `log_offset`, decoded, visible or not; None if no record starts there, or
+        if its body does not fit its CRC."""
         if not self.segments.first <= log_offset < self.end:
             return None
         start = self.segments.start_of(log_offset)
@@ -237,18 +262,19 @@ class CommitLog:
         return found if found.physical_offset == log_offset and found.crc_ok else None
 
     def region_of(self, start: int) -> Region | None:
-        """Memory of the file that begins at log offset `start`; None if the log has no such
+        """Mapped memory of the file that begins at log offset `start`; None if the log has no such
         file."""
         return self.region(start) if self.segments.holds(start) else None
 
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
-        """The part of [start, end) in its first file: (base, region, position, position end)."""
+        """The part of the log offsets [start, end) that lies in the file of `start`: (log offset at
+        which the file begins, its memory, first byte of the part in the file, byte after it)."""
         base = self.segments.start_of(start)
         return base, self.region(base), start - base, min(end - base, self.file_size)
 
     def unflushed(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
-        """Ranges to sync so that all bytes before `end` are durable: (file, position, position
-        end)."""
+        """Ranges to sync so that all bytes before `end` are durable, ascending: (file, first byte
+        in the file, byte after the range)."""
         ranges = []
         at: int = self.flushed
         while at < end:
@@ -259,14 +285,14 @@ class CommitLog:
         return ranges
 
     def drop_files_behind(self, end: LogOffset) -> None:
-        """Remove the files that begin at `end` or later, durably, among them an unused next file.
-        The log's only file stays, because its name records where the log continues. Raises
-        OSError."""
+        """Remove the files that begin at `end` or later, durably; blocks for the disk. The log's
+        only file stays, because its name records where the log continues. `self.end` is unchanged.
+        Raises OSError."""
         self.dropping(end)()
 
     def dropping(self, end: LogOffset) -> Work:
-        """Take the files after `end` out of the log now; the returned work removes them. See
-        `drop_files_behind`."""
+        """Take the files that begin at `end` or later out of the log now; the returned work, for a
+        disk thread, removes them durably. See `drop_files_behind`."""
         segments, files = self.segments, self.files
         paths: list[str] = []
         while segments.count > 1 and segments.last >= end:
@@ -293,23 +319,26 @@ class CommitLog:
     def truncate(self, end: LogOffset) -> int:
         """Cut the log at `end`, durably: remove later files and zero the rest of the file of `end`.
 
-        Law 6: a truncated byte never comes back. Returns the number of bytes that were not zero (in
-        whole pieces). Raises OSError; the log is then unchanged or shorter, never mixed.
+        Law 6: a truncated byte never comes back. Blocks for the disk. `self.end` is unchanged; the
+        caller sets it (`start_writing`). Returns the number of bytes in the 64 KiB pieces
+        that were not all zeros. Raises OSError; the log is then unchanged or shorter, never mixed.
         """
         self.drop_files_behind(end)
         return self.clearing(end)()
 
     def clearing(self, end: LogOffset) -> Callable[[], int]:
-        """Work that zeroes the file of `end` from `end` to its last byte, durably; see
-        `clear_tail`. The work returns the number of bytes that were not zero."""
+        """Return work for a disk thread that zeroes the file of `end` from `end` to its last byte,
+        durably. The work returns the number of bytes in the 64 KiB pieces that were not all zeros,
+        and raises OSError."""
         if not self.segments.holds(end):
             return lambda: 0
         start = self.segments.start_of(end)
         return partial(clear_tail, self.mapped(start), end - start)
 
     def stop_at(self, end: LogOffset) -> None:
-        """End the log at `end` and write nothing before the next `start_writing`. All bytes before
-        `end` must be durable and no sync under way."""
+        """End the log at `end` in memory, without a change of its files, and write nothing before
+        the next `start_writing`. The caller guarantees that all bytes before `end` are durable and
+        no sync is under way."""
         self.tail.end = self.flushed = end
         self._close_file()
 
@@ -319,18 +348,21 @@ class CommitLog:
         return self._next.is_idle and self._warmer.is_idle
 
     def leave_unused(self) -> Work:
-        """Give up the unused next file; the returned work removes it, durably. Waits for the disk
-        unless the log `is_idle`."""
+        """Give up the file that was made ahead; the returned work, for a disk thread, removes it
+        durably, or does nothing if there is no such file. Blocks until the disk threads have
+        finished their work on it, unless the log `is_idle`."""
         return partial(self._remove, self._take_unused())
 
     def forget_oldest(self) -> str:
-        """Take the oldest file out of the log; the caller removes the returned path."""
+        """Take the oldest file out of the log, so that `min` moves to the next file; the caller
+        removes the returned path. A log with a single file is a programmer error."""
         assert self.segments.count > 1, "the last file stays"
         return self.segments.forget_first()
 
     def forget_all(self) -> None:
-        """Make this an empty log until `begin`, because the caller is about to remove all files,
-        the unused next file included. No sync may be under way."""
+        """Make this an empty log at 0, which takes no records before `begin`, because the caller is
+        about to remove all files, the next file included. Blocks until the disk threads have
+        finished their work on the next file; no sync may be under way."""
         self._close_file()
         self._take_unused()
         while self.segments.count:
@@ -339,7 +371,8 @@ class CommitLog:
         self.start_writing(LogOffset(0), 0)
 
     def close(self) -> None:
-        """Wait until the next file is made, and remove it if it was not used (as RocketMQ does)."""
+        """Stop writing; block until the file that is being made ahead is ready, and remove it if it
+        was not used (as RocketMQ does). Errors are logged. Unsynced bytes are not synced."""
         self._close_file()
         path = self._take_unused()
         try:
@@ -420,21 +453,23 @@ class CommitLog:
         self.tail.open(0, None)
 
     def make_first(self) -> None:
-        """Have a file to write to: create the first file of an empty log, or begin to make the next
-        file if the last one is nearly full. Raises OSError if the first file cannot be created."""
+        """Have a file to write to: create the first file of an empty log, blocking for the disk, or
+        have a disk thread make the next file if the last one is nearly full. Raises OSError if the
+        first file cannot be created."""
         if self.segments.count:
             self.look_ahead()
         else:
             self._next.make_first(self.end)
 
     def look_ahead(self) -> None:
-        """Make the next file on a disk thread once the end of the last one is near, so that a roll
-        does not wait for the disk."""
+        """Begin to make the next file on a disk thread once the end of the last one is near, unless
+        `rests`; so a roll does not wait for the disk."""
         if not self.rests:
             self._next.look_ahead(self.tail.end, self._grown)
 
     def warm(self, steady_ms: int = 0) -> None:
-        """Every tick: have the next file in time, and make pages present if the log grows fast."""
+        """Call every 100 ms with the monotonic clock `steady_ms`: disk threads make the next file
+        in time, and make pages present if the log grows fast."""
         if self.rests:
             return
         self._next.watch(self.end, steady_ms)
@@ -464,10 +499,11 @@ class CommitLog:
             self.files.sync_folder(self.segments.folder)
 
     def mapped(self, start: int) -> MappedFile:
+        """The mapped file that starts at log offset `start`; it must exist in the log."""
         return self.segments.mapped(start, lambda: self._may_close(start))
 
     def region(self, start: int) -> Region:
-        """The memory of the file that starts at `start`."""
+        """Mapped memory of the file that starts at log offset `start`; it must exist in the log."""
         if start == self._base and self._file is not None:
             return self._file.region
         return self.mapped(start).region

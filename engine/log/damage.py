@@ -26,16 +26,21 @@ from turbopump.pyx.walk import walk
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "logDamage.json"
-# Limit of the list: a disk with more damaged places than that must be replaced.
+"""Name of the list in the store's folder `config`."""
 PLACES_MAX = 1000
-# Limit of checked queue units and index entries that point to no record: each check walks a file.
+"""Maximum number of places in the list: a disk with more damage must be replaced."""
 SUSPECTS_MAX = 10_000
-# Bytes per read when searching for the next record after damage.
+"""Maximum number of queue units and index entries that `suspect` checks: each check walks a
+file."""
 SEARCH_CHUNK = 1 << 20
+"""Bytes per read in a search for the next record after damage."""
 MAGIC_AT = 4
+"""Position of the magic in a record."""
 _MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (kernel.V1, kernel.V2))
 WHOLE = ""
+"""Reason of a place that is not damaged."""
 NO_RECORD = "no record begins there"
+"""Reason of a place whose bytes do not begin like a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +48,15 @@ class Damage:
     """A place where a whole record was and is no longer."""
 
     log_offset: LogOffset
+    """Log offset at which the damaged record begins."""
     end: LogOffset
     """Log offset of the next record after the damage, or the end of the log."""
     file: str
+    """Path of the log file."""
     position: int
     """First byte of the record in `file`."""
     reason: str
+    """Fault of the record, as a text for the operator."""
     given_up: bool = False
     """Whether an operator gave the record up, so that the broker continues without it."""
 
@@ -57,7 +65,8 @@ class Damage:
 
 
 class LogDamage:
-    """The damaged places of a log, in order."""
+    """The damaged places of a log, in the order of the log. Loop thread only; methods that walk the
+    log block it."""
 
     def __init__(self, files: Files, root: str, log: CommitLog, disk: Disk) -> None:
         self._log = log
@@ -67,17 +76,19 @@ class LogDamage:
         self._suspects: set[tuple[int, int]] = set()
         self._saved: tuple[Damage, ...] = ()
         self.first: Damage | None = None
-        """The oldest place that makes the broker ineligible; None if there is no such place."""
+        """The place with the least log offset that was not given up, and so makes the broker
+        ineligible; None if there is no such place."""
 
     @property
     def places(self) -> list[Damage]:
-        """All known places, oldest first."""
+        """All known places by ascending log offset, given up or not."""
         return [self._places[at] for at in sorted(self._places)]
 
     # The list
 
     def load(self) -> None:
-        """Read the list of earlier runs, without looking at the log. Raises StoreError."""
+        """Read the list of earlier runs, without a look at the log. Raises StoreError if the file
+        is damaged or cannot be read."""
         value = self._files.load(FILE_NAME)
         if value is None:
             return
@@ -91,7 +102,8 @@ class LogDamage:
         self._saved = tuple(self.places)
 
     def check(self) -> None:
-        """After recovery: drop places that are removed or whole again, and log the others."""
+        """Call once after recovery: drop the places that retention removed, that lie after the
+        log's end, or whose records are whole again, and log the others."""
         for place in self.places:
             inside = self._log.min <= place.log_offset < self._log.end
             if not inside or self._fault(place.log_offset) == WHOLE:
@@ -102,7 +114,9 @@ class LogDamage:
         self._changed()
 
     def note(self, log_offset: int, reason: str) -> Damage:
-        """Record that the walk through the log met a damaged record at `log_offset`."""
+        """Add the damaged record that a walk through the log met at `log_offset`, and return its
+        place; a known place is returned unchanged. With PLACES_MAX places the new one is returned
+        and logged, but not added. Saved by the next `save`."""
         known = self._places.get(log_offset)
         if known is not None:
             return known
@@ -118,8 +132,9 @@ class LogDamage:
         return place
 
     def give_up(self, log_offset: int) -> Damage:
-        """Continue without this record, as an operator asked. Raises StoreError if no damage is
-        known there."""
+        """Mark the damage at `log_offset` as given up, as an operator asked, and return its place:
+        it no longer makes the broker ineligible. Saved by the next `save`. Raises StoreError if no
+        damage is known there."""
         place = self._places.get(log_offset)
         if place is None:
             known = ", ".join(str(at) for at in sorted(self._places)) or "none"
@@ -129,14 +144,16 @@ class LogDamage:
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
-        """Drop the damaged places at or after `log_end`, because the log was cut there."""
+        """Drop the places at `log_end` or later, because the log was cut there, and let `suspect`
+        check every place again. Saved by the next `save`."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
         self._changed()
 
     def save(self) -> None:
-        """Save the list on a disk thread if it changed, without the places that retention removed.
-        A place that was not saved before a crash will be found again."""
+        """Drop the places that retention removed, and begin to save the list on a disk thread if it
+        changed since the last call and no save is under way. A failure is only logged. A place that
+        was not saved before a crash will be found again."""
         if self._places and min(self._places) < self._log.min:
             self._places = {at: place for at, place in self._places.items() if at >= self._log.min}
             self._changed()
@@ -153,7 +170,7 @@ class LogDamage:
         self._lane.submit(lambda: self._files.save(FILE_NAME, value), done)
 
     def close(self) -> None:
-        """Save the list, and wait until it is saved."""
+        """Save the list if it changed, and block until it is saved, or the failure was logged."""
         self._lane.finish()
         self.save()
         self._lane.finish()
@@ -161,16 +178,17 @@ class LogDamage:
     # Looking
 
     def is_whole(self, log_offset: int, size: int) -> bool:
-        """Whether [log_offset, log_offset + size) of a file consists of whole records: lengths,
-        body CRCs and the log offset stored in each record agree."""
+        """Whether the log offsets [log_offset, log_offset + size), which must lie in one existing
+        file, hold exactly whole records: lengths, body CRCs and stored log offsets agree."""
         log = self._log
         base = log.segments.start_of(log_offset)
         position, end = log_offset - base, log_offset - base + size
         return walk(log.region(base), position, end, base).position == end
 
     def suspect(self, log_offset: int, size: int) -> None:
-        """A queue unit or an index entry (size 0) points to a place without a whole record: find
-        out whether the log is damaged, or only the pointer is wrong."""
+        """Check the log where a queue unit, or an index entry (`size` 0), points to no whole
+        record: walk its file up to `log_offset`, and note damage of the log; a wrong pointer is
+        only logged. Each place is checked once."""
         log = self._log
         name = (log_offset, size)
         if log_offset in self._places or name in self._suspects:
@@ -191,8 +209,9 @@ class LogDamage:
             )
 
     def verify(self, start: int, until: int) -> int:
-        """Walk from the beginning of a record to the end of the first record that ends at `until`
-        or later, and note damaged places on the way. Returns that end."""
+        """Walk the log from `start`, where a record begins, to the end of the first record that
+        ends at `until` or later, and note damaged places on the way. Returns that end, a log
+        offset."""
         at = start
         while at < until:
             at, reason = self._walk(at, until)
@@ -233,8 +252,8 @@ class LogDamage:
         return at, WHOLE
 
     def skip(self, log_offset: int, until: int) -> LogOffset:
-        """Note the damage that the dispatcher met at `log_offset`. Returns where the dispatcher
-        continues, at most `until`."""
+        """Note the damage that the dispatcher met at `log_offset`. Returns the log offset at which
+        the dispatcher continues, at most `until`."""
         place = self.note(log_offset, self._fault(log_offset) or NO_RECORD)
         return LogOffset(min(place.end, until))
 
@@ -263,9 +282,10 @@ class LogDamage:
 
 
 def resume_at(log: CommitLog, log_offset: int, log_end: int) -> LogOffset:
-    """Log offset of the next whole record after a damaged one: by the damaged record's own length
-    if a record begins there, else by a search. Without a further record in this file: the next
-    file, or the end of the log."""
+    """Log offset of the next whole record after the damaged record at `log_offset`, in a log that
+    ends at `log_end`: by the damaged record's own length if a record begins there, else by a search
+    through its file. Without a further record in this file: the start of the next file, or
+    `log_end`. Blocks for the search."""
     base = log.segments.start_of(log_offset)
     region, limit = log.region(base), min(log_end - base, log.file_size)
     try:
@@ -287,8 +307,9 @@ def _begins(region: Region, position: int, end: int, base: int) -> bool:
 
 
 def find_record(region: Region, position: int, end: int, base: int) -> int | None:
-    """First position in [position, end) of a whole record whose stored log offset agrees with its
-    place."""
+    """First position in [position, end) of a whole record with a correct body CRC whose stored log
+    offset is `base` + its position; None if there is no such record. `base` is the log offset of
+    the region's first byte."""
     start = position + MAGIC_AT
     while start < end:
         chunk = region.read(start, min(SEARCH_CHUNK, end - start))

@@ -46,7 +46,9 @@ from turbopump.pyx.crc32 import masked_crc32
 logger = logging.getLogger(__name__)
 
 BACKUP = ".bak"
+"""Suffix of the second copy after the epoch file's name."""
 DAMAGED = ".damaged"
+"""Suffix of the copy that is made of a damaged X before X is replaced."""
 MARK_FILE = "replicated"
 """Beside the list: a list exists or existed, so a missing list is a loss."""
 PLAIN_MARK_FILE = "copied"
@@ -61,6 +63,7 @@ class Trust(Enum):
     NEW = "NEW"
     """There is no list, and no byte that needs a label."""
     WHOLE = "WHOLE"
+    """The list labels every byte of the log from its first entry on."""
     UNPROVEN = "UNPROVEN"
     """Some bytes have no valid label: see `believed_end`."""
 
@@ -79,7 +82,8 @@ class _Found:
 
 
 class EpochFile:
-    """The epoch list of a store and its files."""
+    """The epoch list of a store and its files. Methods that change the list block for the disk, and
+    the change is durable when they return."""
 
     def __init__(self, files: Files, path: str) -> None:
         """Make an unread list; use `open`."""
@@ -98,12 +102,15 @@ class EpochFile:
         self._has_lines = False
         """Whether the lines file exists, durably."""
         self.epochs = Epochs()
+        """The current list; if `trust` is UNPROVEN, its valid part."""
         self.trust = Trust.NEW
+        """Validity of the list since `open`."""
         self.reason = ""
-        """Reason why the list is unproven, as a text for the operator."""
+        """Reason why `trust` is UNPROVEN, as a text for the operator; "" otherwise."""
         self._proven_end = LogOffset(0)
         self.lost_from: LogOffset | None = None
-        """Offset that the log once reached and no longer does, because it lost bytes in a crash."""
+        """Start of the last entry that `open` dropped because the log ends before it: the log lost
+        bytes in a crash. None if no entry was dropped."""
 
     @classmethod
     def open(
@@ -115,7 +122,8 @@ class EpochFile:
         *,
         never_kept: bool = False,
     ) -> "EpochFile":
-        """Read the list of a log that holds [log_min, log_end), and repair the effects of a crash.
+        """Read the list of a log that holds [log_min, log_end), and repair the effects of a crash
+        in both copies; `path` is that of X. A damaged or missing list raises nothing: see `trust`.
 
         With `never_kept` a missing list never existed, so no byte has a label. Raises StoreError if
         the disk fails: an unreadable list is not a damaged list.
@@ -129,16 +137,17 @@ class EpochFile:
 
     @property
     def may_lead(self) -> bool:
-        """Whether the epoch list allows this store to become a master's."""
+        """Whether the epoch list allows this store to become a master's: unless it is UNPROVEN."""
         return self.trust is not Trust.UNPROVEN
 
     def believed_end(self, log_end: LogOffset) -> LogOffset:
-        """Log offset up to which the list is valid, in a log that ends at `log_end`."""
+        """Log offset up to which the list labels the bytes correctly, in a log that ends at
+        `log_end`: all of the log unless `trust` is UNPROVEN."""
         return min(self._proven_end, log_end) if self.trust is Trust.UNPROVEN else log_end
 
     def append(self, epoch: int, start: LogOffset) -> None:
-        """Record a new epoch; durable on return. Raises OSError or ValueError, and then nothing
-        changed.
+        """Record that the master of `epoch`, above all others, writes from log offset `start` on.
+        Raises OSError or ValueError, and then nothing changed.
 
         An unproven list takes no epoch, because its unlabelled bytes would get the label of a later
         one.
@@ -148,25 +157,28 @@ class EpochFile:
         self._replace(self.epochs.appended(epoch, start))
 
     def cut(self, log_end: LogOffset) -> None:
-        """Remove entries from `log_end` on, where the log was cut. Raises OSError."""
+        """Remove the entries that start at `log_end` or later, where the log was cut. If `trust` is
+        UNPROVEN, only lower `believed_end`. Raises OSError."""
         if self.trust is Trust.UNPROVEN:
             self._proven_end = min(self._proven_end, log_end)
         else:
             self._replace(self.epochs.cut(log_end))
 
     def expire(self, log_min: LogOffset) -> None:
-        """Remove entries whose bytes retention removed, before `log_min`. Raises OSError."""
+        """Remove the entries that ended before `log_min`, because retention removed their bytes. A
+        no-op if `trust` is UNPROVEN. Raises OSError."""
         if self.trust is not Trust.UNPROVEN:
             self._replace(self.epochs.without_expired(log_min))
 
     def adopt(self, epochs: Epochs) -> None:
-        """Take a list that a handshake proved to label this log. Raises OSError."""
+        """Replace the list by `epochs`, which a handshake proved to label this log, and set `trust`
+        to WHOLE. Raises OSError."""
         self._replace(epochs)
         self.trust, self.reason = Trust.WHOLE, ""
 
     def begin_lines(self) -> None:
-        """Create the lines file, so that each change costs one sync. Without it each change
-        replaces both copies. Raises OSError."""
+        """Create the lines file unless it exists, durably, so that each later change costs one
+        sync. Before this call each change replaces both copies. Raises OSError."""
         files, path = self._files, self._path + epoch_lines.SUFFIX
         folder = _folder(path)
         files.make_folders(folder)
@@ -178,9 +190,9 @@ class EpochFile:
         self._has_lines = True
 
     def writing(self, epochs: Epochs) -> Callable[[], None] | None:
-        """Work for a disk thread that makes `epochs` durable; None if they are durable already.
-        Call `set_written` if the work succeeds, and begin no other change meanwhile. The work
-        raises OSError."""
+        """Return work for a disk thread that makes `epochs` durable; None if they are the current
+        list already. `self.epochs` is unchanged: call `set_written` with the same list if the work
+        succeeds, and begin no other change meanwhile. The work raises OSError."""
         self._writing = None
         if epochs == self.epochs and self.trust is not Trust.UNPROVEN:
             return None
@@ -195,8 +207,8 @@ class EpochFile:
         return partial(self._add, self._lines_end, line)
 
     def set_written(self, epochs: Epochs) -> None:
-        """Make the list that the work of `writing` wrote the current list of the log; called after
-        that work has succeeded."""
+        """Make `epochs`, the list of the last `writing`, the current list in memory; call this only
+        after its work has succeeded, or if `writing` returned None."""
         if self._writing == 0:
             self._kept = self._number
         elif self._writing is not None:
@@ -214,9 +226,9 @@ class EpochFile:
         return has_any and self._kept != self._number
 
     def folding(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """(work for a disk thread that brings X and X.bak up to date, callback for its success).
-        Must not begin during a change; changes and cuts of the log may come while the work runs.
-        The work raises OSError."""
+        """Return (work for a disk thread that writes the current list into X and X.bak, callback
+        for the loop thread after its success). Must not be called during a change; changes and cuts
+        of the log may come while the work runs. The work raises OSError."""
         number, epochs = self._number, self.epochs
 
         def succeeded() -> None:

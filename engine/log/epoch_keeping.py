@@ -24,6 +24,7 @@ from turbopump.engine.types import LogOffset, StoreError
 logger = logging.getLogger(__name__)
 
 NO_EPOCHS = Epochs()
+"""The empty list."""
 AGAIN_TICKS = 50
 """Calls of `tick` (100 ms each) between attempts to write the copies."""
 
@@ -41,13 +42,15 @@ class EpochKeeping:
         *,
         plain: bool,
     ) -> None:
-        """Open the list. Raises StoreError."""
+        """Read or make the list's files and, unless `plain`, make the mark files; blocks for the
+        disk. `steps` runs the changes one after the other. Raises StoreError if the disk fails."""
         self._files, self._log, self._marks, self._plain = files, log, marks, plain
         self._steps = steps
         self._lane = DiskLane(disk)
         self._pause = 0
         self._expired_to = log.min
         self.file = self._open()
+        """The epoch list and its files."""
         if plain:
             return
         try:
@@ -57,20 +60,23 @@ class EpochKeeping:
 
     @property
     def epochs(self) -> Epochs:
-        """The epoch list: which master wrote which bytes."""
+        """The current list; empty in default HA."""
         return NO_EPOCHS if self._plain else self.file.epochs
 
     @property
     def busy(self) -> bool:
-        """Whether a disk thread works on the list."""
+        """Whether steps run or wait in the store's serial tasks, or a disk thread updates the
+        copies."""
         return self._steps.busy or self._lane.busy
 
     def forget(self) -> None:
-        """Clear the list, because the log begins again and the labels of its old bytes are void."""
+        """Clear the list in memory alone, because the log begins again and the labels of its old
+        bytes are void; `reopening` follows."""
         self.file.epochs = NO_EPOCHS
 
     def reopening(self) -> Steps:
-        """Open a new list after all files were removed and the log began again. Raises OSError."""
+        """Steps that open a new list after all files of the store were removed and the log began
+        again. The steps raise OSError."""
         found: list[EpochFile] = []
 
         def work() -> None:
@@ -83,7 +89,8 @@ class EpochKeeping:
         self.file = found[0]
 
     def cutting(self, log_end: LogOffset) -> Steps:
-        """Remove epochs from `log_end` on, where the log was cut. Raises OSError."""
+        """Steps that remove the entries that start at `log_end` or later, where the log was cut;
+        durable at their end. The steps raise OSError."""
         file = self.file
         if self._plain:
             return
@@ -95,8 +102,8 @@ class EpochKeeping:
         file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
-        """Steps that make this list the current one and write its file at once. The steps raise
-        OSError."""
+        """Steps that make `epochs`, a list that a handshake proved to label this log, the current
+        list, durably, and then write both copies and MARK_FILE. The steps raise OSError."""
         file = self.file
         yield file.writing(epochs) or nothing
         file.set_written(epochs)
@@ -108,8 +115,9 @@ class EpochKeeping:
             yield self._marks.mark_as_copy
 
     def leading(self, epoch: int, start: LogOffset) -> Work:
-        """Work of a new master: record its epoch, then the marks. A master's own records are whole,
-        and the mark for that is set as it is for copied records."""
+        """Return work for a disk thread that makes the list with `epoch` from log offset `start` on
+        durable, and marks the master's records as whole; call `led` after its success, on the loop
+        thread. The work raises OSError."""
         write = None if self._plain else self.file.writing(self._led_by(epoch, start))
 
         def work() -> None:
@@ -120,25 +128,28 @@ class EpochKeeping:
         return work
 
     def led(self, epoch: int, start: LogOffset) -> None:
-        """Make the list that `leading` wrote, with `epoch` starting at `start`, the current one."""
+        """Make the list that the work of `leading` wrote, with the same arguments, the current
+        list in memory."""
         if not self._plain:
             self.file.set_written(self._led_by(epoch, start))
 
     def finish(self) -> None:
-        """Block until no work on the list is under way."""
+        """Block until all queued steps of the store and the update of the copies have ended."""
         self._steps.finish()
         self._lane.finish()
 
     def write_now(self) -> None:
-        """Bring the file up to date now. No work may be under way. Raises OSError."""
+        """Write the current list into both copies now, if they lack it; blocks for the disk. No
+        work on the list may be under way. Raises OSError."""
         if not self._plain:
             self.file.fold()
             if self.epochs.entries:
                 self._marks.mark_as_copy()
 
     def tick(self, failed: OSError | None) -> None:
-        """Every 100 ms: bring the file up to date, and drop epochs whose bytes retention
-        removed."""
+        """Call every 100 ms: a disk thread brings the copies up to date, and steps drop epochs
+        whose bytes retention removed. `failed` is the store's failure; with a failure, or while
+        `steps` are busy, nothing is done. Errors are logged, and a later tick tries again."""
         if not self._plain and not self._steps.busy and failed is None:
             self._fold()
             self._expire()

@@ -28,14 +28,15 @@ _LINE = re.compile(rb"([0-9]{1,10}) ([0-9]{1,18})((?: [0-9]{1,10}-[0-9]{1,19})*)
 
 
 def encode(number: int, epochs: Epochs) -> bytes:
-    """The line of a list."""
+    """The line of a list with its line end; `number` must be above the number of the line before
+    it."""
     body = b"%d" % number + b"".join(b" %d-%d" % (one.epoch, one.start) for one in epochs)
     return b"%d %b\n" % (masked_crc32(body), body)
 
 
 def newest(text: bytes) -> tuple[int, Epochs, int] | None:
-    """(number, list, position after the line) of the last line that counts; None if no line
-    counts."""
+    """Read the content of the lines file: (number, list, byte after the line) of the last line that
+    counts; None if no line counts."""
     found: tuple[int, Epochs, int] | None = None
     position = 0
     while (end := text.find(b"\n", position)) >= 0:
@@ -58,8 +59,9 @@ def newest(text: bytes) -> tuple[int, Epochs, int] | None:
 
 
 def number_of(others: list[bytes]) -> int | None:
-    """The number of the list in the second copy, from its lines that are not entries; None if the
-    copy is not current, or older than numbers."""
+    """The number of the list in the second copy; `others` are the copy's lines that are not entries
+    (epochs.decode). None without a line CURRENT, or without a number (RocketMQ or an older version
+    wrote the copy)."""
     found = [match for line in others if (match := NUMBERED.fullmatch(line))]
     return int(found[0][1]) if found and CURRENT in others else None
 
@@ -69,9 +71,10 @@ def newest_valid(
 ) -> tuple[Epochs | None, list[str]]:
     """Find the newest valid list of a store that may be in use.
 
-    Returns (the list or None, the faults of the copies). The files must be read in the order of the
-    arguments, because the second copy never has a number whose list the first copy lacks. None
-    stands for a missing file; `is_marked`: the copies existed once (MARK_FILE).
+    The arguments are the contents of X.bak, X and X.changes (epoch_file.py), None for a missing
+    file. They must be read in this order, because the second copy never has a number whose list the
+    first copy lacks. `is_marked`: the copies existed once (MARK_FILE). Returns (the list, None if
+    no file has a valid list; a text for each damaged copy, second copy first).
     """
     is_first = backup is None and main is None and not is_marked
     number: int | None = 0 if is_first else None

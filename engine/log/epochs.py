@@ -22,16 +22,24 @@ from operator import attrgetter
 from turbopump.engine.types import Epoch, LogOffset
 from turbopump.pyx.crc32 import masked_crc32
 
-# A list grows by one entry per election, and retention removes old entries. A longer list comes
-# from a storm of elections, and its oldest entries are of no use.
 ENTRIES_MAX = 10_000
+"""Maximum number of entries: the oldest ones beyond it are dropped. A list grows by one entry per
+election, and retention removes old entries. A longer list comes from a storm of elections, and its
+oldest entries are of no use."""
 NO_EPOCH = Epoch(-1)
+"""Last epoch of an empty list, less than every epoch."""
 EPOCH_MAX = (1 << 31) - 1
+"""Greatest epoch, a Java int."""
 LOG_OFFSET_MAX = LogOffset((1 << 63) - 1)
+"""Greatest log offset, a Java long; as a log's end it means that the end is unknown."""
 CRC_UNCHECKED = 0
+"""Checksum line of a list whose lines are not checked."""
 NUMBER = re.compile(rb"[0-9]{1,10}")
+"""A line of the head: number of entries, or checksum."""
 ENTRY = re.compile(rb"([0-9]{1,10})-([0-9]{1,19})")
+"""An entry without its line end; groups: epoch, start."""
 START = attrgetter("start")
+"""Sort key of an entry: its start."""
 
 
 class EpochsDamaged(ValueError):
@@ -52,10 +60,12 @@ class Epochs:
     list."""
 
     entries: tuple[EpochEntry, ...] = ()
+    """The entries, oldest epoch first."""
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> "Epochs":
-        """The list of (epoch, start) pairs. Raises EpochsDamaged if they are not a valid list."""
+        """The list of (epoch, start) pairs, the newest ENTRIES_MAX of them. Raises EpochsDamaged
+        unless epochs ascend, starts do not descend, and all numbers are in range."""
         entries = tuple(EpochEntry(Epoch(e), LogOffset(s)) for e, s in pairs)
         for entry in entries:
             if not (0 <= entry.epoch <= EPOCH_MAX and 0 <= entry.start <= LOG_OFFSET_MAX):
@@ -80,12 +90,14 @@ class Epochs:
         return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def end_of(self, number: int, log_end: LogOffset = LOG_OFFSET_MAX) -> LogOffset:
-        """Log offset at which the n-th entry's bytes end, in a log that ends at `log_end`."""
+        """Log offset at which the bytes of entry `number` (index from 0) end: the start of the next
+        entry, for the last entry `log_end`."""
         following = self.entries[number + 1 : number + 2]
         return following[0].start if following else log_end
 
     def at(self, log_offset: LogOffset) -> int | None:
-        """Index of the entry that the byte at `log_offset` belongs to; None below the first entry.
+        """Index in `entries` of the entry that the byte at `log_offset` belongs to; None before the
+        start of the first entry, or without entries.
 
         Entries without bytes own no byte: of several entries with the same start, the last one owns
         it.
@@ -94,13 +106,13 @@ class Epochs:
         return number if number >= 0 else None
 
     def get(self, epoch: int) -> EpochEntry | None:
-        """The entry of an epoch; None if the list lacks it."""
+        """The entry of exactly this epoch; None if the list lacks it."""
         return next((entry for entry in self.entries if entry.epoch == epoch), None)
 
     def appended(self, epoch: int, start: int) -> "Epochs":
-        """The list with a new epoch, written from `start` on. Entries that start after `start` are
-        dropped: the log ends at `start` and has no byte of them. Raises ValueError unless the epoch
-        is the newest."""
+        """A new list with an entry for `epoch` at `start`, the log's end. Entries that start after
+        `start` are dropped: the log has no byte of them. Raises ValueError unless `epoch` is above
+        `last_epoch`."""
         if epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch} is not newer than {self.last_epoch}")
         kept = self.within(LogOffset(start)).entries
@@ -124,8 +136,9 @@ class Epochs:
         return Epochs(self.entries[count:])
 
     def adopted(self, other: "Epochs", log_end: LogOffset) -> "Epochs":
-        """The labels of a log that is a prefix of the other log up to `log_end`: the other's
-        entries up to there, after the own entries that the other list no longer has."""
+        """A new list for a log that ends at `log_end` and has the same bytes as the log of
+        `other` up to there: the entries of `other` that start at `log_end` or before, after the own
+        older entries that `other` no longer has."""
         theirs = other.within(log_end).entries
         if not theirs:
             return self.within(log_end)
@@ -134,16 +147,17 @@ class Epochs:
         return Epochs((*older, *theirs)[-ENTRIES_MAX:])
 
     def encode(self) -> bytes:
-        """The file's text. RocketMQ cannot write an empty list; this can."""
+        """The text of the epoch file, in the form of the module docstring. RocketMQ cannot write an
+        empty list; this can."""
         lines = b"".join(b"%d-%d\n" % (e.epoch, e.start) for e in self.entries)
         return b"%d\n%d\n" % (len(self.entries), masked_crc32(lines)) + lines
 
 
 def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
-    """Parse a file's text into (the list, the lines that are not entries).
+    """Parse a file's text into (the list, the lines that are not entries, without line ends).
 
     As in RocketMQ, lines that are not two parts around a "-" are ignored; the checksum covers them.
-    Raises EpochsDamaged.
+    Raises EpochsDamaged for any other deviation from the form, and for a wrong checksum or number.
     """
     lines = text.split(b"\n")
     if lines[-1] != b"" or len(lines) < 3:
@@ -168,7 +182,8 @@ def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
 def consistent_point(
     own: Epochs, own_end: LogOffset, other: Epochs, other_end: LogOffset
 ) -> LogOffset | None:
-    """Log offset up to which two logs hold the same bytes; None if no common part can be proved.
+    """Log offset up to which two logs, which end at `own_end` and `other_end`, hold the same bytes
+    by their epoch lists; None if no common part can be proved. A replica cuts its log there.
 
     RIP-44: take the largest epoch that both have with the same start, and the smaller of its two
     ends. A log with bytes of an epoch is a prefix of that epoch's master's log there, so both logs

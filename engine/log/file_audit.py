@@ -16,15 +16,15 @@ from turbopump.engine.disk.segments import file_name
 from turbopump.engine.log.commit_log import CommitLog
 
 WATCH_MS = 1_000
-
+"""Interval between two checks of an open log, in ms."""
 
 Found = dict[str, int]
-"""File sizes by name."""
+"""File name to size in bytes."""
 
 
 class LogFileAudit:
-    """A check of the log's files. The log may roll and lose its oldest files meanwhile, but must
-    not be cut."""
+    """Check of the files that the log has now, for use once. The log may roll and lose its oldest
+    files before `fault_in`, but must not be cut."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -32,12 +32,14 @@ class LogFileAudit:
         self._folder = log.segments.folder
 
     def find(self) -> Found:
-        """List the log's files, on a disk thread. Raises OSError, and then the state is unknown."""
+        """List the files of the log's folder; call on a disk thread. Raises OSError, and then it is
+        unknown whether files are missing."""
         return dict(self._log.files.list_files(self._folder))
 
     def fault_in(self, found: Found) -> OSError | None:
-        """The error of the first file that is missing or has a wrong size; None if all files are
-        whole."""
+        """Compare the result of `find` with the files that the log had at the beginning and still
+        has; call on the loop thread. Returns (not raises) the error of the first file that is
+        missing or has a wrong size, None if there is no such file."""
         segments, size_wanted = self._log.segments, self._log.file_size
         for start in segments.starts():
             if start not in self._starts:

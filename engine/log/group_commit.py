@@ -33,15 +33,16 @@ from turbopump.pyx.pending import PendingSends
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 4096
-# Unflushed bytes above which a disk does not keep up: seconds of a slow disk, and the possible loss
-# of a power cut under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a page
-# fault.
+"""Bytes of a page as flushCommitLogLeastPages counts them."""
 UNFLUSHED_MAX = 1 << 30
+"""Least unflushed bytes with which a disk does not keep up: seconds of a slow disk, and the
+possible loss of a power cut under ASYNC_FLUSH. More would only make the kernel stop the loop thread
+at a page fault."""
 
 
 class GroupCommit:
     """The syncs of a commit log: at most one is under way, and all sends that wait when it ends
-    share the next one."""
+    share the next sync. Loop thread only."""
 
     def __init__(
         self,
@@ -51,15 +52,19 @@ class GroupCommit:
         on_flushed: Callable[[], None],
         steady_ms: int,
     ) -> None:
+        """`on_flushed` is called on the loop thread after each sync that moved the flushed offset,
+        before sends are answered; `steady_ms` is the monotonic clock."""
         self.log = log
+        """The log to sync."""
         self.failed: OSError | None = None
-        """Error of the first failed sync; afterwards no message may be acknowledged."""
+        """Error of the first failed sync, None before; it stays, and no message may be acknowledged
+        afterwards."""
         self.pending = PendingSends(
             PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
         )
         """All sends that wait, for the disk and for replicas."""
         self.flushed_timestamp_ms = 0
-        """Store time of the last durable record."""
+        """Store time of the last durable record in epoch ms, 0 before the first sync."""
         self._config = config
         self._on_flushed = on_flushed
         self._lane = DiskLane(disk)
@@ -68,10 +73,10 @@ class GroupCommit:
         self._sync_watch = SyncWatch("the log", config)
         self._pace = SyncPace()
         self.rests = False
-        """Whether no sync may begin, because the log is being cut."""
+        """Whether no sync may begin, because the log is being cut; the cut sets this."""
         self.cut_watch: Callable[[int], OSError | None] | None = None
-        """Receives the elapsed time during the steps of a cut; returns the failure once a step
-        takes too long."""
+        """Receives the ms that passed since the last tick during the steps of a cut; returns the
+        failure once a step takes too long. None: no cut is under way."""
         self._cuts = 0
         """Number of cuts of the log: files listed before a cut prove nothing about the files after
         it."""
@@ -82,9 +87,11 @@ class GroupCommit:
         self._push()
 
     def wait(self, end: LogOffset, copies: int) -> Deferred[PutStatus]:
-        """PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
-        brokers have them, see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last
-        tick, or after a failed sync (RocketMQ: GroupCommitService)."""
+        """Return the status of an append that ends at `end`, which resolves on the loop thread:
+        PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
+        brokers have them (PendingSends); FLUSH_DISK_TIMEOUT after syncFlushTimeout or a failed
+        sync; FLUSH_SLAVE_TIMEOUT after the replicas' limit. Starts no sync: call `start`. Raises
+        ValueError for `copies` over NEED_MAX (RocketMQ: GroupCommitService)."""
         if self.failed is not None:
             return Deferred.resolved(PutStatus.FLUSH_DISK_TIMEOUT)
         safe: Deferred[PutStatus] = Deferred()
@@ -92,7 +99,8 @@ class GroupCommit:
         return safe
 
     def tick(self, steady_ms: int) -> None:
-        """Answer sends that waited too long, and flush at the intervals of ASYNC_FLUSH."""
+        """Call every 100 ms with the monotonic clock: answer sends that waited too long, note a
+        sync that takes too long as failed, and start a sync at the intervals of ASYNC_FLUSH."""
         passed_ms, self._steady_ms = steady_ms - self._steady_ms, steady_ms
         self._watch(passed_ms)
         self._look_at_files(steady_ms)
@@ -111,7 +119,9 @@ class GroupCommit:
             self.start()
 
     def start(self) -> None:
-        """Sync all appended bytes, unless a sync is under way or has failed."""
+        """Begin to sync all appended bytes on a disk thread, unless a sync is under way or has
+        failed, a cut is under way, or all bytes are durable. Under SYNC_FLUSH the next sync begins
+        by itself when this one ends; under ASYNC_FLUSH later bytes wait for the next call."""
         log = self.log
         if self.rests or self._lane.busy or self.failed is not None or log.end <= log.flushed:
             return
@@ -169,8 +179,8 @@ class GroupCommit:
 
     @property
     def slow(self) -> bool | None:
-        """Whether syncs take too long for sends; None: unknown (SyncPace). False under ASYNC_FLUSH,
-        where no send waits for a sync."""
+        """Whether the recent syncs took too long for the sends that wait for them; None: unknown
+        (SyncPace). False under ASYNC_FLUSH, where no send waits for a sync. Not `is_slow`."""
         return self._pace.slow if self._is_sync else False
 
     @property
@@ -179,11 +189,13 @@ class GroupCommit:
         return not self._lane.busy
 
     def let_go(self) -> None:
-        """Block until the sync under way, if any, has returned."""
+        """Block until the sync under way, if any, has returned and was handled; other appended
+        bytes stay unsynced."""
         self._lane.finish()
 
     def is_slow(self) -> bool:
-        """Whether the disk does not keep up with the appends; then a sync is under way."""
+        """Whether UNFLUSHED_MAX bytes or more wait for a sync, so that appends must be refused;
+        starts a sync then. Also sets or clears SLOW for the native path."""
         slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
         if slow:
             self.start()
@@ -192,16 +204,18 @@ class GroupCommit:
         return slow
 
     def finish(self) -> None:
-        """Block until all appended bytes are durable or have failed."""
+        """Sync all appended bytes, also under ASYNC_FLUSH, and block until they are durable or
+        `failed` is set."""
         while self.failed is None and self.log.flushed < self.log.end:
             self.start()
             self._lane.finish()
         self._lane.finish()
 
     def try_again(self, done: Callable[[OSError | None], None]) -> bool:
-        """Sync the bytes of a failed sync again, and call `done` with the result. The store stays
-        failed, because it is unknown which other bytes the system dropped. Returns False while the
-        failed sync has not returned."""
+        """Sync all bytes after `log.flushed` and the checkpoint file again on a disk thread, and
+        call `done` on the loop thread with None or the error. `failed` stays, because it is unknown
+        which other bytes the system dropped. Returns False while a sync has not returned; then
+        nothing is done."""
         if self._lane.busy:
             return False
         ranges = self.log.unflushed(self.log.end)
@@ -218,8 +232,9 @@ class GroupCommit:
         return True
 
     def withdraw(self, log_end: LogOffset, status: PutStatus) -> list[object]:
-        """Prepare a cut at `log_end`: end the sync under way, and return the sends that wait for
-        cut bytes; the caller has them answered (PendingSends.answer)."""
+        """Prepare a cut at `log_end`: block until the sync under way has ended, and take out the
+        sends whose records end after `log_end`, with `status` as their answer. The caller must pass
+        the returned sends to PendingSends.answer."""
         found: list[object] = []
         self._cuts += 1
         while True:
@@ -233,20 +248,21 @@ class GroupCommit:
         return found
 
     def resume(self, flushed_timestamp_ms: int) -> None:
-        """Continue after a cut; the remaining log is durable."""
+        """Continue after a cut, when all of the remaining log is durable; `flushed_timestamp_ms` is
+        the store time of its last record in epoch ms. Answers sends that are safe now."""
         self.flushed_timestamp_ms = flushed_timestamp_ms
         self._push()
 
     def fail(self, error: OSError) -> None:
-        """Mark the log as failed: its bytes on the disk are unknown, and no message is
-        acknowledged."""
+        """Set `failed` for good: the log's bytes on the disk are unknown. The native path appends
+        nothing more, and all waiting sends are answered with FLUSH_DISK_TIMEOUT."""
         logger.error("the commit log cannot be made durable, writes are refused: %s", error)
         self.failed = error
         self.log.tail.refuse(SYNC_FAILED, True)
         self.close()
 
     def close(self) -> None:
-        """Answer all sends that wait for a sync with FLUSH_DISK_TIMEOUT."""
+        """Answer all waiting sends with FLUSH_DISK_TIMEOUT now. Starts and awaits no sync."""
         self.pending.fail(PutStatus.FLUSH_DISK_TIMEOUT)
 
     @property

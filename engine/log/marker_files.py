@@ -12,9 +12,11 @@ from turbopump.engine.log.epoch_file import MARK_FILE, PLAIN_MARK_FILE, WHOLE_MA
 
 
 class MarkerFiles:
-    """The mark files of a store. All methods may raise OSError."""
+    """The mark files of a store. All methods write and sync before they return, and may raise
+    OSError."""
 
     def __init__(self, files: Files, root: str, plain: bool) -> None:
+        """`root` is the store's folder; `plain`: default HA, which has no epochs."""
         self.whole: bool | None = None
         """Whether WHOLE_MARK_FILE exists, durably; None: not checked yet."""
         self._marked = False
@@ -23,29 +25,31 @@ class MarkerFiles:
         self._plain = plain
 
     def begin(self, *, listed: bool) -> None:
-        """Set the marks of a store opened with epochs, so that a change of role writes none. The
-        log ends at a record's end, so all records to come are whole. `listed`: an epoch list
-        exists, and MARK_FILE records that."""
+        """Make WHOLE_MARK_FILE, and if `listed` (the epoch list has entries) MARK_FILE, when a
+        store is opened with epochs, so that a change of role makes no mark. The log ends at a
+        record's end, so all records to come are whole."""
         names = [WHOLE_MARK_FILE, MARK_FILE] if listed else [WHOLE_MARK_FILE]
         self._make(*names)
         self.whole = True
         self._marked = self._marked or listed
 
     def mark_as_copy(self) -> None:
-        """Mark the store as a copy. Call after writing the first epoch list, whose absence is a
-        loss afterwards; in default HA before the first bytes of another log."""
+        """Make MARK_FILE, or PLAIN_MARK_FILE in default HA, unless this object made it before. Call
+        after writing the first epoch list, whose absence is a loss afterwards; in default HA before
+        the first bytes of another log."""
         if not self._marked:
             self._make(PLAIN_MARK_FILE if self._plain else MARK_FILE)
             self._marked = True
 
     def mark_as_master(self) -> None:
-        """Mark a master's own records as whole, as is done for a copy's records."""
+        """Make WHOLE_MARK_FILE for a master's own records. In default HA nothing is done unless
+        PLAIN_MARK_FILE exists: the store was never a copy."""
         if not self._plain or self._files.exists(f"{self._root}/{PLAIN_MARK_FILE}"):
             self.mark_writes(whole=True)
 
     def mark_writes(self, *, whole: bool) -> None:
-        """Record, before anything is written in a new role, whether its bytes will be whole
-        records."""
+        """Make WHOLE_MARK_FILE, or remove it if not `whole`: before the first write in a new role,
+        whose bytes will be whole records or end anywhere. In default HA also `mark_as_copy`."""
         if self.whole is whole:
             return
         files, root = self._files, self._root

@@ -19,18 +19,22 @@ logger = logging.getLogger(__name__)
 # seconds (making a file takes two syncs, and a sync that takes longer counts as failed). So a log
 # that hardly grows takes no blocks ahead. A log of small files has its next file at once.
 AHEAD_MIN = 32 << 20
+"""Bytes left in the last file at which the next file is made in any case."""
 AHEAD_TICKS = 50
-TICK_MAX_MS = 500  # maximum wait counted from one tick to the next
+"""Ticks of 100 ms: the next file is made when the log may fill the last one in that time."""
+TICK_MAX_MS = 500
+"""Maximum wait in ms that is counted from one tick to the next."""
 
 
 class NextFile:
-    """The next file of a log."""
+    """The next file of a log, which a disk thread makes ahead."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, segments: Segments) -> None:
         self.lacks = False
-        """Whether the last attempt to continue in a next file failed, or takes too long."""
+        """Whether the last attempt to continue in a next file failed, or takes longer than
+        syncTimeoutMs, so that writes must be refused."""
         self.ready: MappedFile | None = None
-        """The file that was made ahead."""
+        """The file that was made ahead and is not part of the log yet; None: no such file."""
         self._files = files
         self._config = config
         self._segments = segments
@@ -44,13 +48,14 @@ class NextFile:
         return not self._lane.busy
 
     def start_at(self, end: int) -> int:
-        """Log offset of the next file in a log that ends at `end`."""
+        """Log offset at which the next file begins, in a log that ends at `end`."""
         segments = self._segments
         return segments.end if segments.count else segments.start_of(end)
 
     def take(self, start: int) -> MappedFile | None:
-        """The file made ahead. Without such a file a disk thread makes it now; the caller does not
-        wait and refuses writes meanwhile."""
+        """Take the file made ahead, which begins at log offset `start`. None: there is no such
+        file, and a disk thread makes it now; the caller does not wait, refuses writes meanwhile and
+        calls again."""
         if self.ready is None and not self._lane.busy:
             self._make(start)
         mapped, self.ready = self.ready, None
@@ -61,17 +66,19 @@ class NextFile:
         return mapped
 
     def adopted(self) -> None:
-        """Clear the failure, because the taken file is the log's last one now."""
+        """Clear `lacks`: the caller has made the file that `take` returned the log's last one."""
         self.lacks = self._failed = False
 
     def make_first(self, end: int) -> None:
-        """Create the first file of an empty log that begins at `end`. Raises OSError."""
+        """Create the first file of an empty log that continues at `end`, unless `ready`; blocks for
+        the disk. `take` returns it. Raises OSError."""
         if self.ready is None:
             self.ready = self._create(self.start_at(end))
 
     def look_ahead(self, end: int, grown: int) -> None:
-        """Make the next file on a disk thread once the end of the last one is near. The log grew by
-        `grown` bytes in the last tick."""
+        """Begin to make the next file on a disk thread once `end`, the log's end, is near the end
+        of the last file; a no-op after a failure, until `take` or `watch` tries again. The log grew
+        by `grown` bytes in the last tick."""
         segments = self._segments
         near = max(segments.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * grown)
         if self.ready is not None or not segments.count or segments.end - end > near:
@@ -80,8 +87,8 @@ class NextFile:
             self._make(segments.end)
 
     def watch(self, end: int, steady_ms: int) -> None:
-        """Every tick: count how long a roll waits for the file, refuse writes after the limit, and
-        try again to make the file."""
+        """Call every 100 ms with the monotonic clock `steady_ms`: count the time for which a roll
+        waits for the file, set `lacks` after syncTimeoutMs, and try again to make the file."""
         passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
         limit_ms = self._config.sync_timeout_ms
         self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
@@ -95,8 +102,8 @@ class NextFile:
             self._make(self.start_at(end))
 
     def give_up(self) -> str:
-        """Forget the file made ahead, after the disk thread has finished it. Returns its path,
-        which the caller removes, or "" if there is no such file."""
+        """Block until no disk thread makes a file, and forget the file made ahead. Returns its
+        path, which the caller removes, or "" if there is no such file."""
         self._lane.finish()
         mapped, self.ready = self.ready, None
         if mapped is None:
@@ -135,6 +142,7 @@ class NextFile:
 
 
 def expect_syncs(config: StoreConfig, mapped: MappedFile, position: int) -> None:
-    """Advise random access under SYNC_FLUSH: a sync then writes only the changed pages."""
+    """Advise the kernel of random access after `position` of a log file under SYNC_FLUSH, so that a
+    sync writes only the changed pages; a no-op under ASYNC_FLUSH."""
     if config.flush_disk_type is FlushMode.SYNC_FLUSH:
         mapped.expect_random(position)

@@ -16,23 +16,28 @@ from turbopump.engine.disk.flush import Disk, DiskLane
 
 logger = logging.getLogger(__name__)
 
-# Warm a log that grows by at least 10 MB a second (a tick is 100 ms), some ticks ahead: a disk
-# thread is quicker than the writer, but may have a sync to do first. The maximum is a quarter of
-# the dirty pages that many systems allow before writers have to wait.
 WARM_GROWTH_MIN = 1 << 20
+"""Least growth of the log in a tick (100 ms) for which pages are warmed, in bytes."""
 WARM_TICKS = 3
+"""Number of ticks of growth to warm ahead: a disk thread is quicker than the writer, but may have a
+sync to do first."""
 WARM_AHEAD_MAX = 256 << 20
+"""Maximum bytes to warm ahead: a quarter of the dirty pages that many systems allow before writers
+have to wait."""
 WARM_STEP = 4 << 20
+"""Bytes that one piece of disk work makes present."""
 
 
 class PageWarmer:
-    """The warm pages of a log."""
+    """The pages of a log that were made present, and the work of a disk thread on the next ones.
+    Loop thread only."""
 
     def __init__(
         self, disk: Disk, file_size: int, file_at: Callable[[int], tuple[MappedFile | None, int]]
     ) -> None:
-        """`file_at` returns the current file, or the next file for offsets after it, and the log
-        offset at which that file begins."""
+        """`file_size` is the size of a log file in bytes. `file_at(log offset)` returns the current
+        file, or the next file for offsets after it (None: no such file), and the log offset at
+        which that file begins."""
         self._file_size = file_size
         self._file_at = file_at
         self._lane = DiskLane(disk)
@@ -44,18 +49,19 @@ class PageWarmer:
         return not self._lane.busy
 
     def grow(self, end: int, grown: int) -> None:
-        """Warm pages ahead of `end` if the log grew by enough bytes in the last tick."""
+        """Begin to warm pages ahead of the log offset `end` on a disk thread, if the log grew by
+        `grown` >= WARM_GROWTH_MIN bytes in the last tick and no warming is under way."""
         if grown < WARM_GROWTH_MIN or self._lane.busy:
             return
         self._warm = max(self._warm, end)
         self._warm_on(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
 
     def reset(self) -> None:
-        """Forget the warm pages, because the log has no current file."""
+        """Forget which pages are warm, because the log has no current file."""
         self._warm = 0
 
     def finish(self) -> None:
-        """Wait for the warming step under way."""
+        """Block until no warming is under way."""
         self._lane.finish()
 
     def _warm_on(self, until: int) -> None:

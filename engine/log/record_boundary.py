@@ -18,10 +18,10 @@ from turbopump.pyx.walk import whole_end
 
 
 def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[LogOffset, int]:
-    """(end of the last whole record in [start, until), why it ends there). A record begins at
-    `start`.
+    """Return (log offset of the end of the last whole record or filler in [start, until), status of
+    pyx.record). A record begins at `start`; only lengths and magics are checked.
 
-    Why: OK if `until` is that end, SHORT if the next record or filler reaches beyond `until`,
+    Status: OK if that end is `until`, SHORT if the next record or filler reaches beyond `until`,
     BAD_RECORD if no record begins there.
     """
     at: int = start
@@ -41,7 +41,8 @@ def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[Lo
 
 
 def was_replicated(files: Files, config: StoreConfig) -> bool:
-    """Whether a store was ever a copy in a group: see replicated.py."""
+    """Whether a store was ever a member of a group with epochs, by its epoch files and MARK_FILE;
+    copies of default HA do not count. Reads the disk."""
     epochs = config.epoch_path
     paths = (epochs, epochs + BACKUP, f"{config.root}/{MARK_FILE}")
     lines = epochs + epoch_lines.SUFFIX  # empty from the first opening until the first change
@@ -49,9 +50,9 @@ def was_replicated(files: Files, config: StoreConfig) -> bool:
 
 
 def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool:
-    """Whether the log may end inside a record, because it was copied in transfers that end
-    anywhere. Turbopump writes whole records and marks that; RocketMQ does neither (nor leaves our
-    marks in a checkpoint)."""
+    """Whether the log of a store that is being opened, with checkpoint `saved`, may end inside a
+    record, because it was copied in transfers that end anywhere. Turbopump writes whole records and
+    marks that; RocketMQ does neither (nor leaves our marks in a checkpoint). Reads the disk."""
     root = config.root
     is_copy = was_replicated(files, config) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
     is_whole = saved.marks is not None and files.exists(f"{root}/{WHOLE_MARK_FILE}")
@@ -61,10 +62,12 @@ def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool
 def confirmed_end(
     files: Files, log: CommitLog, start: LogOffset, end: LogOffset, saved: Checkpoint
 ) -> LogOffset | None:
-    """Log offset up to which a reopened log of [.., end) may be read; None: all of it.
+    """Log offset before which the records of a reopened log that ends at `end` may be served; None:
+    all of them, because the store was never in a group with epochs.
 
-    Bytes after confirmOffset may be missing in the log of the next master. A record ends at
-    `start`; RocketMQ's confirmOffset may lie inside a record.
+    Bytes after the confirmOffset of the checkpoint `saved` may be missing in the log of the next
+    master. `start` is a record boundary; RocketMQ's confirmOffset may lie inside a record, so the
+    result is the last boundary at or before it.
     """
     if not was_replicated(files, log.config):
         return None

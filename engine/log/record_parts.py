@@ -31,6 +31,7 @@ from turbopump.pyx.record import (
 from turbopump.pyx.region import Region
 
 CRC_PROPERTY = b"__CRC32#"
+"""Name of the property that holds a record's CRC (enabledAppendPropCRC)."""
 CRC_RESERVED = 20
 """Bytes of `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and of a
 separator that may have to be added before it."""
@@ -46,8 +47,9 @@ RETRY_TOPIC_MAX = 255
 def refusal(
     config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
 ) -> Appended | None:
-    """Refusal of a message over the limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder);
-    None if it keeps them."""
+    """Return MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED with its reason for a message over the
+    limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder); None for any other message.
+    `topic` is the encoded topic, `properties` the text that will be stored."""
     longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
     v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
     if not topic or len(topic) > longest or v1_overflow:
@@ -64,8 +66,8 @@ def refusal(
 
 
 def batch_records_size(batch: Buffer, fixed: int) -> int:
-    """Bytes of the records of a batch body; `fixed` is the size of a record without body and
-    properties.
+    """Sum of the sizes in bytes of the records for a batch body; `fixed` is the size of a record
+    without body and properties.
 
     Raises ValueError for a malformed body, and for more elements than a batch may have.
     """
@@ -74,7 +76,8 @@ def batch_records_size(batch: Buffer, fixed: int) -> int:
 
 
 def without_crc(properties: bytes) -> bytes:
-    """The properties text without a `__CRC32#` that a sender put in."""
+    """The properties text (name 0x01 value 0x02 ...) without any `__CRC32#` that a sender put in;
+    the same object if the text does not contain that name."""
     if CRC_PROPERTY not in properties:
         return properties
     kept = [
@@ -86,9 +89,10 @@ def without_crc(properties: bytes) -> bytes:
 
 
 def records_in(piece: memoryview) -> Iterator[Record]:
-    """Decode each record in a slice of the log; its `log_offset` is its position in the slice.
+    """Decode the consecutive records in a slice of the log; the `log_offset` of each is its
+    position in the slice, `physical_offset` its real log offset. CRCs are not required to be right.
 
-    Raises ValueError for bytes that are no record.
+    Raises ValueError, when it gets there, for bytes that are no record.
     """
     region, position = Region(piece), 0
     while position < region.size:
@@ -98,8 +102,9 @@ def records_in(piece: memoryview) -> Iterator[Record]:
 
 
 def encode_again(record: Record, topic: bytes, properties: bytes, **changed: int) -> memoryview:
-    """Encode a record with another topic and other properties; `changed` are further arguments of
-    `record.append` that differ from the record's."""
+    """Encode a copy of a record, at the same log offset, with another topic and other properties;
+    `changed` replaces log_offset, queue_id, queue_offset or prepared_transaction_offset. The copy
+    has no CRC property of its own. Raises ValueError for fields that no record can hold."""
     version = V1 if len(topic) <= V1_TOPIC_MAX else V2
     body, born_host, store_host = record.body, record.born_host, record.store_host
     sizes = len(topic), len(body), len(properties), len(born_host), len(store_host)

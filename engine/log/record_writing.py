@@ -20,8 +20,9 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 
 Write = Callable[[Region, int, int], list[int] | int]
-"""Function that writes at a position of a file's memory, for a log offset. Returns the sizes of the
-records, or a negative number if there is no room, and then nothing was written."""
+"""Function of (memory of a log file, position in it, log offset of that position) that writes one
+or more records there. Returns the size of each record in bytes, or a negative number if the file
+has no room for them and a filler; then nothing was written."""
 
 
 def one_record(
@@ -32,7 +33,9 @@ def one_record(
     queue_offset: QueueOffset,
     store_ms: int,
 ) -> tuple[Write, int]:
-    """(function that writes a message's record, maximum bytes it takes)."""
+    """(function that writes the message as one record, maximum size of the record in bytes).
+    `topic` is the encoded topic; `properties` are stored instead of the message's own; `store_ms`
+    is in epoch ms. Raises ValueError for fields that no record can hold."""
     version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
 
     def write(region: Region, position: int, log_offset: int) -> list[int] | int:
@@ -77,8 +80,9 @@ def batch_records(
     queue_offset: QueueOffset,
     store_ms: int,
 ) -> tuple[Write, int]:
-    """(function that writes the elements of a batch body as consecutive records, all or none;
-    maximum bytes it takes). Both the call and the function raise ValueError for a malformed
+    """(function that writes the elements of `message.body`, a batch body, as consecutive records,
+    all or none; maximum size of all records in bytes). `queue_offset` is the first record's;
+    `store_ms` is in epoch ms. Both the call and the function raise ValueError for a malformed
     body."""
     version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
 

@@ -16,49 +16,50 @@ from turbopump.engine.types import Buffer
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import whole_size
 
-# Twice the largest message that RocketMQ takes by default. The received part of a larger record is
-# written, and recovery then checks its texts for zeros. The limit is less than the bytes a master
-# sends unacknowledged (32 MiB), because under SYNC_FLUSH the bytes that wait here are not
-# acknowledged.
 HELD_MAX = 8 << 20
-# Writes of at least this size go to the file, not through its mapping: a page that is overwritten
-# whole needs no zeroing first, which is most of the cost of a store into a new page.
+"""Maximum bytes of an incomplete record that wait in memory: twice the largest message that
+RocketMQ takes by default. The received part of a larger record is written, and recovery then checks
+its texts for zeros. The limit is less than the bytes a master sends unacknowledged (32 MiB),
+because under SYNC_FLUSH the bytes that wait here are not acknowledged."""
 WRITE_MIN = 16 << 10
-# Bytes of total size and magic: without them no record begins. One store instruction of the
-# processor.
+"""Writes of at least this number of bytes go to the file, not through its mapping: a page that is
+overwritten whole needs no zeroing first, which is most of the cost of a store into a new page."""
 HEAD_SIZE = 8
+"""Bytes of a record's total size and magic: without them no record begins. One store instruction of
+the processor."""
 
 
 class ReceivedBytes:
-    """Received bytes that are not written yet."""
+    """Bytes received from another log that are not written to this log yet."""
 
     def __init__(self) -> None:
         self.sure = True
-        """Whether the log consists of whole records; if not, all bytes are written as they
-        come."""
+        """Whether the log consists of whole records. Set to False by `take` for bytes that are no
+        record, or a record over HELD_MAX: all later bytes are then written as they come."""
         self.blocked = False
-        """Whether the waiting bytes wait for the next file."""
+        """Whether bytes wait for the next file, after `put_back`."""
         self._held = b""
 
     @property
     def size(self) -> int:
-        """Bytes that wait for the rest of their record, or for a file."""
+        """Number of bytes that wait for the rest of their record, or for a file."""
         return len(self._held)
 
     def forget(self, *, sure: bool) -> None:
-        """Drop the waiting bytes: the sender repeats them, or never will. `sure`: the log ends at
-        the end of a record."""
+        """Drop the waiting bytes, which the sender repeats if they are needed. `sure`: the log ends
+        at the end of a record."""
         self._held, self.blocked = b"", False
         self.sure = sure
 
     def put_back(self, pieces: list[memoryview]) -> None:
-        """Keep the pieces taken last, for which there is no file yet, before the bytes already
-        waiting."""
+        """Put pieces of the last `take`, for which there is no file yet, before the bytes that
+        already wait; the next `take` returns them again. [] clears `blocked`."""
         self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)
 
     def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
-        """Pieces that can be written now, of the waiting bytes followed by `pieces`: whole records,
-        or all bytes once not `sure`. A file of `file_size` has `room` bytes left."""
+        """Take the bytes to write now from the waiting bytes followed by `pieces`: whole records,
+        or all bytes if not `sure`. The rest waits here. The log's current file of `file_size` bytes
+        has `room` bytes left."""
         if self._held:
             pieces = [self._held, *pieces]
             self._held = b""
@@ -77,8 +78,9 @@ class ReceivedBytes:
 
 
 def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int) -> None:
-    """Write records, or any bytes, over zeros. The first bytes are written last, in one store: a
-    process killed before leaves zeros there, where no record begins and each walk ends."""
+    """Write `pieces`, `size` bytes in all, at byte `position` of a file that has zeros there; not
+    durable yet. The first HEAD_SIZE bytes are written last, in one store: a process killed before
+    leaves zeros there, where no record begins and each walk ends."""
     head, rest = split_at(pieces, min(HEAD_SIZE, size))
     at = position + HEAD_SIZE
     if size >= WRITE_MIN:
@@ -91,7 +93,8 @@ def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int
 
 
 def split_at(pieces: list[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
-    """(the first `size` bytes, the rest) of pieces that follow each other."""
+    """Split consecutive pieces without a copy: (views of the first `size` bytes, views of the
+    rest). The pieces must have at least `size` bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
             head = [piece[:size]] if size else []

@@ -16,8 +16,8 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import walk
 
-# Bytes between two progress reports: a tenth of a second of recovery, a second on a slow disk.
 STEP_BYTES = 64 << 20
+"""Bytes between two progress reports: a tenth of a second of recovery, a second on a slow disk."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,11 +25,15 @@ class LogScan:
     """The result of a scan: the end of the records, and why it is there."""
 
     start: LogOffset
+    """Log offset at which the scan began."""
     end: LogOffset
+    """Log offset after the last record, or after the filler that follows it."""
     last_timestamp_ms: int
+    """Store time of the last record in epoch ms; without records the value given to the scan."""
     count: int
+    """Number of records from `start` to `end`."""
     reason: str
-    """Empty if the log simply ends there, else the fault of the bytes that follow."""
+    """Empty if only zeros follow `end`, else a text that describes the fault of the bytes there."""
     torn_fillers: tuple[LogOffset, ...] = ()
     """Fillers on the way whose stored size is not the rest of their file."""
 
@@ -42,10 +46,12 @@ def scan_log(
     torn: int,
     reached: Callable[[int], None] = lambda _at: None,
 ) -> LogScan:
-    """Walk the records from `start` to the first bytes that are not a record.
+    """Walk the records from `start`, where a record begins, to the first bytes that are not a
+    record. Blocks the caller for the whole walk.
 
-    `torn` names the parts of records that may be missing (see pyx.walk); `reached` receives the log
-    offset now and then, and may raise to end the walk.
+    `last_timestamp_ms` is the store time of the record before `start`. `torn` is the damage that
+    records may have (WHOLE, SECTORS or CUT_BYTES of pyx.walk). `reached` receives the log offset
+    after every STEP_BYTES or file, and may raise to end the walk.
     """
     at: int = start
     count = 0
@@ -80,7 +86,7 @@ def scan_log(
 
 
 def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
-    """Store time of the record at a log offset, 0 if no record begins there."""
+    """Store time in epoch ms of the record at `log_offset`, 0 if no record begins there."""
     if not log.segments.holds(log_offset):
         return 0
     base = log.segments.start_of(log_offset)
@@ -89,7 +95,9 @@ def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
 
 
 def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
-    """Start of the last file whose first record was dispatched (CommitLog.recoverNormally)."""
+    """Log offset of the last file whose first record begins at or before `dispatched`, the log
+    offset up to which queues are complete; `log.min` without such a file
+    (CommitLog.recoverNormally)."""
     for start in reversed(log.segments.starts()):
         first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
         if first.count and (
@@ -101,7 +109,8 @@ def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
 
 
 def start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
-    """Start of the last file whose first record was surely flushed, by its store time
+    """Log offset of the last file whose first record was stored at or before `safe_timestamp_ms`
+    (epoch ms), and so was surely flushed; `log.min` without such a file
     (CommitLog.recoverAbnormally)."""
     for start in reversed(log.segments.starts()):
         first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)

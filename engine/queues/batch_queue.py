@@ -21,58 +21,76 @@ from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
 
 FOLDER = "batchconsumequeue"
+"""Name of the batch queues' folder in the store's folder."""
 # log offset, size, tags code, store time, base queue offset, count, compacted offset, reserved.
 _UNIT = struct.Struct(">qiqqqhii")
 _NOT_COMPACTED = -1
 _COUNT_DIGITS = 9  # any sender may write thousands of digits, and int() refuses those
 ZERO = QueueOffset(0)
+"""The first offset of every queue."""
 assert _UNIT.size == BATCH_UNIT_SIZE
 
 
 @dataclass(slots=True, frozen=True)
 class BatchUnit:
-    """A unit: `count` messages from queue offset `base` on, in one record."""
+    """A unit: `count` messages from queue offset `base` on, in the record of `size` bytes at
+    `log_offset`, stored at `store_timestamp_ms` (epoch ms)."""
 
     log_offset: int
     size: int
     tags_code: int
+    """Java's hash of the tags, 0 without tags."""
     store_timestamp_ms: int
     base: int
     count: int
 
     @property
     def valid(self) -> bool:
-        """Whether the unit was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
+        """Whether the bytes are a written unit, not zeros or damage (RocketMQ: BatchConsumeQueue,
+        store.md 13)."""
         return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
 
 
 @dataclass(slots=True, eq=False)
 class BatchQueue:
-    """A batch queue; `unit_end` is the byte after its last unit."""
+    """A batch queue. Offsets count messages, ends are bytes of the queue's files."""
 
     topic: str
+    """Topic of the queue."""
     queue_id: int
+    """Id of the queue in its topic."""
     segments: Segments
+    """The queue's files, a row of 46-byte units."""
     unit_end: int = 0
+    """Byte after the last unit."""
     min_offset: QueueOffset = ZERO
+    """Queue offset of the first message that exists."""
     max_offset: QueueOffset = ZERO
+    """Queue offset after the last message that has a unit."""
     next_offset: QueueOffset = ZERO
+    """Queue offset of the next appended message, if above `max_offset`."""
     max_log_offset: int = 0
+    """Log offset of the end of the last unit's record."""
     flushed_end: int = 0
+    """Byte before which all units are durable."""
     names_synced: bool = True
+    """Whether the names of the queue's files and folders are durable."""
 
 
 class BatchQueues:
-    """All batch queues of a store."""
+    """All batch queues of a store. Loop thread only, except the work that steps yield."""
 
     def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all batch queues."""
         self.file_size = file_size
+        """Size of a batch queue file in bytes, a multiple of 46."""
         self._pool = pool
         self._by_topic: dict[str, dict[int, BatchQueue]] = {}
 
     def __iter__(self) -> Iterator[BatchQueue]:
+        """All batch queues in no order; none may be added or removed during the iteration."""
         return (queue for queues in self._by_topic.values() for queue in queues.values())
 
     def topics(self) -> set[str]:
@@ -84,16 +102,16 @@ class BatchQueues:
         return topic in self._by_topic
 
     def of_topic(self, topic: str) -> list[BatchQueue]:
-        """The queues of a topic."""
+        """The batch queues of a topic in no order; [] for an unknown topic."""
         return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> BatchQueue | None:
-        """The queue, or None."""
+        """The batch queue, None if it does not exist."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def get(self, topic: str, queue_id: int) -> BatchQueue:
-        """The queue, made if it does not exist."""
+        """The batch queue; if it does not exist, an empty queue is added, without files yet."""
         queue = self.find(topic, queue_id)
         if queue is None:
             folder = queue_folder(self.folder, topic, queue_id)
@@ -103,8 +121,9 @@ class BatchQueues:
         return queue
 
     def load(self) -> None:
-        """Find all queues and their ends. Files after a hole are removed: the log has their
-        units."""
+        """Find all queues on the disk and the ends of their units. Files after a hole in a queue's
+        row are removed: the dispatch writes their units again. Raises StoreError for a file of a
+        wrong size; OSError."""
         for topic, queue_id in queue_folders(self.files, self.folder):
             queue = self.get(topic, queue_id)
             for start in queue.segments.load():
@@ -112,7 +131,9 @@ class BatchQueues:
             self._recover_end(queue)
 
     def dispatch(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
-        """Write the unit of a record; False if the queue has it already. Raises OSError."""
+        """Write the unit of `record`, whose properties are `properties`, at the queue's end; the
+        unit is visible but not durable then. False: the queue has it, or a later unit, already, and
+        nothing was written. Raises OSError."""
         queue = self.get(topic, record.queue_id)
         if record.log_offset < queue.max_log_offset or record.queue_offset < queue.max_offset:
             return False
@@ -140,7 +161,8 @@ class BatchQueues:
         return True
 
     def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Units, at most `count`, beginning with the unit that holds message `queue_offset`."""
+        """Units of the queue, ascending, at most `count`, beginning with the unit that holds
+        message `queue_offset`, or with the next unit after it."""
         at = self._find(queue, queue_offset)
         found: list[QueueUnit] = []
         while at < queue.unit_end and len(found) < count:
@@ -151,18 +173,21 @@ class BatchQueues:
         return found
 
     def positions(self, queue: BatchQueue, queue_offset: int) -> range:
-        """Bytes at which the units begin, from the unit that holds message `queue_offset`."""
+        """Bytes of the queue at which its units begin, ascending, from the unit that holds message
+        `queue_offset` or the next unit after it."""
         return range(self._find(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
 
     def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
-        """The unit at byte `at` of the queue."""
+        """The unit that begins at byte `at` of the queue, in an existing file; it may be
+        invalid."""
         start = queue.segments.start_of(at)
         data = queue.segments.region(start).read(at - start, BATCH_UNIT_SIZE)
         return BatchUnit(*_UNIT.unpack(data)[:6])
 
     def truncating(self, queue: BatchQueue, log_end: int, left: Unsynced) -> Steps:
-        """Cut the units of records at `log_end` or later; they become zeros, which `left` must make
-        durable."""
+        """Steps that cut the units of records at log offset `log_end` or later: later files are
+        removed, and units in the last file become zeros. The steps add to `left` the files that the
+        caller must sync, and raise OSError."""
         segments = queue.segments
         queue.max_offset = self.max_offset_before(queue, log_end)
         queue.unit_end = self._end_before(queue, log_end)
@@ -179,7 +204,7 @@ class BatchQueues:
             queue.min_offset = queue.max_offset = queue.next_offset = kept
 
     def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
-        """Max offset of the queue after `truncating`."""
+        """Max offset of the queue after a `truncating` with `log_end`; changes nothing."""
         at = self._end_before(queue, log_end)
         if at == queue.segments.first:
             return queue.min_offset
@@ -187,7 +212,8 @@ class BatchQueues:
         return QueueOffset(unit.base + unit.count)
 
     def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
-        """Move the min offset past units whose records are removed."""
+        """Move the queue's min offset past units whose records lie before `min_log_offset`, the
+        log's beginning; no unit is changed."""
         at = self._find(queue, queue.min_offset)
         while at < queue.unit_end:
             unit = self.unit(queue, at)
@@ -198,8 +224,8 @@ class BatchQueues:
         queue.min_offset = queue.max_offset
 
     def delete_expired(self, queue: BatchQueue, min_log_offset: int) -> list[str]:
-        """Take out files whose last record is removed, but never the last durable file. Returns
-        their paths."""
+        """Take out files whose last unit's record lies before `min_log_offset`, but never the last
+        durable file. Returns their paths, oldest first, for the caller to remove."""
         expired = []
         while queue.segments.count > 1:
             last = queue.segments.first + self.file_size - BATCH_UNIT_SIZE
@@ -211,7 +237,8 @@ class BatchQueues:
         return expired
 
     def forget_topic(self, topic: str) -> str:
-        """Forget a topic's queues; returns the folder of their files. Raises StoreError."""
+        """Forget a topic's queues, and return the folder of their files, which may not exist, for
+        the caller to remove. Raises StoreError for a topic that is no folder name."""
         folder = topic_folder(self.folder, topic)
         for queue in self._by_topic.pop(topic, {}).values():
             while queue.segments.count:
@@ -219,8 +246,9 @@ class BatchQueues:
         return folder
 
     def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:
-        """Paths to sync to make the queue durable: (files, folders, byte after the durable units
-        then)."""
+        """(files, folders, byte): the paths to sync so that all units before that byte of the queue
+        are durable. Syncs nothing and changes nothing: the caller sets `flushed_end` and
+        `names_synced`."""
         segments = queue.segments
         paths = []
         if queue.unit_end > queue.flushed_end:
@@ -295,7 +323,8 @@ class BatchQueues:
 
 
 def inner_count(properties: Mapping[bytes, bytes]) -> int:
-    """Number of messages in a record: INNER_NUM, or 1 for a single message or a damaged number."""
+    """Number of messages in a record with these properties: INNER_NUM, or 1 if it is missing or not
+    a number from 1 to 32,767."""
     text = properties.get(b"INNER_NUM", b"1")
     count = int(text) if text.isdigit() and len(text) <= _COUNT_DIGITS else 1
     return count if 0 < count < 1 << 15 else 1

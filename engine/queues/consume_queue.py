@@ -28,15 +28,17 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumeQueues(ConsumeQueueFiles):
-    """All plain queues of a store."""
+    """All plain queues of a store. Loop thread only, except the work that steps yield."""
 
     def load(
         self, is_plain: Callable[[str], bool], min_log_offset: int, durable_end: int
     ) -> list[tuple[ConsumeQueue, list[int]]]:
-        """Find all queues on the disk. Returns the queues with a hole in their row of files, and
-        the starts of the files after the hole. Raises StoreError for a file of another size, unless
-        other files have the configured size: then the file was cut short, and counts as missing.
-        Units of records before `durable_end` were durable."""
+        """Find all queues on the disk and the deleted topics; their ends are found by
+        `recover_ends`. The log begins at `min_log_offset`; units of records before `durable_end`
+        were durable. Returns (queue, starts of the files after the hole) of each queue with a hole
+        in its row of files. Removes files of deleted topics, files that age had removed, and files
+        that were cut short while others have the configured size. Raises StoreError for other files
+        of a wrong size; OSError."""
         self.deleted.load()
         if self.deleted:
             # A process may have been killed while it removed their files.
@@ -77,14 +79,16 @@ class ConsumeQueues(ConsumeQueueFiles):
         )
 
     def recover_ends(self, min_log_offset: int) -> None:
-        """Find where the units of each queue end and begin, and set that in the table."""
+        """Find where the units of each queue end and begin, and set that in queue and table; the
+        log begins at `min_log_offset`. Reads the files."""
         for queue in self:
             self.recover_end(queue)
             self.correct_min(queue, min_log_offset)
 
     def recover_end(self, queue: ConsumeQueue) -> None:
-        """Find the end of a queue whose units have no hole: in the last file, or if that has no
-        unit yet, in the file before it."""
+        """Find the end of a queue whose units have no hole, in the last file or, if that has no
+        unit yet, in a file before it. Sets the min offset to the first unit that is not blank, and
+        max offset, next offset and flushed offset to the end."""
         segments = queue.segments
         queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE)
         for start in reversed(segments.starts()):
@@ -101,10 +105,11 @@ class ConsumeQueues(ConsumeQueueFiles):
     def truncating(
         self, queue: ConsumeQueue, log_end: int, left: Unsynced
     ) -> Generator[Work, None, bool]:
-        """Cut the units of records at `log_end` or later; they become zeros, which `left` must make
-        durable. Between two steps the queue already ends before the cut. Units after the durable
-        part may have holes, so the walk goes back to the last file whose first unit stays. Returns
-        whether anything was cut."""
+        """Steps that cut the units of records at log offset `log_end` or later: later files are
+        removed, and units in the last file become zeros. The steps add to `left` the files that the
+        caller must sync, return whether anything was cut, and raise OSError. Between two steps the
+        queue already ends before the cut. Units after the durable part may have holes, so the walk
+        goes back to the last file whose first unit stays."""
         segments = queue.segments
         cleared = False
         # The last unit is enough, because units are in the order of the log. (An empty file must be
@@ -144,8 +149,8 @@ class ConsumeQueues(ConsumeQueueFiles):
         return was_cut or cleared
 
     def touch_tail(self, queue: ConsumeQueue) -> None:
-        """Let the next sync write the bytes after the last unit, even if the system takes them for
-        clean."""
+        """Make the pages after the last unit of the last file dirty without a change, so that the
+        next sync writes them even if the system takes them for clean. Raises OSError."""
         segments = queue.segments
         if segments.count:
             mapped = segments.mapped(segments.last)
@@ -154,7 +159,7 @@ class ConsumeQueues(ConsumeQueueFiles):
                 mapped.touch(start, end)
 
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
-        """The byte of the queue at which `truncating` cuts."""
+        """The byte of the queue at which `truncating` with `log_end` cuts; changes nothing."""
         segments = queue.segments
         for start in reversed(segments.starts()):
             region = self.region(queue, start)
@@ -165,14 +170,16 @@ class ConsumeQueues(ConsumeQueueFiles):
         return 0
 
     def drop_files_from(self, queue: ConsumeQueue, starts: list[int]) -> None:
-        """Remove files after a hole in the row: their units are rebuilt from the log."""
+        """Remove the queue's files that begin at the bytes `starts`, after a hole in the row,
+        durably; the caller rebuilds their units from the log. Raises OSError."""
         for start in starts:
             self.files.remove(queue.segments.path(start))
         self.files.sync_folder(queue.segments.folder)
 
     def continue_at(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Continue a queue that was cut to nothing with `queue_offset`, the next offset in the log.
-        Returns whether its first file fits that offset; if not, the queue begins without files."""
+        """Continue a queue that was cut to nothing (`emptied`) with `queue_offset`, the next offset
+        in the log. Returns whether its first file begins with that offset; if not, its files are
+        removed (`reset`). Raises OSError."""
         at = queue_offset * QUEUE_UNIT_SIZE
         if not queue.emptied or at != queue.segments.first:
             self.reset(queue)
@@ -182,8 +189,10 @@ class ConsumeQueues(ConsumeQueueFiles):
         return True
 
     def settle(self, queue: ConsumeQueue, min_log_offset: int) -> None:
-        """Continue the counter of a queue that stayed empty after all of the log was dispatched,
-        unless the log has only records of an earlier life of its topic."""
+        """Set a queue's next offset to its max offset after all of the log, which begins at
+        `min_log_offset`, was dispatched. A queue that stayed `emptied` continues at the offset of
+        its first file, or begins at 0 if the log has all records since its topic's deletion. An
+        empty queue of a deleted topic is forgotten. Raises OSError."""
         if queue.emptied and self.deleted.end(queue.topic) >= min_log_offset:
             # The log still has its first record, so a power cut removed the file, not age.
             self.reset(queue)
@@ -196,7 +205,8 @@ class ConsumeQueues(ConsumeQueueFiles):
             self._forget(queue)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
-        """Move the min offset past units whose records are removed (RocketMQ: correctMinOffset)."""
+        """Move the queue's min offset past units whose records lie before `min_log_offset`, the
+        log's beginning; no unit is changed (RocketMQ: correctMinOffset)."""
         segments = queue.segments
         maximum = self.table.max_offset(queue.slot)
         # No bytes lie before the log's first byte.
@@ -215,11 +225,11 @@ class ConsumeQueues(ConsumeQueueFiles):
         self.table.changed()
 
     def delete_expired(self, queue: ConsumeQueue, log_min: int, durable_end: int) -> list[str]:
-        """Take out files whose last unit's record is removed, oldest first, but never the last
-        durable file: the queue would count from 0 again after a power cut. The checkpoint must
-        cover the next unit (its record begins before `durable_end`): see `_drop_aged`.
+        """Take out files whose last unit's record lies before `log_min`, but never the last durable
+        file: the queue would count from 0 again after a power cut. The checkpoint must cover the
+        next unit (its record begins before `durable_end`): see `_drop_aged`.
 
-        Returns their paths for the caller to remove.
+        Returns their paths, oldest first, for the caller to remove.
         """
         expired = []
         segments = queue.segments
@@ -238,8 +248,8 @@ class ConsumeQueues(ConsumeQueueFiles):
         return expired
 
     def forget_topic(self, topic: str, count: int) -> list[ConsumeQueue]:
-        """Forget up to `count` queues of a topic that `deleted` has; returns them. The caller
-        removes their files."""
+        """Forget up to `count` queues of a topic that `deleted` has, and return them; the caller
+        repeats this until it returns [], and removes their files."""
         forgotten = self.of_topic(topic)[:count]
         for queue in forgotten:
             self._forget(queue)
@@ -250,7 +260,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         return forgotten
 
     def forget_all(self) -> None:
-        """Forget all queues; the caller removes all files."""
+        """Forget all queues at once; the caller removes all files."""
         for queue in list(self):
             self._forget(queue)
         for _topic, slot in self._special:

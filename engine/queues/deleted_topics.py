@@ -15,10 +15,14 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "deletedTopics.json"
+"""Name of the file in the store's folder `config`."""
 MEMBER = "logEnds"
+"""Member of the file: topic to the log's end at its deletion."""
 TIMES = "deletedMs"
-# An entry is removed when the log begins after it; no broker deletes this number of topics before.
+"""Member of the file: topic to the epoch ms of its deletion, negative if only the log proves it."""
 ENTRIES_MAX = 100_000
+"""Maximum number of entries; the oldest deletion beyond it is forgotten. An entry is removed when
+the log begins after it; no broker deletes this number of topics before."""
 
 
 class DeletedTopics:
@@ -29,13 +33,14 @@ class DeletedTopics:
         self._ends: dict[str, int] = {}
         self._times: dict[str, int] = {}
         self.latest_ms = 0
-        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        """The latest time of all deletions, in epoch ms; 0: no time is known."""
 
     def __bool__(self) -> bool:
+        """Whether any deletion is on record."""
         return bool(self._ends)
 
     def load(self) -> None:
-        """Read the file. Raises StoreError if it is damaged."""
+        """Read the file; no deletions without a file. Raises StoreError if it is damaged."""
         value = self._files.load(FILE_NAME)
         ends = value.get(MEMBER, {}) if isinstance(value, dict) else {}
         times = value.get(TIMES, {}) if isinstance(value, dict) else {}
@@ -50,33 +55,37 @@ class DeletedTopics:
         return self._ends.get(topic, 0)
 
     def ends(self) -> dict[str, int]:
-        """Every topic with its `end`; the last deleted one comes last."""
+        """A copy of every topic with its `end`, in the order of the deletions."""
         return dict(self._ends)
 
     def times(self) -> dict[str, int]:
-        """Topic to the time of its last deletion, in epoch ms. Brokers before this member existed
-        recorded no time."""
+        """Topic to the time of its last deletion, in epoch ms; topics whose deletion an older
+        broker recorded without a time are missing."""
         return {topic: abs(at_ms) for topic, at_ms in self._times.items()}
 
     def deleted_ms(self, topic: str) -> int:
-        """Time of the topic's last deletion, in epoch ms; 0: never, or unknown."""
+        """Time of the topic's last deletion, in epoch ms; 0: never deleted, or unknown."""
         return abs(self._times.get(topic, 0))
 
     def is_proven(self, topic: str) -> bool:
-        """Whether only the log proves the last deletion. Its time is a latest one then, and gives
-        way to the master's. The file has it as a negative number."""
+        """Whether only the log proves the topic's last deletion (new_lives.py). Its time is then an
+        upper bound, which the master's time replaces."""
         return self._times.get(topic, 0) < 0
 
     def add(self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0) -> None:
-        """Record a deletion before it begins: durable on return. Raises OSError."""
+        """Record that `topic` is deleted while the log ends at `log_end` and begins at `log_min`,
+        before the deletion begins: durable on return, blocks for the disk. `deleted_ms` is in epoch
+        ms: 0 if unknown, negative if only the log proves the deletion. Raises OSError."""
         kept = self.write(topic, log_end, log_min, deleted_ms)
         self.note(topic, log_end, kept, deleted_ms)
 
     def write(
         self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0
     ) -> dict[str, int] | None:
-        """First half of `add`, on any thread, one at a time: durable on return, and valid after
-        `note`. Returns the remaining entries if some were dropped, else None. Raises OSError.
+        """Write the deletion to the file, the first half of `add`, on any thread, one call at a
+        time: durable on return; this object changes with `note`. Returns the remaining ends if the
+        whole file was written, without entries that end at or before `log_min`; else None. Raises
+        OSError.
 
         A deletion is appended beside the file: with 100,000 entries, writing the whole file takes a
         tenth of a second.
@@ -103,7 +112,8 @@ class DeletedTopics:
     def note(
         self, topic: str, log_end: LogOffset, kept: dict[str, int] | None, deleted_ms: int = 0
     ) -> None:
-        """Second half of `add`, on the loop, with the value that `write` returned."""
+        """Enter the deletion here, the second half of `add`, on the loop thread after `write` with
+        the same arguments has succeeded; `kept` is its result."""
         if kept is not None:
             self._times = {name: at for name, at in self._times.items() if name in kept}
         self._times[topic] = deleted_ms
@@ -115,12 +125,13 @@ class DeletedTopics:
         self._ends[topic] = log_end
 
     def clamp(self, log_end: LogOffset) -> None:
-        """Lower all ends to `log_end`, where the log was cut: records written after it belong to
-        the topics' present life. Raises OSError."""
+        """Lower all ends above `log_end`, where the log was cut, to it: records written after it
+        belong to the topics' present life. Durable on return. Raises OSError."""
         self.clamping(log_end)()
 
     def clamping(self, log_end: LogOffset) -> Work:
-        """Lower all ends as `clamp` does; the returned work makes that durable."""
+        """Lower all ends as `clamp` does, in memory at once; the returned work, for a disk thread,
+        makes that durable and raises OSError."""
         if all(end <= log_end for end in self._ends.values()):
             return nothing
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}

@@ -25,9 +25,9 @@ from turbopump.pyx.region import Region
 
 logger = logging.getLogger(__name__)
 
-# A hole in a queue is filled with at most this number of blank units (200 MB); a larger hole means
-# a damaged number.
 GAP_MAX = 10_000_000
+"""Maximum number of blank units that fill a hole in a queue (200 MB); a larger hole means a damaged
+number."""
 _LEVEL_DIGITS = 9
 
 
@@ -37,14 +37,15 @@ class QueueGapError(Exception):
 
 
 class LogDispatcher:
-    """Makes appended records visible, up to `position`."""
+    """Makes appended records visible, up to `position`. Loop thread only."""
 
     def __init__(
         self, parts: QueueParts, is_batch_topic: Callable[[str], bool], delays_ms: Sequence[int]
     ) -> None:
         """`is_batch_topic` recognizes topics with `queue.type=BatchCQ`; `delays_ms` are the delays
-        of messageDelayLevel."""
+        of messageDelayLevel, beginning with level 1."""
         self.log = parts.log
+        """The log whose records are dispatched."""
         self.strict = False
         """Whether to raise QueueGapError instead of filling holes, while recovery may still start
         earlier."""
@@ -52,6 +53,7 @@ class LogDispatcher:
         """Error because of which the queues cannot follow the log (disk full); None once they can
         again."""
         self.new_lives = NewLives()
+        """Topics whose deletion the log proves and no table contains yet."""
         self._queues, self._batches = parts.queues, parts.batches
         self._index, self._extensions = parts.index, parts.extensions
         self._batch_arrivals: list[tuple[str, int]] = []
@@ -63,24 +65,28 @@ class LogDispatcher:
 
     @property
     def position(self) -> LogOffset:
-        """The log offset up to which queues and index are complete."""
+        """Log offset before which every record has its queue unit and index entries, so that it is
+        visible."""
         return LogOffset(self.log.tail.dispatched)
 
     @position.setter
     def position(self, log_offset: LogOffset) -> None:
+        """Set the offset without a dispatch."""
         self.log.tail.dispatched = log_offset
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Store time of the last dispatched record."""
+        """Store time of the last dispatched record, in epoch ms."""
         return self.log.tail.dispatched_timestamp_ms
 
     @last_store_timestamp_ms.setter
     def last_store_timestamp_ms(self, timestamp_ms: int) -> None:
+        """Set the time after records that were dispatched elsewhere."""
         self.log.tail.dispatched_timestamp_ms = timestamp_ms
 
     def is_plain(self, topic: str) -> bool:
-        """Whether the native table may write the units of the topic's queues itself."""
+        """Whether the native table may write the units of the topic's queues itself: not for batch
+        topics, and for no topic with enableConsumeQueueExt."""
         return self._extensions is None and not self.is_batch(topic)
 
     def is_batch(self, topic: str) -> bool:
@@ -89,21 +95,23 @@ class LogDispatcher:
         return self._is_batch_topic(topic) or self._batches.has_topic(topic)
 
     def start(self, position: LogOffset, index_from: LogOffset) -> None:
-        """Dispatch from `position`; records before `index_from` have their index entries."""
+        """Let the next `run` begin at `position`, a record boundary; records before `index_from`
+        get queue units only, because they have their index entries. Dispatches nothing itself."""
         self.position = position
         self._index_from = index_from
         self._queues.table.ready = False
 
     def cut(self, log_end: LogOffset) -> None:
-        """Continue at `log_end`, where the log is cut: later records have neither units nor index
-        entries."""
+        """Let the next `run` begin at `log_end`, where the log is cut, if it would begin later. The
+        caller removes the units and index entries of the cut records."""
         self.new_lives.cut(log_end)
         index_from = LogOffset(min(self._index_from, log_end))
         self.start(LogOffset(min(self.position, log_end)), index_from)
 
     def run(self, until: LogOffset, now_ms: int) -> None:
-        """Dispatch the records before `until`. A full disk stops it (`stalled`), and nothing is
-        lost.
+        """Dispatch the records from `position` to `until`, a record boundary, before it returns;
+        `now_ms` (epoch ms) names new index files. A full disk stops it before `until`: `stalled` is
+        set, and the next call continues.
 
         Damage is noted and passed over. Raises StoreError for a record with impossible numbers, and
         in strict mode QueueGapError.
@@ -127,14 +135,15 @@ class LogDispatcher:
         self.log.tail.refuse(STALLED, self.stalled is not None)
 
     def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:
-        """(slots of consume queues, (topic, queue id) of batch queues) to which dispatch wrote
-        units since the last call, which takes them."""
+        """Take the queues to which dispatch wrote units since the last call: (slots of plain queues
+        in QueueTable, (topic, queue id) of batch queues, one for each unit)."""
         batches, self._batch_arrivals = self._batch_arrivals, []
         return self._queues.table.take_arrivals(), batches
 
     def count_on(self, until: LogOffset) -> None:
-        """Advance the queue offset counters past the undispatched records before `until`, which
-        have their queue offsets already. Raises StoreError, as `run` does."""
+        """Advance each queue's next offset past the undispatched records from `position` to
+        `until`, which have their queue offsets already; nothing becomes visible. Raises StoreError,
+        as `run` does."""
         at = self.position
         while at < until:
             base, region, position, end = self.log.piece(at, until)
@@ -167,7 +176,9 @@ class LogDispatcher:
             table.set_next_offset(queue.slot, record.queue_offset + 1)
 
     def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
-        """Index the records of [start, until), whose queue units exist. Raises OSError."""
+        """Write index entries, and no queue units, for the records of [start, until), both record
+        boundaries; a no-op without an index. `now_ms` (epoch ms) names new index files. Raises
+        OSError."""
         if self._index is None or start >= until:
             return
         self._queues.table.set_index(self._index.current(now_ms))
@@ -331,7 +342,8 @@ class LogDispatcher:
         table.note_stored(queue.slot, record.store_timestamp_ms)
 
     def tags_code(self, record: Record) -> int:
-        """The tags code for the queue unit of a record."""
+        """The tags code for the queue unit of a record: Java's hash of its tags, 0 without tags;
+        for a delayed message in SCHEDULE_TOPIC its delivery time in epoch ms."""
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
         return self._tags_code(topic, properties, record.store_timestamp_ms)
@@ -354,7 +366,8 @@ def _is_anew(record: Record, max_offset: int, max_log_offset: int) -> bool:
 
 
 def parse_properties(text: bytes) -> dict[bytes, bytes]:
-    """Names and values of a record's properties; later duplicates overwrite (store.md 5)."""
+    """Names and values of a record's properties text (name 0x01 value 0x02 ...). Later duplicates
+    overwrite, and pairs with an empty name or value are left out (store.md 5)."""
     found = {}
     for pair in text.split(b"\x02"):
         name, separator, value = pair.partition(b"\x01")
@@ -364,8 +377,9 @@ def parse_properties(text: bytes) -> dict[bytes, bytes]:
 
 
 def with_inner_base(text: bytes, queue_offset: int) -> tuple[bytes, int]:
-    """(properties of a batch topic's message with its queue offset as INNER_BASE, number of queue
-    offsets that the message takes)."""
+    """Return (properties text of a batch topic's message with INNER_BASE set to `queue_offset`,
+    number of queue offsets that the message takes). Without INNER_NUM the text is unchanged, and
+    the number is 1."""
     properties = parse_properties(text)
     if b"INNER_NUM" in properties:
         properties[b"INNER_BASE"] = str(queue_offset).encode()

@@ -23,18 +23,20 @@ from turbopump.pyx.region import Region
 logger = logging.getLogger(__name__)
 
 FOLDER = "index"
+"""Name of the index folder in the store's folder."""
 # Key hash, log offset, seconds since the file's begin, number of the slot's previous entry.
 _ENTRY = struct.Struct(">iqii")
 ENTRY_SIZE = _ENTRY.size
+"""Bytes of an entry: 20."""
 # In the header (hash_index.h).
 _END_TIMESTAMP_AT = 8
 _END_LOG_OFFSET_AT = 24
 _SLOT_COUNT_AT = 32
 _COUNT_AT = 36
-# Entries get blocks in steps of 1 MiB, some seconds of a busy broker.
 RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
-# Entries that are removed before the loop gets a turn, some 5 ms.
+"""Number of entries that get blocks at once: 1 MiB, some seconds of a busy broker."""
 ENTRIES_OF_STEP = 2048
+"""Number of entries that a cut removes before the loop gets a turn, some 5 ms."""
 EXAMINED_MAX = 2048
 """Maximum number of records that a search examines: some milliseconds of the loop's thread."""
 ENTRIES_MAX = 8 * EXAMINED_MAX
@@ -43,41 +45,51 @@ ENTRIES_MAX = 8 * EXAMINED_MAX
 
 @dataclass(slots=True)
 class IndexPart:
-    """A file of the index and the content of its header."""
+    """A file of the index and the content of its header. Times are store times in epoch ms. A file
+    without entries has times and log offsets of the end of the file before it, or 0."""
 
     path: str
     begin_timestamp_ms: int
+    """Store time of the first record with an entry."""
     end_timestamp_ms: int
+    """Store time of the last record with an entry."""
     begin_log_offset: int
+    """Log offset of the first record with an entry."""
     end_log_offset: int
+    """Log offset of the last record with an entry, where that record begins."""
     count: int
+    """Number of the next entry: one more than the number of entries."""
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file may hold entries of the time range (IndexFile.isTimeMatched)."""
+        """Whether the file may have entries with store times in [begin_ms, end_ms], epoch ms
+        (IndexFile.isTimeMatched)."""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
 
 
 class IndexFiles:
-    """All index files, oldest first; the last one is the current file, which takes new entries."""
+    """All index files, oldest first; the last file is the current file, which takes new entries.
+    Loop thread only, except the work that steps yield."""
 
     def __init__(self, files: Files, config: StoreConfig, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{config.root}/{FOLDER}"
+        """Path of the folder of all index files."""
         self.config = config
         self._current: IndexFile | None = None
         self.parts: list[IndexPart] = []
-        """State of the files; the last file's numbers are refreshed by the methods that use
+        """The files, oldest first; the last file's numbers are as of the last method that used
         them."""
         self.rolled: list[IndexPart] = []
-        """Full files that the store has yet to make durable."""
+        """Full files that the store has yet to make durable; the store removes them here."""
         self.bad: list[str] = []
-        """Paths of files that are not part of the index."""
+        """Paths of files that `load` found to be no index files, until `remove_bad`."""
         self._pool = pool
         self._reserved_entries = 0
 
     def load(self) -> None:
-        """Read the headers. Files that cannot be index files of this configuration, or have an
-        invalid header, become `bad`."""
+        """Read the headers of all files. Empty files, files that were cut short while others have
+        the configured size, and files with an invalid header become `bad`. Raises StoreError for
+        other files of a wrong size; OSError."""
         for name in self.files.list_folder(self.folder):
             path = f"{self.folder}/{name}"
             if not (name.isascii() and name.isdigit()) or self.files.is_folder(path):
@@ -113,7 +125,7 @@ class IndexFiles:
         )
 
     def remove_bad(self) -> None:
-        """Remove the `bad` files. Raises OSError."""
+        """Remove the `bad` files durably, and empty the list. Raises OSError."""
         for path in self.bad:
             self.files.remove(path)
         if self.bad:
@@ -121,8 +133,8 @@ class IndexFiles:
         self.bad = []
 
     def end(self) -> tuple[LogOffset, int]:
-        """(log offset, store time in ms) of the last record that has entries; (-1, 0) if none
-        has."""
+        """(log offset, store time in epoch ms) of the last record that has entries; (-1, 0) for an
+        index without entries."""
         self._refresh()
         for part in reversed(self.parts):
             if part.count > 1 or part.end_log_offset > 0:
@@ -130,14 +142,15 @@ class IndexFiles:
         return LogOffset(-1), 0
 
     def entry_count(self, files: int | None, log_min: int) -> int:
-        """Number of entries in the first `files` files, None: in all. Files that end before
-        `log_min` are not counted, because they may be removed at any time."""
+        """Number of entries in the oldest `files` files, None: in all. Files whose last record lies
+        before `log_min` are not counted, because they may be removed at any time."""
         self._refresh()
         counted = [part for part in self.parts[:files] if part.end_log_offset >= log_min]
         return sum(part.count - 1 for part in counted)
 
     def closed(self, log_end: int | None = None) -> int:
-        """Number of files before the current one; with `log_end` the number after `truncating`."""
+        """Number of files before the current file; with `log_end` the number after a `truncating`
+        with it, which is not done."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:
@@ -145,24 +158,25 @@ class IndexFiles:
         return max(0, count - 1)
 
     def end_of(self, files: int) -> tuple[LogOffset, int]:
-        """End of the first `files` files: (log offset before which records have their entries in
-        them, store time there)."""
+        """End of the oldest `files` files: (log offset before which all records have their entries
+        in these files, store time of the last of these records in epoch ms); (0, 0) for 0 files."""
         if files == 0:
             return LogOffset(0), 0
         part = self.parts[files - 1]
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
     def reaches(self, log_end: int) -> bool:
-        """Whether `truncating` has entries to remove."""
+        """Whether `truncating` with `log_end` would remove files or entries."""
         self._refresh()
         last = self.parts[-1] if self.parts else None
         return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
 
     def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
-        """Remove the entries of records at `log_end` or later, the newest first, so that every slot
-        leads to the entry before. `store_timestamp_ms` returns a record's store time. The remaining
-        entries equal the entries of a rebuild, but are not synced, so they do not count as durable.
-        The table must not hold a file meanwhile."""
+        """Steps that remove the entries of records at `log_end` or later, the newest first, so that
+        every slot leads to the entry before; they raise OSError. `store_timestamp_ms(log_offset)`
+        returns the store time of a record in epoch ms. The remaining entries equal the entries of a
+        rebuild, but are not synced, so they do not count as durable. QueueTable must not have an
+        index file set meanwhile (`set_index(None)`)."""
         self._refresh()
         while self.parts and _is_behind(self.parts[-1], log_end):
             yield removal(self.files, self.drop_last(), self.folder)
@@ -181,20 +195,23 @@ class IndexFiles:
         self.parts[-1] = part
 
     def drop_last(self) -> str:
-        """Take the last file out; the caller removes the returned path."""
+        """Take the current file out of the index, so that the file before it is the last; the
+        caller removes the returned path."""
         part = self.parts.pop()
         self._current = None
         self._pool.drop(part.path)
         return part.path
 
     def forget_all(self) -> None:
-        """Forget all files; the caller removes them. The table must not hold one."""
+        """Forget all files, `rolled` and `bad` included; the caller removes them. QueueTable must
+        not have an index file set."""
         while self.parts:
             self.drop_last()
         self.rolled, self.bad = [], []
 
     def current(self, now_ms: int) -> IndexFile:
-        """The current file, perhaps full; made if it does not exist. Raises OSError."""
+        """The current file, perhaps full. In an index without files the first file is made, named
+        after `now_ms` (epoch ms) in local time. Raises OSError."""
         if self._current is None:
             if self.parts:
                 self._current = self._open_last()
@@ -204,8 +221,9 @@ class IndexFiles:
         return self._current
 
     def next(self, now_ms: int) -> IndexFile:
-        """File to continue in when the current file is full: the same with more room, or a new
-        one."""
+        """Return the file to continue in when `current` has no room: the same file with blocks for
+        more entries, or a new file named after `now_ms` (epoch ms); the full file then goes into
+        `rolled`. Raises OSError."""
         if self._reserved_entries < self.config.max_index_num:
             self._current = self._open_last()
         else:
@@ -217,7 +235,8 @@ class IndexFiles:
         return self._current
 
     def finish(self) -> None:
-        """Have the current file made durable, too, although it is not full."""
+        """Add the current file to `rolled`, although it is not full, so that the store makes it
+        durable. Writes nothing."""
         self._refresh()
         if self.parts and (not self.rolled or self.rolled[-1] is not self.parts[-1]):
             self.rolled.append(self.parts[-1])
@@ -225,7 +244,8 @@ class IndexFiles:
     def search(
         self, key: bytes, max_count: int, begin_ms: int, end_ms: int, wanted: Callable[[int], bool]
     ) -> list[LogOffset]:
-        """Log offsets for a key (`topic#key`), newest first and each once, at most `max_count`.
+        """Log offsets for a key (`topic#key`) with store times in [begin_ms, end_ms] (epoch ms, to
+        a second), newest first and each once, at most `max_count`.
 
         Entries are by hash: other keys may have the same hash, and a record has an entry for each
         of its keys. `wanted` returns whether a record exists and has the key; other records do not
@@ -253,8 +273,8 @@ class IndexFiles:
         return found
 
     def expired(self, min_log_offset: int) -> list[str]:
-        """Take out files whose records are all removed, except the last file; the caller removes
-        them."""
+        """Take out files whose records all lie before `min_log_offset`, except the last file.
+        Returns their paths, oldest first, for the caller to remove."""
         self._refresh()
         paths = []
         while len(self.parts) > 1 and self.parts[0].end_log_offset < min_log_offset:

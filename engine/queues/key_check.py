@@ -11,10 +11,12 @@ from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 
 KEY_SEPARATOR = " "
+"""Separates the keys in the property KEYS."""
 
 
 class KeyCheck:
-    """A search for a key of a topic; `kind` "T" searches for a tag."""
+    """A search for a key of a topic: `kind` "T" compares the property TAGS, any other kind a key of
+    KEYS or UNIQ_KEY."""
 
     def __init__(self, log: CommitLog, topic: str, key: str, kind: str) -> None:
         self._log = log
@@ -22,9 +24,9 @@ class KeyCheck:
         self._is_tag = kind == "T"
 
     def matches(self, log_offset: int) -> bool:
-        """Whether the record exists, is of that topic and has that key. The CRC of its body is not
-        checked here but when the record is read for the response. A malformed record matches, so
-        that the read notes its damage."""
+        """Whether the record at `log_offset` exists, is of that topic and has that key. The CRC of
+        its body is not checked here but when the record is read for the response. A malformed
+        record matches, so that the read notes its damage."""
         log = self._log
         if not log.min <= log_offset < log.end:
             return False

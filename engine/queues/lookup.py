@@ -31,18 +31,19 @@ from turbopump.pyx.walk import part_end
 
 Wanted = frozenset[int] | Filter | None
 """Filter of a reader: tags codes, a filter of properties, or None for all messages."""
-# maxFilterMessageSize: minimum bytes of units that one read examines.
 FILTER_SIZE = 16_000
+"""Bytes of units that one read examines at most, unless it may return more messages than that
+(maxFilterMessageSize)."""
 FILTER_UNITS_NEAR = 1 << 14
 """Maximum number of units that one read with a filter of properties examines near the end of the
 log. RocketMQ examines 800, but the round trip to the client costs more than the filter.
 FLT_WORK_MAX may end the read earlier."""
-# A read without a size of its own gets the limits of remoting.md 10.5.
 NO_LIMIT = 1 << 40
-# sysFlag: the born host has 16 bytes and moves the store time (store.md 3).
+"""Bytes of a read without a size of its own: only the limits of remoting.md 10.5 count."""
 BORN_V6 = 0x10
-# Bytes of a record up to the end of the store time, with an IPv6 born host.
+"""Bit of sysFlag: the born host has 16 bytes of address and moves the store time (store.md 3)."""
 TIME_END_MAX = 76
+"""Bytes of a record up to the end of the store time, with an IPv6 born host."""
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ def _is_unit(log_offset: int, size: int, _tags_code: int) -> bool:
 
 
 class Lookup:
-    """All reading of a store."""
+    """All reading of a store. An unknown queue raises nothing. Loop thread only."""
 
     def __init__(self, parts: QueueParts, units: UnitRepair) -> None:
         config = self._config = parts.config
@@ -90,9 +91,11 @@ class Lookup:
         self.memory_size = (
             parts.files.memory_size() * config.access_message_in_memory_max_ratio // 100
         )
+        """Bytes at the end of the log that count as being in memory."""
 
     def in_memory(self, log_offset: int) -> bool:
-        """Whether a record is near enough to the end of the log to be in the page cache."""
+        """Whether the record at `log_offset` lies within `memory_size` bytes of the log's end, and
+        so is probably in the page cache."""
         return self._log.end - log_offset <= self.memory_size
 
     def read(
@@ -104,7 +107,11 @@ class Lookup:
         wanted: Wanted,
         max_size: int,
     ) -> ReadResult:
-        """Records of a queue from `queue_offset` on (DefaultMessageStore.getMessage)."""
+        """Read records of a queue from `queue_offset` on that are `wanted`, from a single queue
+        file (DefaultMessageStore.getMessage). `max_count` limits messages, `max_size` bytes (0 or
+        below: none), and the limits of remoting.md 10.5 both; a first record over the bytes is
+        still returned. `next_queue_offset` of the result lies after all units that were examined.
+        Damaged units are repaired from the log meanwhile, and damage of the log is noted."""
         batch = self._batches.find(topic, queue_id)
         queue = None if batch is not None else self._queues.find(topic, queue_id)
         if batch is not None:
@@ -153,8 +160,9 @@ class Lookup:
     def units_of(
         self, topic: bytes, queue_id: int, queue_offset: int
     ) -> tuple[Region, int, int, int] | None:
-        """The queue file with a unit, for the native path: (its memory, queue offset at which it
-        begins, the queue's slot, the queue's min offset). None if there is no such unit."""
+        """The queue file with the unit `queue_offset`, for the native path: (its memory, queue
+        offset at which it begins, the queue's slot, the queue's min offset). None if there is no
+        such unit, or the queue is not plain."""
         queue = self._queues.find(topic.decode(errors="surrogateescape"), queue_id)
         if queue is None or not self._queues.table.is_plain(queue.slot):
             return None
@@ -165,7 +173,8 @@ class Lookup:
         return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
 
     def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """Queue offset of the next record appended to a queue."""
+        """Queue offset that the next message appended to a queue gets, also if messages before it
+        are not dispatched yet; 0 for an unknown queue."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return max(batch.next_offset, batch.max_offset)
@@ -178,7 +187,10 @@ class Lookup:
     def search_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> QueueOffset:
-        """The queue offset that belongs to a time (ConsumeQueue.getOffsetInQueueByTime)."""
+        """The queue offset that belongs to a store time in epoch ms. LOWER: the first message
+        stored then or later, else the queue's max offset (in a batch queue its last unit). UPPER:
+        the last message stored then or earlier, else the first one. 0 for an unknown queue
+        (ConsumeQueue.getOffsetInQueueByTime)."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return self._search_batch(batch, timestamp_ms, boundary)
@@ -190,14 +202,15 @@ class Lookup:
         return QueueOffset(min(max(found, low), high))
 
     def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of a message, -1 if the message does not exist."""
+        """Store time of a message in epoch ms, read from the log; -1 if it does not exist."""
         units = self.units(topic, queue_id, queue_offset, 1)
         return self._time_of(units[0].log_offset, units[0].size) if units else -1
 
     def stored_ms(
         self, topic: str, queue_id: int, queue_offset: int, opened_ms: int
     ) -> tuple[int, bool]:
-        """(store time of an existing message, whether it is exact), without reading the log.
+        """(store time of an existing message in epoch ms, whether it is exact), without a read of
+        the log. `opened_ms` is the epoch ms at which the store was opened.
 
         If it is not exact, the message was stored at that time or before; -1: unknown. Times of
         messages since the store was opened are exact within the limits of csrc/queue_marks.h.
@@ -209,7 +222,9 @@ class Lookup:
         return (opened_ms, False) if found_ms < 0 else (found_ms, known)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Queue units from an offset on, with extension addresses replaced by the tags code."""
+        """Units of a queue from `queue_offset` on, ascending, at most `count`, with tags codes in
+        place of extension addresses; [] for an unknown queue. A batch queue begins with the unit
+        that holds that message."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return self._batches.units(batch, queue_offset, count)
@@ -224,7 +239,10 @@ class Lookup:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str
     ) -> QueryResult:
-        """Records by key, unique key or tag (DefaultMessageStore.queryMessage)."""
+        """Records of `topic` with `key`, the newest `max_count` (at most maxMsgsNumBatch) with
+        store times in [begin_ms, end_ms], epoch ms to a second; `kind` "T" searches for a tag, any
+        other kind for a key or unique key. Damaged records are left out and noted. Empty without an
+        index (DefaultMessageStore.queryMessage)."""
         index = self._index
         if index is None:
             return QueryResult()

@@ -18,20 +18,22 @@ from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.pulls import Pulls
 
 Commit = Callable[[bytes, bytes, int, int, int], None]
-"""Receives (group, topic, queue id, queue offset, now_ms) of offsets that pulls commit."""
+"""Receives (group, topic, queue id, queue offset, now_ms) of each offset that a native pull
+commits; `now_ms` is in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerDeps:
-    """The parts of a store for the native handling of timers. `written(now_ms)` must follow appends
-    at the tail of the log; records before `readable()` may be read."""
+    """The parts of a store for the native handling of timers."""
 
     log: CommitLog
     queues: ConsumeQueues
     lookup: Lookup
     statistics: StoreStatistics
     written: Callable[[int], None]
+    """Must be called with the time in epoch ms after native appends at the tail of the log."""
     readable: Callable[[], int]
+    """Returns the log offset before which records may be read."""
 
 
 def make_lane(
@@ -42,7 +44,8 @@ def make_lane(
     arrived: Callable[[], None],
     clock: Callable[[], int] | None,
 ) -> Lane:
-    """A lane into the log; see Store.lane."""
+    """Make a native path for sends into the log, closed at first. `dispatch(now_ms)`, `arrived()`
+    and `clock()` (epoch ms; None: the system's wall clock) are explained at Lane."""
     return Lane(
         log.tail,
         queues.table,
@@ -57,7 +60,8 @@ def make_lane(
 def make_pulls(
     config: StoreConfig, log: CommitLog, queues: ConsumeQueues, lookup: Lookup, commit: Commit
 ) -> Pulls:
-    """Native pulls from the queues, with the limits of remoting.md 10.5."""
+    """Make the native path for pulls from the queues, with the limits of remoting.md 10.5, which
+    serves no group at first. `commit` is called on the loop thread during a pull."""
     limits = (
         lookup.memory_size,
         config.max_transfer_count_on_message_in_memory,

@@ -43,29 +43,33 @@ class NewLives:
         self._found: dict[str, NewLife] = {}
 
     def __bool__(self) -> bool:
+        """Whether a topic waits for its deletion."""
         return bool(self._found)
 
     def __contains__(self, topic: str) -> bool:
+        """Whether a new life of the topic waits for its deletion."""
         return topic in self._found
 
     def all(self) -> dict[str, NewLife]:
-        """All topics whose deletion is not applied yet."""
+        """A copy of the new lives by topic, of all topics whose deletion is not applied yet."""
         return dict(self._found)
 
     def first_seen(self, position: LogOffset) -> LogOffset:
-        """The least log offset below `position` of a record that proves a new life, which a
-        recovery has to dispatch again; `position` if there is none."""
+        """The least log offset of a record that proves a new life, which a recovery has to dispatch
+        again; `position` if that is less, or if no new life is known."""
         return min([position, *(life.seen for life in self._found.values())])
 
     def find(self, topic: str, life: NewLife) -> None:
-        """Add a topic's new life. The first proof counts until the topic's deletion is applied:
-        after it the queues contain units of both lives."""
+        """Add a topic's new life and set `is_news`; a no-op for a topic that has one, and at
+        LIVES_MAX topics. The first proof counts until the topic's deletion is applied: after it the
+        queues contain units of both lives."""
         if topic not in self._found and len(self._found) < LIVES_MAX:
             self._found[topic] = life
             self.is_news = True
 
     def forget(self, topic: str) -> None:
-        """Remove a topic whose deletion was applied; later records are dispatched again."""
+        """Remove a topic, known or not, whose deletion was applied; the caller dispatches the
+        records of its new life again."""
         self._found.pop(topic, None)
 
     def cut(self, log_end: LogOffset) -> None:

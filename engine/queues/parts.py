@@ -20,12 +20,16 @@ class QueueParts:
     """The parts of one store."""
 
     files: Files
+    """Access to the file system."""
     config: StoreConfig
     log: CommitLog
     queues: ConsumeQueues
+    """The plain queues, of every topic without `queue.type=BatchCQ`."""
     batches: BatchQueues
+    """The batch queues, of topics with `queue.type=BatchCQ`."""
     extensions: QueueExtensions | None
     """The queue extensions; None unless enableConsumeQueueExt."""
     index: IndexFiles | None
     """The index; None unless messageIndexEnable."""
     damage: LogDamage
+    """The damaged places of the log."""

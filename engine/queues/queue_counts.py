@@ -25,6 +25,7 @@ from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "queueCounts.json"
+"""Name of the file in the store's folder `config`."""
 COUNTS_MAX = 1_000_000
 """Maximum number of queues in the file: some 30 MB. No broker has that number of idle queues."""
 
@@ -33,15 +34,18 @@ Counts = dict[str, dict[int, int]]
 
 
 class QueueCounts:
-    """Counts that a master sent; a lower bound for each queue."""
+    """Next queue offsets that a master sent, a lower bound for each queue; saved in FILE_NAME.
+    `wanted`: this copy still lacks the counts of a master."""
 
     def __init__(self, files: Files, root: str) -> None:
-        """Read the file. Raises StoreError if it is damaged and has no copy."""
+        """Read the file below `root`, the store's folder; no counts without a file. Raises
+        StoreError if it is damaged and has no copy."""
         self._files = ConfigFiles(files, f"{root}/config")
         self._counts: Counts = {}
         self._log_end = 0
         self.unknown = False
-        """Whether the current master does not know the counts."""
+        """Whether the current master does not know the counts; set by the caller, and cleared by
+        `forgetting` and `taking`."""
         value = self._files.load(FILE_NAME)
         if value is None:
             self.wanted = False
@@ -54,27 +58,30 @@ class QueueCounts:
             raise StoreError(f"{FILE_NAME} has values that are not counts: {error}") from None
 
     def forgetting(self, *, wanted: bool) -> Steps:
-        """Steps that drop all counts and save the empty table, because the log begins again.
-        `wanted`: a master is to send counts. The steps raise OSError."""
+        """Steps that drop all counts and save the empty table durably, because the log begins
+        again. `wanted`: a master is to send counts. Nothing is written if nothing would change. The
+        steps raise OSError; the counts in memory change only after the save."""
         if self.wanted != wanted or self._counts:
             yield from self._saving({}, 0, wanted)
 
     def taking(self, counts: Counts, log_end: int) -> Steps:
-        """Steps that replace all counts by a master's, sent while this log ended at `log_end`, and
-        save them. The steps raise OSError."""
+        """Steps that save `counts` of a master, sent while this log ended at `log_end`, durably,
+        then replace all counts by them and clear `wanted`. The steps raise OSError."""
         yield from self._saving(counts, log_end, False)
 
     def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-        """(topic, queue id, next queue offset) of each kept count, without topics deleted since,
-        whose queues begin at 0."""
+        """(topic, queue id, next queue offset) of each kept count, in no order. `deleted` is topic
+        to the log's end at its deletion: topics deleted after the counts were sent are left out,
+        because their queues begin at 0."""
         for topic, queues in self._counts.items():
             if deleted.get(topic, -1) < self._log_end:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
 
     def idle_offsets(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
-        """Topic to queue id to the next queue offset, for each queue whose messages are all before
-        `log_min`, so that the log no longer shows it."""
+        """The counts to send to a replica: the next queue offset of each queue whose messages are
+        all before `log_min`, so that the log no longer shows it. Also of queues known only from the
+        kept counts."""
         found: Counts = {}
         for topic, queue_id, count in self.each(queues.deleted.ends()):
             queue = queues.find(topic, queue_id)
@@ -89,8 +96,9 @@ class QueueCounts:
     def count_on(
         self, queues: ConsumeQueues, dispatcher: LogDispatcher, log_end: LogOffset, log_min: int
     ) -> None:
-        """Let a new master's queues continue after their last unit, after their last record before
-        `log_end`, or at the count that was sent for them."""
+        """Set the next queue offset of each plain queue for a new master: the greatest of the
+        offset after its last unit, the offset after its last record before `log_end`, and the kept
+        count. Queues with a kept count that do not exist are added; nothing is saved."""
         table = queues.table
         for one in queues:
             table.set_next_offset(one.slot, 0 if one.emptied else queues.max_offset(one))
@@ -119,8 +127,9 @@ class QueueCounts:
 
 
 def read_counts(value: Any) -> Counts:
-    """Parse counts in JSON, for topics and queues that a store can have. Raises ValueError,
-    TypeError or AttributeError."""
+    """Check decoded JSON {topic: {queue id as text: count}} and return it as counts without numbers
+    below 1. Raises ValueError, TypeError or AttributeError for any other value, names that a store
+    cannot have, and more than COUNTS_MAX queues."""
     counts: Counts = {}
     left = COUNTS_MAX
     for topic, queues in value.items():

@@ -18,6 +18,7 @@ from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic
 from turbopump.pyx.region import Region
 
 FOLDER = "consumequeue_ext"
+"""Name of the extensions' folder in the store's folder."""
 # size, tags code, store time, bitmap length.
 _HEAD = struct.Struct(">hqqh")
 # The last bytes of a file are kept for its end mark.
@@ -33,8 +34,11 @@ class ExtensionUnit:
     """An extension unit, found by its address."""
 
     tags_code: int
+    """Java's hash of the tags, or a delivery time (LogDispatcher.tags_code)."""
     store_timestamp_ms: int
+    """Store time of the message in epoch ms."""
     bitmap: bytes
+    """Filter bitmap of the message; may be empty."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,17 +52,20 @@ class _Extension:
 
 
 def is_address(tags_code: int) -> bool:
-    """Whether a queue unit's tags code points into the extension (ConsumeQueueExt)."""
+    """Whether a queue unit's tags code is the address of an extension unit, not a code
+    (ConsumeQueueExt)."""
     return tags_code <= _ADDRESS_MAX
 
 
 def position_of(address: int) -> int:
-    """The byte of an address, counted over all extension files together."""
+    """The byte at which the unit of an address begins, counted over all extension files of its
+    queue together."""
     return address - _ADDRESS_BASE
 
 
 def unit_in(region: Region, position: int, file_size: int) -> ExtensionUnit | None:
-    """The extension unit at a position of a file, or None."""
+    """The extension unit at byte `position` of an extension file of `file_size` bytes; None if no
+    unit lies there."""
     if position + _HEAD.size > file_size:
         return None
     size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
@@ -68,19 +75,23 @@ def unit_in(region: Region, position: int, file_size: int) -> ExtensionUnit | No
 
 
 class QueueExtensions:
-    """The extension files of all queues."""
+    """The extension files of all queues. Loop thread only, except the work that steps yield."""
 
     def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all extensions."""
         self.file_size = file_size
+        """Size of an extension file in bytes."""
         self._pool = pool
         self._by_name: dict[tuple[str, int], _Extension] = {}
         self.bit_map: Callable[[str, bytes], bytes] = lambda topic, properties: b""
-        """Returns the filter bit map of a message for its dispatch, from topic and properties."""
+        """Function of (topic, properties text) that returns the filter bitmap of a message for its
+        dispatch; the broker replaces it."""
 
     def load(self) -> None:
-        """Find all files and the ends of their units."""
+        """Find all files and the ends of their units; files after a hole are removed. Raises
+        StoreError for a file of a wrong size; OSError."""
         for topic, queue_id in queue_folders(self.files, self.folder):
             extension = self._get(topic, queue_id)
             for start in extension.segments.load():
@@ -89,13 +100,15 @@ class QueueExtensions:
             extension.synced_end = extension.segments.first
 
     def names(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of each queue that has extension files."""
+        """(topic, queue id) of each queue that has an extension, in no order."""
         return list(self._by_name)
 
     def put(
         self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes
     ) -> int | None:
-        """Write a unit; returns its address, None if the unit is too large. Raises OSError."""
+        """Write a unit at the end of the queue's extension, not durable yet; `store_ms` is in epoch
+        ms. Returns its address, which the caller writes into the queue unit as tags code; None if
+        the unit is too large, and nothing was written. Raises OSError."""
         size = _HEAD.size + len(bitmap)
         if size > min(0x7FFF, self.file_size - _END_RESERVED):
             return None
@@ -130,8 +143,9 @@ class QueueExtensions:
     def truncating(
         self, topic: str, queue_id: int, address_max: int | None, left: Unsynced
     ) -> Steps:
-        """Cut after the unit with the greatest address that a queue still has (None: none); `left`
-        must make the zeros durable."""
+        """Steps that cut a queue's extension after the unit at `address_max`, the greatest address
+        in the queue's remaining units (None: they have no address). The steps add to `left` the
+        files that the caller must sync, and raise OSError."""
         extension = self._by_name.get((topic, queue_id))
         if extension is None:
             return
@@ -152,7 +166,9 @@ class QueueExtensions:
                 left.files.append(mapped.path)
 
     def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:
-        """Take out files that end before an address, never the last; returns their paths."""
+        """Take out the queue's files that end before the unit at `address_min`, never the last
+        file; [] if that is no address. Returns their paths, oldest first, for the caller to
+        remove."""
         extension = self._by_name.get((topic, queue_id))
         paths = []
         if extension is not None and is_address(address_min):
@@ -163,7 +179,8 @@ class QueueExtensions:
         return paths
 
     def forget_topic(self, topic: str) -> str:
-        """Forget a topic's extensions; returns the folder of their files. Raises StoreError."""
+        """Forget a topic's extensions, and return the folder of their files, which may not exist,
+        for the caller to remove. Raises StoreError for a topic that is no folder name."""
         folder = topic_folder(self.folder, topic)
         for name in [name for name in self._by_name if name[0] == topic]:
             segments = self._by_name.pop(name).segments
@@ -172,8 +189,8 @@ class QueueExtensions:
         return folder
 
     def dirty_paths(self) -> tuple[list[str], list[str]]:
-        """(files, folders) that the next round must sync. They count as synced from this call,
-        because after a failed sync the store takes no writes."""
+        """Take the paths that the caller must sync now: (files, folders). A later call does not
+        return them again, because after a failed sync the store takes no writes."""
         paths, folders = list[str](), dict[str, None]()
         root = self.folder.rpartition("/")[0]
         for (topic, _queue_id), extension in self._by_name.items():

@@ -21,30 +21,39 @@ from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.region import Region
 
 FOLDER = "consumequeue"
-# Blocks of a queue file are reserved from one page on and then doubled, so that 100,000 small
-# queues cost 400 MB and a busy one reserves rarely.
+"""Name of the queues' folder in the store's folder."""
 RESERVE_MIN = 4096
+"""Bytes of blocks that a queue file gets first. Each later reservation doubles them, so that
+100,000 small queues cost 400 MB and a busy queue reserves rarely."""
 RESERVE_MAX = 1 << 20
-# Queue files up to this size are read as a copy when the store opens: mapping each of 100,000
-# queues takes longer, and 16 pages each.
+"""Maximum bytes of blocks that one reservation adds."""
 LOOK_MAX = 64 << 10
-# The size of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank).
+"""Queue files up to this number of bytes are read as a copy when the store opens: mapping each of
+100,000 queues takes longer, and 16 pages each."""
 BLANK_SIZE = 0x7FFFFFFF
+"""The size field of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank)."""
 ZERO = QueueOffset(0)
+"""The first offset of every queue."""
 
 
 @dataclass(slots=True, eq=False)
 class ConsumeQueue:
-    """A plain consume queue. Its units from `min_offset` to the table's max offset exist."""
+    """A plain consume queue. Its units from `min_offset` to before `max_offset` exist."""
 
     topic: str
+    """Topic of the queue."""
     queue_id: int
+    """Id of the queue in its topic."""
     slot: int
+    """Number of the queue in QueueTable."""
     segments: Segments
+    """The queue's files; unit n lies at byte n * 20 of them."""
     min_offset: QueueOffset = ZERO
+    """Queue offset of the first unit whose record exists."""
     attached: int = -1
-    """Start of the file that the native table writes into, -1 if none."""
+    """First byte, in the queue, of the file that the native table writes into; -1: no file."""
     flushed_offset: QueueOffset = ZERO
+    """Queue offset before which all units are durable."""
     names_synced: bool = True
     """Whether the names of the queue's files and folders are durable."""
     is_tidy: bool = False
@@ -62,10 +71,14 @@ class ConsumeQueueFiles:
         assert file_size % QUEUE_UNIT_SIZE == 0, "a file of broken units"
         self.files = files
         self.folder = f"{root}/{FOLDER}"
+        """Path of the folder of all plain queues."""
         self.file_size = file_size
+        """Size of a queue file in bytes, a multiple of 20."""
         self.table = QueueTable()
+        """Native table of the plain queues' counters, by slot."""
         self._pool = pool
         self.deleted = DeletedTopics(files, root)
+        """The deleted topics, whose earlier records get no units."""
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
@@ -75,13 +88,15 @@ class ConsumeQueueFiles:
         """Whether `load` found files missing that existed once, or cut short."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
+        """All plain queues in no order; none may be added or removed during the iteration."""
         return iter(self._by_slot.values())
 
     def __len__(self) -> int:
+        """Number of plain queues."""
         return len(self._by_slot)
 
     def topics(self) -> set[str]:
-        """Topics that have a queue."""
+        """Topics that have a plain queue."""
         return set(self._by_topic)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
@@ -89,16 +104,17 @@ class ConsumeQueueFiles:
         return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, or None."""
+        """The plain queue, None if it does not exist."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def by_slot(self, slot: int) -> ConsumeQueue:
-        """The queue of a slot of the table."""
+        """The queue of a slot of the table. Raises KeyError for a slot without a plain queue."""
         return self._by_slot[slot]
 
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
-        """Add an empty queue; its files are made with its first unit. Not plain: see QueueTable."""
+        """Add an empty queue, which must not exist; its files are made with its first unit. Records
+        of a queue that is not `plain` stop the native dispatch (QueueTable: SPECIAL)."""
         assert self.find(topic, queue_id) is None, "added twice"
         folder = queue_folder(self.folder, topic, queue_id)
         slot = self.table.add(topic.encode(errors="surrogateescape"), queue_id, plain)
@@ -110,21 +126,23 @@ class ConsumeQueueFiles:
         return queue
 
     def add_stop_entry(self, topic: bytes, queue_id: int) -> None:
-        """Let the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
+        """Let the native dispatch stop with SPECIAL at records of a queue that has no plain queue
+        here: a batch queue, or a name that no folder can have."""
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
-        """Number of dispatched units: the offset of the next one."""
+        """Queue offset after the last dispatched unit."""
         if queue.emptied:
             return QueueOffset(queue.segments.first // QUEUE_UNIT_SIZE)
         return QueueOffset(self.table.max_offset(queue.slot))
 
     def first_units(self) -> int:
-        """Sum of the queue offsets at which the first files begin."""
+        """Sum over all queues of the queue offset at which the first file begins."""
         return sum(queue.segments.first for queue in self) // QUEUE_UNIT_SIZE
 
     def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Attach reserved room for unit `queue_offset`, the next one. Raises OSError (disk full).
+        """Reserve blocks for unit `queue_offset`, the queue's next unit, in a new file if needed,
+        and attach that file to the native table. Raises OSError (disk full).
 
         If a queue's first file does not begin with its first unit, it is pre-filled with blanks
         before it, as RocketMQ does after a deletion (store.md 11).
@@ -158,7 +176,8 @@ class ConsumeQueueFiles:
         queue.attached = start
 
     def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
-        """Write the next unit of a queue that is not plain. Raises OSError."""
+        """Write the next unit of a queue that is not plain, for the record of `size` bytes at
+        `log_offset`; it is visible but not durable then. Raises OSError."""
         offset = self.table.max_offset(queue.slot)
         self.make_room(queue, offset)
         start = queue.attached
@@ -168,8 +187,8 @@ class ConsumeQueueFiles:
         self.table.set_progress(queue.slot, offset + 1, log_offset + size)
 
     def fill_blank(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
-        """Fill the place of units that the log no longer has with blanks, so that the offsets stay.
-        Raises OSError."""
+        """Write blank units from the queue's end to before `queue_offset`, in place of units whose
+        records the log no longer has, so that later offsets stay. Raises OSError."""
         log_end = self.table.max_log_offset(queue.slot)
         while (offset := self.table.max_offset(queue.slot)) < queue_offset:
             self.make_room(queue, offset)
@@ -181,7 +200,8 @@ class ConsumeQueueFiles:
             self.table.set_progress(queue.slot, stop // QUEUE_UNIT_SIZE, log_end)
 
     def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Existing units from `queue_offset` on, at most `count`."""
+        """The units with queue offsets from `queue_offset` to before `queue_offset + count` that
+        exist, ascending, blank and damaged ones included."""
         found = []
         end = min(queue_offset + count, self.max_offset(queue))
         for offset in range(max(queue_offset, queue.min_offset), end):
@@ -193,11 +213,13 @@ class ConsumeQueueFiles:
         return found
 
     def region(self, queue: ConsumeQueue, start: int) -> Region:
-        """The memory of a queue's file."""
+        """Mapped memory of the queue's file that begins at byte `start` of the queue; the file must
+        exist."""
         return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
 
     def reset(self, queue: ConsumeQueue) -> None:
-        """Remove a queue's files: its units are rebuilt from the log. Raises OSError."""
+        """Remove all files of a queue durably, so that it begins at 0 without units; the caller
+        rebuilds its units from the log. Raises OSError."""
         self._detach(queue)
         segments = queue.segments
         if segments.count:
@@ -209,13 +231,16 @@ class ConsumeQueueFiles:
         self._set_end(queue, 0, -1)
 
     def close(self) -> None:
-        """Release all mappings: a mapping that the table holds would keep its file's blocks."""
+        """Release all mappings that the table holds, which would keep the blocks of removed files.
+        Nothing is synced."""
         for queue in self:
             self._detach(queue)
         self.table.set_index(None)
 
     def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
-        """Paths to sync to make the queue durable: (files, folders, queue offset reached then)."""
+        """(files, folders, queue offset): the paths to sync so that all units before that queue
+        offset are durable. Syncs nothing and changes nothing: the caller sets `flushed_offset` and
+        `names_synced`."""
         maximum = self.max_offset(queue)
         segments = queue.segments
         first = segments.start_of(queue.flushed_offset * QUEUE_UNIT_SIZE)
@@ -306,8 +331,8 @@ def _reserve_end(position: int, file_size: int) -> int:
 
 
 def log_end_before(region: Region, position: int) -> int:
-    """End of the record of the unit before `position`; -1 without such a unit or if it is a
-    blank."""
+    """Log offset of the end of the record of the unit before byte `position` of a queue file's
+    memory; -1 at the file's beginning, or if that unit is a blank."""
     if position == 0:
         return -1
     log_offset, size, _tags = kernel.get_unit(region, position - QUEUE_UNIT_SIZE)

@@ -20,18 +20,19 @@ from turbopump.pyx.record import Record
 
 logger = logging.getLogger(__name__)
 
-# A search blocks the loop: this part of the log is searched in some 10 ms. If the neighbours lie
-# further apart, removing the queue's folder and restarting repairs the queue.
 SEARCH_MAX = 64 << 20
-# Maximum number of neighbours examined on each side for a unit that fits.
+"""Maximum bytes of the log that a search reads, in some 10 ms, because it blocks the loop. If the
+neighbours lie further apart, removing the queue's folder and restarting repairs the queue."""
 NEIGHBOURS_MAX = 100
-# Maximum number of remembered units that could not be repaired, so that each costs only one search.
+"""Maximum number of neighbours examined on each side for a unit that fits."""
 TRIED_MAX = 10_000
+"""Maximum number of units that are remembered after a search, so that each costs only one search;
+afterwards no further unit is searched."""
 # Light message queues point to records of other queues (store.md 9).
 
 
 class UnitRepair:
-    """Repairs units of plain queues."""
+    """Repairs units of plain queues. Loop thread only, which a search blocks."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, dispatcher: LogDispatcher) -> None:
         self._log = log
@@ -40,7 +41,9 @@ class UnitRepair:
         self._tried: set[tuple[str, int, int]] = set()
 
     def repair(self, queue: ConsumeQueue, first: int, end: int) -> int:
-        """Check the units [first, end) of a queue; returns how many were repaired."""
+        """Check the units [first, end) of a queue, write the damaged ones again in the mapped file
+        from the log, and log each; returns the number repaired. A unit is searched once; 0 for a
+        light queue."""
         if queue.topic.startswith(LIGHT_PREFIX):
             return 0
         count = 0

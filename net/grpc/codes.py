@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The codes of a Status."""
+    """The codes of a Status, in the body of an answer; a call's own code is a GrpcCode."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000
@@ -76,7 +76,8 @@ class TransactionResolution(IntEnum):
 
 
 class TransactionSource(IntEnum):
-    """The reason of a decision: the producer's own step, or a check by the server."""
+    """The reason of a decision about a transaction: the producer's own step, or a check by the
+    server."""
 
     SOURCE_UNSPECIFIED = 0
     SOURCE_CLIENT = 1
@@ -102,7 +103,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """The kind of the hosts in an Endpoints."""
+    """The kind of all hosts in a message Endpoints."""
 
     ADDRESS_SCHEME_UNSPECIFIED = 0
     IPv4 = 1
@@ -182,3 +183,4 @@ ENUMS: tuple[type[IntEnum], ...] = (
     Encoding,
     Language,
 )
+"""The enumerations that the descriptors of `messages.py` contain."""

@@ -8,6 +8,7 @@ Tests: tests/unit/net/grpc/test_connection.py
 from dataclasses import dataclass
 
 MIB = 1 << 20
+"""Bytes of a mebibyte."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 _TURN: Final = 4
 _STEPS: Final = 8
 READ: Final = 16
-"""Reasons not to read, besides Connection's own. READ: other connections are read first."""
+"""A reason not to read, besides Connection's own, as a bit: other connections are read first."""
 
 DRAIN_COST: Final = 64 * 1024
 """Bytes that count for a connection without a peer, besides the peer's unread bytes, until all of
@@ -51,7 +51,8 @@ class _Work(_Holder):
 
 
 class ScheduledConnection(FastConnection):
-    """The turns of a connection. `rests` is set while bytes that were read have to wait."""
+    """The turns of a connection. `rests` is True while bytes that were read have to wait. Loop
+    thread only."""
 
     __slots__ = ("_drain", "_drain_holder", "_hub", "_sealed", "_work")
 
@@ -66,15 +67,16 @@ class ScheduledConnection(FastConnection):
         self._work: _Work | None = None
 
     def hold_sealed(self, size: int) -> None:
-        """Count `size` bytes that were read and are not decrypted yet."""
+        """Set the number of bytes that were read and are not decrypted yet to `size`; they count in
+        the hub's memory for incomplete frames. Raises WireError if its limits are exceeded."""
         if size and self._sealed is None:
             self._sealed = _Holder(self)
         if self._sealed is not None:
             self._hub.area.hold(self._sealed, size)
 
     def took(self, size: int) -> None:
-        """Count a handled read of `size` bytes; reading may pause
-        in favour of other connections."""
+        """Count a handled read of `size` bytes; a server's connection stops reading until its next
+        turn if this turn has read enough."""
         hub = self._hub
         if not hub.is_server or self._drain is not None or hub.turns.takes(size):
             return
@@ -87,7 +89,8 @@ class ScheduledConnection(FastConnection):
         self.resume(READ)
 
     def begins(self) -> bool:
-        """Whether another frame may be handled in this turn; if not, it waits for the next.
+        """Whether another frame may be handled in this turn, which is counted. False: it waits; a
+        server's connection then continues in its turn, or when its peer reads.
 
         A client handles the answers to its calls as they arrive.
         """
@@ -104,18 +107,20 @@ class ScheduledConnection(FastConnection):
         return False
 
     def gives(self, size: int) -> bool:
-        """Count `size` bytes written to the peer; returns whether more may follow in this turn."""
+        """Count `size` bytes written to the peer in this turn of the loop; returns whether more may
+        follow in it."""
         return self._hub.turns.gives(size)
 
     def give_way(self) -> None:
-        """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
+        """Stop reading and handling until this connection has its turn."""
         self.rests = True
         self.pause(_TURN)
         fresh = self.turn_left == TURN_REQUESTS and self._drain is None
         self._hub.turns.rest(self, fresh=fresh)
 
     def continue_turn(self) -> None:
-        """Handle the next waiting frames: this connection has its turn."""
+        """Handle the waiting frames, as many as fit into this turn, then read again unless frames
+        are left."""
         self.rests = False
         self.go_on_if_free()
 
@@ -134,8 +139,8 @@ class ScheduledConnection(FastConnection):
             self.resume(_TURN)
 
     def begin_work(self, request: Command, steps: Steps[Answer]) -> None:
-        """Have a request handled in steps. The connection's later
-        requests wait until it is done."""
+        """Have the rest of a request handled in steps by the hub, and answer it with their result.
+        The connection's later requests wait until then; it is not read."""
         work = self._work = _Work(self, steps)
         self.rests = True
         self.pause(_STEPS)
@@ -145,15 +150,17 @@ class ScheduledConnection(FastConnection):
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:
-        """Stop the request that is handled in steps: the peer is gone."""
+        """Stop the request that is handled in steps, because the peer is gone: its generator is
+        closed."""
         if self._work is not None:
             self._hub.area.hold(self._work, 0)
             self._work.steps.close()
 
     def drain_socket(self, descriptor: int) -> bool:
-        """Handle the unread bytes of a peer that is gone, in turns with other connections'
-        requests. The answers are dropped; then the connection ends. False if the bytes cannot be
-        read.
+        """Handle the bytes that a peer which is gone had sent, read from a duplicate of
+        `descriptor`, in turns with other connections' requests. Returns at once; answers are
+        dropped, and the connection ends after the last byte. False, and logged: the bytes cannot be
+        read, nothing was begun.
 
         A client that leaves closes without waiting for answers, and the loop stops reading at the
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
@@ -173,12 +180,14 @@ class ScheduledConnection(FastConnection):
         return True
 
     def continue_drain(self) -> None:
-        """Continue in the next turn with the unread bytes of a peer that is gone."""
+        """Read on in the next turn from a peer that is gone; no-op without such a peer, or while a
+        request is handled in steps."""
         if self._drain is not None and not self.rests and not self.is_over:
             self.give_way()
 
     def end_drain(self) -> None:
-        """Close the duplicate descriptor: the unread bytes are handled, or are dropped."""
+        """Close the duplicate descriptor, and drop bytes that were not read; no-op without a
+        duplicate."""
         if self._drain_holder is not None:
             self._hub.area.hold(self._drain_holder, 0)
             self._drain_holder = None
@@ -210,43 +219,42 @@ class ScheduledConnection(FastConnection):
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection handles no further frame."""
+        """See Connection.is_over."""
         raise NotImplementedError
 
     @property
     def is_full(self) -> bool:
-        """Whether reading is paused because too many requests are unanswered: from `max_in_flight`
-        unanswered requests until half of them are answered."""
+        """See Connection.is_full."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close once everything is written."""
+        """See Connection.close."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close without writing anything."""
+        """See Connection.abort."""
         raise NotImplementedError
 
     def go_on_slowly(self) -> None:
-        """Handle the frames that the receiver keeps."""
+        """See Connection.go_on_slowly."""
         raise NotImplementedError
 
     def hold(self, count: int) -> None:
-        """Register `count` responses that will be sent later."""
+        """See Connection.hold."""
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """Unregister `count` later responses; returns whether they may be written."""
+        """See Connection.settled."""
         raise NotImplementedError
 
     def take(self, request: Command, answer: Answer) -> None:
-        """Answer a request, now or later."""
+        """See Connection.take."""
         raise NotImplementedError
 
     def pause(self, reason: int) -> None:
-        """Pause reading for a reason, until each reason is removed by `resume`."""
+        """See Connection.pause."""
         raise NotImplementedError
 
     def resume(self, reason: int) -> None:
-        """Remove a reason for which reading is paused; read again if no reason is left."""
+        """See Connection.resume."""
         raise NotImplementedError

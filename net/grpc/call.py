@@ -72,10 +72,10 @@ class GrpcCall:
         """The client's headers: names in small letters; values of a repeated name joined by
         commas."""
         self.deadline: float | None = None
-        """Seconds of the loop's clock at which the call fails with DEADLINE_EXCEEDED; None:
-        never."""
+        """Seconds of the loop's clock at which the call fails with DEADLINE_EXCEEDED, once the
+        client's half has ended; None: never."""
         self.timer: Timer | None = None
-        """The timer of the deadline, set at the end of the client's half; `since` has no use."""
+        """The timer of the deadline, set at the end of the client's half."""
         self.since = 0.0
         self.reader: MessageReader | None = None
         """The reader of the client's bytes; None for an ended call."""

@@ -106,8 +106,8 @@ class GrpcHub(ConnectionSet[SweptPeer]):
 
     def hold(self, call: GrpcCall, before: int, after: int) -> None:
         """Change the bytes of a call's incomplete message from `before` to `after`, 0: no message
-        is incomplete. Raises GrpcError (RESOURCE_EXHAUSTED), with the bytes counted, if all of them
-        together exceed `held_max`."""
+        is incomplete. Raises GrpcError (RESOURCE_EXHAUSTED) if all of them together exceed
+        `held_max`; the new bytes are counted then, too."""
         self.held += after - before
         if after and call not in self._partial:
             self._partial[call] = self.clock()

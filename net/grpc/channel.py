@@ -30,7 +30,7 @@ WINDOW: Final = 32 << 20
 HEADERS_MAX: Final = 16 << 10
 """Maximum bytes of the headers of an answer."""
 STREAMS_MAX: Final = 100
-"""Maximum number of streams that the server may open; it opens none."""
+"""Argument of H2Session without effect here: a client accepts no streams of the server."""
 PING_S: Final = 30.0
 """Interval of PINGs in seconds; a connection from which nothing arrives in an interval is
 closed."""

@@ -66,6 +66,7 @@ class GrpcCall:
     ) -> None:
         self._carrier = carrier
         self.stream_id = stream_id
+        """The id of the HTTP/2 stream."""
         self.path = path
         """`/package.Service/Method`."""
         self.metadata = metadata

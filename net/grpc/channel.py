@@ -80,6 +80,7 @@ class OutgoingCall:
         self.metadata: dict[bytes, bytes] = {}
         """Headers and trailers of the answer so far."""
         self.stream_id = 0
+        """The id of the HTTP/2 stream."""
         self.is_over = False
         """Whether the call has ended or was cancelled."""
 

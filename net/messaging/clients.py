@@ -87,6 +87,7 @@ class GrpcClient:
     peer: Peer
     """The Peer under which the broker's tables know the client; its link is `link`."""
     link: TelemetryLink
+    """The link of `peer`, with the client's stream."""
     settings: Any
     """The newest message Settings, merged with the server's figures."""
     consumer: ConsumerData | None = None

@@ -63,7 +63,9 @@ class Receipt:
     topic: str
     """The topic that the client names, also for a message of a retry topic."""
     handle: PopHandle
+    """The pop's handle, from the newest pop or change of the invisible time."""
     log_offset: LogOffset
+    """Log offset of the message's record."""
 
     @property
     def text(self) -> str:

@@ -222,7 +222,9 @@ class HalfPlace:
 
     broker_name: str
     log_offset: int
+    """Log offset of the half message's record."""
     queue_offset: int
+    """Queue offset of the half message in the topic of half messages."""
     message_id: str
     """The unique id that the producer gave the message."""
 

@@ -118,9 +118,9 @@ class Hub(ConnectionSet[Swept]):
         super().__init__(loop, sweep_ms, logger)
         self.options = options
         self.area = Area(options.receive_max, options.receive_max_of_address, self._cut_incomplete)
-        """`area`: the memory for incomplete frames; `turns`: the order in which connections are
-        served."""
+        """The memory for incomplete frames of all connections."""
         self.turns = FairScheduler(loop.call_soon, self.area)
+        """The order in which the connections are served."""
         self.in_flight = 0
         """Number of requests whose answers are pending."""
         self._dispatcher = dispatcher

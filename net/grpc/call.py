@@ -100,8 +100,9 @@ class GrpcCall:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client does not read its answers: nothing more should be sent that would be
-        lost with the connection. See Carrier.is_clogged."""
+        """Whether the client does not read its answers (the socket's buffer is full, over 1 MiB is
+        unsent, or the connection closes): nothing more should be sent that would be lost with the
+        connection."""
         return self._carrier.is_clogged
 
     def text(self, name: bytes) -> str:

@@ -78,7 +78,7 @@ class OutgoingCall:
         self.on_over = on_over
         self.reader: MessageReader | None = None
         self.metadata: dict[bytes, bytes] = {}
-        """Headers and trailers of the answer so far."""
+        """Headers and trailers of the answer that have arrived."""
         self.stream_id = 0
         """The id of the HTTP/2 stream."""
         self.is_over = False
@@ -134,8 +134,8 @@ class GrpcChannel:
         return the messages of the answer in order, after its end.
 
         `timeout_ms` includes connecting; the rest is sent as grpc-timeout. Raises GrpcError for an
-        end other than OK, CallTimeout, ConnectError and ConnectionClosed. Cancels the call if it
-        raises.
+        end other than OK or an answer over ANSWER_MAX, CallTimeout, ConnectError and
+        ConnectionClosed. Cancels the call if it raises.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000

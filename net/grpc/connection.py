@@ -123,8 +123,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._hear(data)
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """The buffer for the next read: all connections share it,
-        because each read is handled completely."""
+        """The memory that the next read fills; all connections share it, because each read is
+        handled completely."""
         return self._hub.room
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -36,8 +36,9 @@ haMaxGapNotInSync."""
 
 
 class DefaultHaPrimary(MasterSide):
-    """A replica's connection at the master. See MasterSide. `number` identifies the connection: the
-    replica's address does not."""
+    """A replica's connection in default HA, at the master. `number` identifies the connection: the
+    replica's address does not. Times are ms of the monotonic clock. Each method returns the actions
+    to execute, in order; nothing is executed by it."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, number: int, now_ms: int) -> None:
         super().__init__(options, log, State.TRANSFER, now_ms)
@@ -45,7 +46,8 @@ class DefaultHaPrimary(MasterSide):
         self._framer = ReportFramer()
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """See MasterSide.on_bytes. Of several reports only the last returns an Acked."""
+        """Handle bytes of the replica: return an Acked for the last of its reports, then send as
+        `pump` does. A position that the replica cannot have returns Close."""
         if self.state is State.SHUTDOWN:
             return []
         self.last_read_ms = now_ms
@@ -62,7 +64,8 @@ class DefaultHaPrimary(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """See MasterSide.pump."""
+        """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and a
+        heartbeat that is due; to be called when the log grew or the quota was raised."""
         if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
             return []
         log, options = self._log, self.options

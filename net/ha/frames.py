@@ -204,11 +204,12 @@ class _Framer:
 
 
 class ReplicaFramer(_Framer):
-    """The frames that a master reads."""
+    """Cuts the bytes of a replica's connection, at the master of AutoSwitch HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[Handshake | Ack]:
-        """Add bytes of the stream, and yield the frames that are complete now, in order. Raises
-        BadFrame after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; nothing
+        happens before the iteration, which must go to the end. Raises BadFrame after the last good
+        frame."""
         self._held += data
         while (state := self._number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
@@ -224,12 +225,13 @@ class ReplicaFramer(_Framer):
 
 
 class MasterFramer(_Framer):
-    """The frames that a replica reads."""
+    """Cuts the bytes of the master's connection, at a replica of AutoSwitch HA, into frames."""
 
     def feed(self, data: Buffer, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
-        """Add bytes of the stream, and yield the frames that are complete now, in order; with
-        `hold` only add the bytes, at most HELD_MAX. If the caller stops early, the rest is kept for
-        the next call. A body may be a view of `data`. Raises BadFrame after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; with
+        `hold` only add the bytes, at most HELD_MAX. Nothing happens before the iteration; if it
+        stops early, the rest is kept for the next call. A body may be a view of `data`. Raises
+        BadFrame after the last good frame."""
         if hold:
             self._held += data
             if len(self._held) > HELD_MAX:
@@ -266,22 +268,23 @@ class MasterFramer(_Framer):
 
 
 class ReportFramer(_Framer):
-    """The frames that a master of default HA reads."""
+    """Cuts the bytes of a replica's connection, at the master of default HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[Report]:
-        """Add bytes of the stream, and yield the reports that are complete now, in order; any 8
-        bytes are a report."""
+        """Add bytes of the stream, and yield the reports that are complete then, in order; any 8
+        bytes are a report. Nothing happens before the iteration, which must go to the end."""
         self._held += data
         while (frame := self._taken(_REPORT.size)) is not None:
             yield Report(LogOffset(_REPORT.unpack(frame)[0]))
 
 
 class DefaultHaFramer(_Framer):
-    """The frames that a replica of default HA reads."""
+    """Cuts the bytes of the master's connection, at a replica of default HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[DefaultHaTransfer]:
-        """Add bytes of the stream, and yield the frames that are complete now, in order. A body may
-        be a view of `data`. Raises BadFrame after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; nothing
+        happens before the iteration, which must go to the end. A body may be a view of `data`.
+        Raises BadFrame after the last good frame."""
         self._read = memoryview(data)
         try:
             yield from self._frames()

@@ -147,7 +147,8 @@ class MasterSide(ABC):
 
 
 class PrimaryConnection(MasterSide):
-    """A replica's connection in AutoSwitch HA. See MasterSide."""
+    """A replica's connection in AutoSwitch HA, at the master. Times are ms of the monotonic clock.
+    Each method returns the actions to execute, in order; nothing is executed by it."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, now_ms: int) -> None:
         assert 0 < options.transfer_batch_size <= BODY_MAX, "a replica could not read such frames"
@@ -160,7 +161,8 @@ class PrimaryConnection(MasterSide):
         self._confirm_told = LogOffset(-1)
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """See MasterSide.on_bytes. Acknowledgements return an Acked each."""
+        """Handle bytes of the replica: answer the handshake, return an Acked for each
+        acknowledgement, then send as `pump` does. Malformed bytes return Close."""
         actions: list[Action] = []
         if self.state is State.SHUTDOWN:
             return actions
@@ -177,8 +179,9 @@ class PrimaryConnection(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """See MasterSide.pump. A heartbeat also carries a newer confirmOffset to a replica that has
-        all bytes."""
+        """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and
+        heartbeats that are due or carry a newer confirmOffset to a replica that has all bytes; to
+        be called when the log grew, confirmOffset moved or the quota was raised."""
         if self.state is State.SHUTDOWN:
             return []
         try:

@@ -68,8 +68,8 @@ class Given:
     revive_queue_id: int
     """The revive queue of the pop, part of each message's handle."""
     rows: Sequence[tuple[bytes, int, int, int, int]]
-    """For each message, in the order of `framed`: message id, queue offset of its check point,
-    queue id, queue offset, log offset. Empty unless `Take.with_rows`."""
+    """Message id, queue offset of the check point, queue id, queue offset and log offset of each
+    message, in the order of `framed`. Empty unless `Take.with_rows`."""
 
 
 class RequestBackend(Protocol):
@@ -103,8 +103,8 @@ class RequestBackend(Protocol):
         size: int = 0,
     ) -> None:
         """Call `then` once, now or later, when `topics_of` and `group` can answer for these topics
-        and groups, even if a name cannot be resolved: they then raise. `size` is the bytes that
-        wait with it."""
+        and groups, also if a name cannot be resolved: they then raise RpcRefused or return None.
+        `size` is the bytes that wait with it."""
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
         """The configurations of a topic by broker name, at least one. Raises RpcRefused: the topic
@@ -118,7 +118,7 @@ class RequestBackend(Protocol):
         """Whether a topic is a system topic of brokers, which clients must not use."""
 
     def serves(self, broker_name: str) -> bool:
-        """Whether requests for a broker can be executed."""
+        """Whether requests for the broker of this name can be executed here."""
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """(broker name, queue id) for a message to `topic`; the id may be ANY_QUEUE without a

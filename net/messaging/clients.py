@@ -152,9 +152,9 @@ class GrpcClients:
         """Register a client with the settings from `call`, its stream, and send its heartbeat to
         the backend; `done` receives the response, perhaps before this returns.
 
-        The server's figures are merged into `settings` in place, also if they are refused. Settings
-        of another group drop the client first. Raises RpcRefused for settings that are not
-        accepted; an earlier client of this id then stays.
+        The server's figures are merged into `settings` in place. Settings of another group drop the
+        client first. Raises RpcRefused for settings that are not accepted, perhaps after the merge;
+        an earlier client of this id then stays.
         """
         backend, now_ms = self._backend, self._backend.now_ms()
         consumer, topics = None, dict[str, None]()

@@ -104,7 +104,7 @@ class Renewals:
         self._push(one)
 
     def has(self, client_id: str) -> bool:
-        """Whether a receipt of the client is renewed."""
+        """Whether any receipt of the client with this id is renewed."""
         return client_id in self._clients
 
     def newest(

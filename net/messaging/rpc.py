@@ -142,9 +142,10 @@ class AnswerEntries:
 def method(
     name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
 ) -> Method:
-    """The unary Method whose messages are `nameRequest` and `nameResponse`. `serve` answers the Rpc
-    now or later, or raises RpcRefused. `check`, if given, receives the bytes of a request before
-    they are parsed and may raise RpcRefused; without it a request has at most REQUEST_MAX bytes."""
+    """The unary Method whose messages are `name` + Request and `name` + Response. `serve` answers
+    the Rpc now or later, or raises RpcRefused. `check`, if given, receives the bytes of a request
+    before they are parsed and may raise RpcRefused; without it a request has at most REQUEST_MAX
+    bytes."""
     requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
 
     def begin(call: GrpcCall, data: bytes) -> None:

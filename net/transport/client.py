@@ -89,8 +89,8 @@ class Client:
     async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
         """Send a one-way request to `host:port`: connect and wait for room within `timeout_ms`,
         hand it to the connection and return. Its arrival is not known. Sets `command.opaque` and
-        the one-way flag. Raises ConnectError, CallTimeout, ConnectionClosed, or RemotingError if it
-        does not fit into a frame."""
+        ONEWAY_FLAG. Raises ConnectError, CallTimeout, ConnectionClosed, or RemotingError if it does
+        not fit into a frame."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = await self._writable(address, deadline)
         try:

@@ -70,8 +70,8 @@ class Dispatcher:
         return frozenset(self._handlers)
 
     def without(self, codes: Iterable[int]) -> "Dispatcher":
-        """A new Dispatcher with the current handlers except those of `codes`, for another port.
-        Later changes of either table do not affect the other. Unknown codes are ignored."""
+        """A new Dispatcher with the current handlers except for `codes`, for another port. Later
+        changes of either table do not affect the other. Unknown codes are ignored."""
         fewer = Dispatcher(self._review)
         fewer._handlers = dict(self._handlers)
         for code in codes:

@@ -130,11 +130,12 @@ CLIENT_TLS_KEYS: Final = {one.name: one for one in (ENABLE, *keys_of(ClientTlsSe
 class ConnectionOptions:
     """Limits of every connection, whichever side opened it.
 
-    idle_timeout_ms: without traffic (RocketMQ: serverChannelMaxIdleTimeSeconds, 120 s).
+    idle_timeout_ms: time without traffic after which a connection is closed (RocketMQ:
+        serverChannelMaxIdleTimeSeconds, 120 s).
     frame_timeout_ms: from the first to the last byte of a frame, and for a TLS handshake; a peer
         that trickles is cut, 4 MB at 140 KB/s is not.
     close_timeout_ms: time for the peer of a closing connection to read the unsent bytes.
-    max_frame: bytes of a frame (com.rocketmq.remoting.frameMaxLength).
+    max_frame: maximum bytes of a frame (com.rocketmq.remoting.frameMaxLength).
     max_in_flight: requests of a peer without an answer; long polls count, a consumer holds one per
         queue. Reading from the peer pauses there.
     write_high_water, write_low_water: unsent bytes above which a server does not read from the

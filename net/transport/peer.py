@@ -113,8 +113,8 @@ class Peer:
         return answer
 
     def notify(self, command: Command) -> None:
-        """Send a one-way request; no-op if the peer is lost. Sets `command.opaque` and the one-way
-        flag. Raises WireError if it does not fit into a frame."""
+        """Send a one-way request; no-op if the peer is lost. Sets `command.opaque` and ONEWAY_FLAG.
+        Raises WireError if it does not fit into a frame."""
         if not self.closed:
             command.opaque = self._opaque()
             command.flag |= ONEWAY_FLAG
@@ -140,7 +140,8 @@ class Peer:
         """Run `callback` once, after the answers that wait now were passed to the transport: at the
         end of the read in progress, or in the next turn of the loop.
 
-        Use it for notices that must not overtake an answer (a heartbeat before its 40).
+        Use it for a request to the peer that must not overtake an answer, such as
+        NOTIFY_CONSUMER_IDS_CHANGED after a heartbeat.
         """
         self._link.after_answers(callback)
 

@@ -85,7 +85,7 @@ class ScheduledConnection(FastConnection):
             hub.turns.read_later(self)
 
     def read_on(self) -> None:
-        """Read again: this connection has its turn to read."""
+        """Read again in this turn; called by FairScheduler after `read_later`."""
         self.resume(READ)
 
     def begins(self) -> bool:
@@ -125,7 +125,8 @@ class ScheduledConnection(FastConnection):
         self.go_on_if_free()
 
     def go_on_if_free(self) -> None:
-        """Handle the next waiting frames, unless something else holds them up."""
+        """Handle waiting frames, as many as fit into this turn, then read again; no-op while the
+        connection has to wait for its turn, closes, or, at a server, does not read its answers."""
         if self.rests or self.is_over:
             return
         if not (self.blocked and self._hub.is_server):
@@ -219,42 +220,49 @@ class ScheduledConnection(FastConnection):
 
     @property
     def is_over(self) -> bool:
-        """See Connection.is_over."""
+        """Whether the connection closes or is closed: no further frame is handled."""
         raise NotImplementedError
 
     @property
     def is_full(self) -> bool:
-        """See Connection.is_full."""
+        """Whether reading is paused because too many requests are unanswered: from `max_in_flight`
+        unanswered requests until half of them are answered."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """See Connection.close."""
+        """Write out the unsent bytes, then close; no further request is handled. Returns at
+        once."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """See Connection.abort."""
+        """Close and drop all unsent bytes. The connection leaves its hub in a later turn of the
+        loop."""
         raise NotImplementedError
 
     def go_on_slowly(self) -> None:
-        """See Connection.go_on_slowly."""
+        """Handle the frames that wait, in Python. Never raises: malformed bytes close the
+        connection."""
         raise NotImplementedError
 
     def hold(self, count: int) -> None:
-        """See Connection.hold."""
+        """Count `count` responses that will be sent later; from `max_in_flight` of them reading
+        pauses."""
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """See Connection.settled."""
+        """Count `count` later responses as ready. Returns whether they may be written: False if the
+        peer is gone or the connection closes."""
         raise NotImplementedError
 
     def take(self, request: Command, answer: Answer) -> None:
-        """See Connection.take."""
+        """Write the answer to a request: now, once a Deferred resolves, or never (None, or a
+        one-way request)."""
         raise NotImplementedError
 
     def pause(self, reason: int) -> None:
-        """See Connection.pause."""
+        """Add `reason`, a bit, to the reasons not to read, and stop reading."""
         raise NotImplementedError
 
     def resume(self, reason: int) -> None:
-        """See Connection.resume."""
+        """Remove `reason`, a bit, from the reasons not to read; read again if no reason is left."""
         raise NotImplementedError

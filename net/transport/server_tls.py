@@ -33,8 +33,8 @@ class ServerTls:
         self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Make the context now, on this thread, if the settings name files or every peer must use
-        TLS; else no-op. Raises TlsError if it cannot be made.
+        """Make the context now, on this thread, if every peer must use TLS, or may use it and the
+        settings name files; else no-op. Raises TlsError if it cannot be made.
 
         Without files a certificate is made when the first peer needs it, by a thread: that takes 30
         to 80 ms with the import of its package.

@@ -89,7 +89,7 @@ class TlsSession(TlsRecords):
         """Whether the handshake has finished."""
 
     def handshake(self) -> bool:
-        """Continue the handshake with the bytes fed so far; True once it has finished, False if
+        """Continue the handshake with the bytes that were fed; True once it has finished, False if
         more bytes must arrive."""
         if not self.established:
             try:

@@ -15,7 +15,7 @@ TEXT_MAX: Final = 1_024
 
 
 class GrpcCode(IntEnum):
-    """The status codes of gRPC."""
+    """The status codes of gRPC (`grpc-status`), which end a call: OK or an error."""
 
     OK = 0
     CANCELLED = 1

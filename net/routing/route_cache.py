@@ -142,9 +142,9 @@ class RouteCache(Generic[T]):
         return self._wait(entry)
 
     def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
-        """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, the
-        result of a query that began less than `again_ms` ago counts: the Deferred then resolves at
-        once to the answer in use. Counts as a use."""
+        """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, a query
+        that began less than `again_ms` ago counts: the Deferred waits for it, or resolves at once
+        to the answer in use if it has ended. Counts as a use."""
         entry = self._used(name)
         if at_once or self._age_ms(entry) >= self.rules.again_ms:
             self._enqueue(entry, holds=True)

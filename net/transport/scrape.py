@@ -14,7 +14,8 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 HEAD_MAX: Final = 16 << 10
-"""Bytes of a request's line and headers; Prometheus sends some hundred."""
+"""Maximum bytes of a request's line and headers, beyond which the answer is HTTP status 431;
+Prometheus sends some hundred."""
 
 CONNECTIONS_MAX: Final = 32
 """Maximum number of concurrent scrapes, beyond which connections are closed without an answer: a

@@ -43,8 +43,8 @@ class _Look:
 class TlsContext:
     """The newest context that `make` could make of the files that the settings name.
 
-    Loop thread only. `make` may raise TlsError; `load` calls it on the loop's thread, the other
-    methods on another thread.
+    Loop thread only. `make` may raise TlsError. It runs on the loop's thread for the first context
+    of `load` and `newest`, else on another thread.
     """
 
     def __init__(

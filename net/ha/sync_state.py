@@ -63,8 +63,8 @@ KEPT_UP_MAX_MS = 60_000
 """Maximum time for which a replica that was removed for slowness has to keep up before it
 returns."""
 KEPT_UP_FORGET = 10
-"""A replica that stays this number of times its last time of keeping up begins with the shortest
-time again."""
+"""Multiple of a replica's last time of keeping up: if it is removed later than that after its last
+removal, the shortest time counts again."""
 LOOK_MAX_MS = 500
 """Maximum time that counts between two ticks: a master that stood still for longer has
 acknowledgements in its sockets, and must not count its own pause as a replica's."""

@@ -108,7 +108,7 @@ def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
 
 def merge(backend: RequestBackend, settings: Any) -> None:
     """Change a client's Settings in place: put the server's own figures into them. Raises
-    RpcRefused if a consumer's group is not found."""
+    RpcRefused if a consumer's group does not exist, or is not known."""
     settings.metric.on = False
     if settings.WhichOneof("kind") == "publishing":
         policy = settings.backoff_policy

@@ -22,7 +22,8 @@ class CallTimeout(RemotingError, TimeoutError):
 
 
 class ConnectionClosed(RemotingError):
-    """The connection ended before the answer; the request may have been carried out."""
+    """The connection ended before the answer, and the request may have been carried out; or this
+    client was closed."""
 
 
 class TooManyCalls(RemotingError):

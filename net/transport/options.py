@@ -166,7 +166,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions(ConnectionOptions):
-    """Limits of a server.
+    """Limits of a server, besides the other fields of ConnectionOptions.
 
     The marks of unsent bytes are low: bytes that thousands of peers do not read take the server's
     memory, and the kernel keeps megabytes of each besides.

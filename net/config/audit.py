@@ -23,13 +23,16 @@ from turbopump.net.wire.java_properties import PropertiesError, Property, printa
 logger = logging.getLogger(__name__)
 
 State = Callable[[Command], str]
-"""Returns as text the state that a request will change, or has changed."""
+"""Returns the state that a request will change, or has changed, as text; called before the handler
+and when the response is ready."""
 FIELD_MAX: Final = 120
+"""Maximum characters of a field's key, and of its value, in a line."""
 FIELDS_MAX: Final = 20
+"""Maximum number of fields, and of properties, in a line."""
 STATE_MAX: Final = 1_000
-"""Characters of a field, number of fields, and characters of a state: a line is bounded for any
-request."""
+"""Maximum characters of a state in a line: a line is bounded for any request."""
 USER: Final = "AccessKey"
+"""The field of a request with the user's name."""
 _HIDDEN: Final = frozenset({USER, "Signature", "SecurityToken"})
 _PROPERTIES: Final = frozenset(
     {
@@ -46,12 +49,14 @@ were.
 
 
 def no_state(_request: Command) -> str:
-    """The state of a request whose line needs only its fields."""
+    """Always empty: the State of requests whose line needs only its fields."""
     return ""
 
 
 def keys_of_update(request: Command, values: Callable[[], Mapping[str, str]]) -> str:
-    """The current values of the keys that a request changes; `values` has no credentials."""
+    """The State of a request that changes a configuration: `key=value, ...` of the keys that it
+    names, in its order, with the values that `values()` returns now; unknown keys are left out.
+    `values` must have no credentials."""
     now = values()
     return ", ".join(f"{item.key}={now[item.key]}" for item in _items(request) if item.key in now)
 
@@ -65,8 +70,9 @@ def _items(request: Command) -> list[Property]:
 
 
 def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
-    """Make the handlers of these codes log their changes; codes that the table lacks are
-    skipped."""
+    """Replace, in `table`, the handlers of these codes by handlers that also log a line (level
+    info) when the response is ready; codes without a handler are skipped. To be called once for a
+    table."""
     for code, state in states.items():
         if code in table.codes:
             table.wrap(code, _audited(code.name, state))

@@ -13,7 +13,9 @@ from turbopump.net.wire.java_properties import PropertiesError, Property, update
 
 
 def write_back(files: Files, path: str, changed: Sequence[Property]) -> None:
-    """Put changed values into a file, which may be new. Raises OSError.
+    """Put changed values into the file at `path`, which may be new, and store the previous file as
+    `path.bak`; blocks until both are durable. Raises OSError, also for values that the format
+    cannot hold.
 
     The other lines stay: they belong to the operator, or to another node with its keys in this
     file. RocketMQ writes all keys, including values that it detected on the machine.

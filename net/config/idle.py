@@ -22,19 +22,21 @@ MAX_VALUE_SHOWN: Final = 100
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value is a credential: it is not shown in responses, logs and messages."""
+    """Whether the value of `key` is a credential, by the key's name: it must not be shown in
+    responses, logs and messages."""
     return key in _SECRET_KEYS or any(word in key.lower() for word in _SECRET_WORDS)
 
 
 def shown(item: Property) -> str:
-    """Format `key=value` for a message; for a credential only the key."""
+    """`key=value` for a message, the value cut to MAX_VALUE_SHOWN characters; for a credential only
+    the key."""
     if is_secret(item.key):
         return item.key
     return f"{item.key}={item.value[:MAX_VALUE_SHOWN]}"
 
 
 def place(item: Property) -> str:
-    """Format the line number of a property for the end of a message."""
+    """` (line 7)` for the end of a message about a property; empty if it is from no file."""
     return f" (line {item.line})" if item.line else ""
 
 
@@ -43,21 +45,24 @@ class IdleKey:
     """A key of RocketMQ without effect here."""
 
     kind: str
-    """Java type of the value."""
+    """Java type of the value, such as int."""
     default: str | None
-    """Default in RocketMQ; None for null."""
+    """Default in RocketMQ as text; None for null."""
     here: str
     """The value that describes the behaviour here; mostly RocketMQ's default."""
     harm: str = ""
-    """Reason to refuse another value; if empty another value is reported and ignored."""
+    """Reason to refuse another value than `here`; empty: another value is accepted, with a
+    warning."""
 
     def is_quiet(self, value: str) -> bool:
-        """Whether a value requests only the behaviour here, or RocketMQ's without the key."""
+        """Whether a value needs no warning: it is empty, `here` or the default, in any spelling of
+        the type."""
         asked = self._normal(value.strip())
         return asked in ("", self._normal(self.here), self._normal(self.default or ""))
 
     def refusal(self, item: Property) -> str:
-        """The error for a value that is refused, as a sentence; empty if it is accepted."""
+        """The sentence with which a property is refused, because of `harm`; empty if it is
+        accepted."""
         if not self.harm or self.is_quiet(item.value):
             return ""
         only = f", only {self.here}" if self.here else ""
@@ -74,7 +79,7 @@ class IdleKey:
 
 def idle_keys(lines: str) -> dict[str, IdleKey]:
     """Parse a table of lines `key type default`, optionally followed by `here VALUE` or `refused
-    REASON`; the default `-` is null, `''` the empty text."""
+    REASON`, to IdleKeys by key; the default `-` is null, `''` the empty text."""
     found: dict[str, IdleKey] = {}
     for line in lines.split("\n"):
         if not line.strip():
@@ -89,15 +94,15 @@ def idle_keys(lines: str) -> dict[str, IdleKey]:
 
 
 def idle_values(keys: Mapping[str, IdleKey], given: Mapping[str, str]) -> dict[str, str]:
-    """Values of idle keys to show: the given value, else the value that describes the behaviour
-    here; no keys that are null in RocketMQ, and no credentials."""
+    """Values of `keys` to show, by key: the given value, else `IdleKey.here`; without keys that are
+    null in RocketMQ and not given, and without credentials."""
     found = {key: known.here for key, known in keys.items() if known.default is not None}
     found.update(given)
     return {key: value for key, value in found.items() if not is_secret(key)}
 
 
 def without_effect(items: Iterable[Property]) -> list[str]:
-    """Build one warning about all given keys without effect; an empty list for no keys."""
+    """A list with one warning that names all given properties; empty without properties."""
     named = ", ".join(shown(item) + place(item) for item in items)
     return [printable(f"known, but without effect here: {named}")] if named else []
 
@@ -121,7 +126,8 @@ NETTY_SERVER_KEYS: Final = idle_keys(
     writeBufferLowWaterMark int 0
     """
 )
-"""Keys of NettyServerConfig in 5.5.0 without effect: a single loop thread does not need them."""
+"""Keys of NettyServerConfig in 5.5.0 without effect, by name: a single loop thread does not need
+them."""
 
 NETTY_CLIENT_KEYS: Final = idle_keys(
     """
@@ -147,4 +153,5 @@ NETTY_CLIENT_KEYS: Final = idle_keys(
     writeBufferLowWaterMark int 0
     """
 )
-"""Keys of NettyClientConfig in 5.5.0 without useTLS."""
+"""Keys of NettyClientConfig in 5.5.0 without effect, by name; useTLS has an effect and is
+missing."""

@@ -16,23 +16,23 @@ from turbopump.net.wire.hosts import join, split
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 3.0
-"""Timeout of a look-up; a start waits for one look-up."""
+"""Longest time in seconds of a look-up of all names; a start waits for one look-up."""
 
 
 class NamesConfig(Protocol):
     """The part of a node's configuration that a look-up reads and changes."""
 
     namesrv_addr: list[str]
+    """Addresses in use, `host:port`; a look-up puts a new list there."""
     namesrv_given: tuple[str, ...]
+    """The operator's names, `host:port`, while look-ups replace them; else empty."""
     fetch_namesrv_addr_by_dns_lookup: bool
+    """Whether look-ups are on."""
 
 
 class NameServerLookup:
-    """Look-ups for one node.
-
-    Its configuration has the addresses in `namesrv_addr` and the names in `namesrv_given`;
-    `changed` is called after the addresses have changed.
-    """
+    """Look-ups for one node. Loop thread only. `changed` is called after a look-up has changed
+    `config.namesrv_addr`."""
 
     def __init__(self, config: NamesConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
@@ -41,17 +41,20 @@ class NameServerLookup:
         self._complained = ""
 
     def begin(self) -> None:
-        """Begin a look-up, unless a look-up is running."""
+        """Begin a look-up in the background, unless a look-up that `begin` began is running."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 
     def stop(self) -> None:
-        """Cancel the look-up; its result is dropped."""
+        """Cancel the look-up in the background; its result is dropped. No-op without a look-up."""
         if self._task is not None:
             self._task.cancel()
 
     async def look_up(self) -> None:
-        """Replace the addresses by the current addresses of the names."""
+        """Look up the names and replace `config.namesrv_addr` by their addresses: in the order of
+        the names, sorted for each name, without duplicates. A list that an operator has set since
+        the last look-up becomes the names. A failed look-up is logged, and the addresses stay. If
+        the key is off, the names are restored."""
         config = self._config
         if not config.fetch_namesrv_addr_by_dns_lookup:
             self._end()

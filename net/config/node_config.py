@@ -33,69 +33,77 @@ SUGGESTED_RATIO: Final = 0.8
 
 
 class Declared(NamedTuple):
-    """Location of a key's value."""
+    """A key of a configuration and the location of its value."""
 
     section: str
     """Attribute of the configuration with the section of the key; empty: the configuration
     itself."""
     attribute: str
+    """Attribute of the section, or of the configuration, with the value."""
     key: Key
+    """The declaration of the key."""
 
 
 @dataclass(slots=True)
 class NodeConfig:
-    """Base of the configurations of all kinds of node."""
+    """Base of the configurations of all kinds of node. A property's value is an attribute; `update`
+    changes it."""
 
     IDLE: ClassVar[Mapping[str, IdleKey]] = {}
-    """Keys of RocketMQ without effect here."""
+    """Keys of RocketMQ without effect here, by name."""
     TLS: ClassVar[Mapping[str, Key]] = {}
-    """Keys of TLS; RocketMQ takes them from system properties or tls.config.file."""
+    """Keys of TLS, by name; RocketMQ takes them from system properties or tls.config.file."""
     NODE: ClassVar[str] = "this node"
+    """The kind of node, for messages."""
     NEVER_BY_REQUEST: ClassVar[frozenset[str]] = frozenset({"configBlackList", "rocketmqHome"})
     """Keys that no request may change, independent of `config_black_list`."""
 
     config_black_list: str = ""
+    """Keys that no request may change, separated by semicolons."""
     tls_properties: dict[str, str] = field(default_factory=dict)
-    """Given keys of TLS, as text."""
+    """Given keys of TLS with their values as text."""
     others: dict[str, str] = field(default_factory=dict)
-    """Given values of keys without effect here."""
+    """Given keys without effect here with their values as text."""
 
     @classmethod
     def knows(cls, key: str) -> bool:
-        """Whether nodes of this kind have this key: with an effect here, or only in RocketMQ."""
+        """Whether nodes of this kind have the key `key` or alias: with an effect here, or only in
+        RocketMQ."""
         return any(key in keys for keys in (declared(cls), _aliases(cls), cls.TLS, cls.IDLE))
 
     @classmethod
     def takes(cls, key: str) -> bool:
-        """Whether a running node accepts a change of this key; the key may be without effect."""
+        """Whether a running node accepts a change of `key`, a key or an alias; True for keys
+        without effect, False for unknown keys and keys of TLS."""
         found = declared(cls).get(_aliases(cls).get(key, key))
         return found.key.live if found is not None else key in cls.IDLE
 
     @property
     def tls(self) -> TlsSettings:
-        """TLS settings of the node's server."""
+        """TLS settings of the node's server, made of `tls_properties` for each call."""
         return TlsSettings.from_properties(self.tls_properties)
 
     @property
     def client_tls(self) -> ClientTlsSettings | None:
-        """TLS settings of connections to other nodes; None: without TLS."""
+        """TLS settings of connections to other nodes, made for each call; None: without TLS."""
         return ClientTlsSettings.from_properties(self.tls_properties)
 
     @property
     def black_list(self) -> frozenset[str]:
-        """Keys that a request may not change."""
+        """Keys that a request may not change: `config_black_list` and NEVER_BY_REQUEST."""
         configured = (part.strip() for part in self.config_black_list.split(";"))
         return frozenset(part for part in configured if part) | self.NEVER_BY_REQUEST
 
     def is_black_listed(self, key: str) -> bool:
-        """Whether a request may not change a key, under any of its names."""
+        """Whether a request may not change `key`, whichever of its names is in the list or is
+        given."""
         aliases = _aliases(type(self))
         listed = {aliases.get(name, name) for name in self.black_list}
         return aliases.get(key, key) in listed
 
     def values(self) -> dict[str, str]:
-        """Every key with its current value as text, including keys of RocketMQ without effect here;
-        for TLS only the given keys. Never credentials."""
+        """A new dict of every key with its current value as text, including keys of RocketMQ
+        without effect here; for TLS only the given keys. No credentials."""
         found = idle_values(self.IDLE, self.others)
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
         for name, (section, attribute, key) in declared(type(self)).items():
@@ -106,7 +114,10 @@ class NodeConfig:
         return found
 
     def update(self, properties: Iterable[Property]) -> list[str]:
-        """Accept values; returns warnings. On ConfigError nothing has changed."""
+        """Check the properties and change this configuration, all or, if ConfigError is raised,
+        none. Returns warnings, sentences, about unknown keys (ignored), keys without effect and
+        unlikely values. Of a repeated key the last value counts. Does not check whether a running
+        node takes the change."""
         keys, aliases = declared(type(self)), _aliases(type(self))
         after = copy(self)
         after.tls_properties, after.others = dict(self.tls_properties), dict(self.others)
@@ -151,15 +162,17 @@ class NodeConfig:
         return f" (did you mean {known[close[0]]}?)" if close else ""
 
     def check(self, _before: "NodeConfig") -> list[str]:
-        """Check values together after a change; returns warnings about values that are allowed but
-        unlikely.
+        """Check values together after a change; returns warnings, sentences about values that are
+        allowed but unlikely. `_before` is the configuration before the change. A kind of node
+        overrides it.
 
         Raises ConfigError for values that contradict each other.
         """
         return []
 
     def why_not(self, item: Property) -> str:
-        """Reason why a running node does not accept this value, as a sentence; empty if it does."""
+        """The reason why a running node does not accept a change of this key, as a sentence; empty
+        if it does. The value is checked only for keys without effect."""
         if self.takes(item.key):
             idle = self.IDLE.get(item.key)
             return idle.refusal(item) if idle is not None else ""
@@ -168,8 +181,10 @@ class NodeConfig:
         return _unknown(item.key)
 
     def changing(self, properties: Iterable[Property]) -> list[Property]:
-        """The properties of a request that a running node accepts and keeps, without unknown keys
-        and values that are already current. Raises PropertiesError for keys that need a restart."""
+        """The properties of a request to apply to a running node, in their order: keys that it
+        takes, also with their current value. Unknown keys are left out, and keys that need a
+        restart but have the given value already. Raises PropertiesError for other keys that need a
+        restart. Values are not checked."""
         kept: list[Property] = []
         fixed: list[str] = []
         in_force = self.values()
@@ -211,7 +226,8 @@ _TABLES: Final[dict[type, _Table]] = {}
 
 
 def declared(kind: type[NodeConfig]) -> Mapping[str, Declared]:
-    """Every key with an effect on such a node, by name, without the keys of TLS."""
+    """Every key with an effect on nodes of class `kind`, by name, without aliases and keys of TLS;
+    the same mapping for each call."""
     return _table(kind).keys
 
 

@@ -32,15 +32,17 @@ MAX_UPDATE: Final = 64 << 10
 MAX_LINES: Final = 2_000
 """Maximum lines of such a request: a broker has some 500 keys."""
 LISTED_MAX: Final = 20
-"""Maximum number of warnings that are logged for a request, and of refused keys in its response."""
+"""Maximum number of warnings that are logged for a request, and of refused keys in a broker's
+response."""
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9._]*")
 
 
 def parse_update(body: Buffer) -> list[Property]:
-    """Parse the properties of a request that changes a configuration.
+    """Parse the body of a request that changes a configuration; a repeated key has its last value,
+    at its first place.
 
     A peer's text becomes lines of a file, so keys must be names, and all characters of values
-    printable. Raises PropertiesError.
+    printable. Raises PropertiesError, also for a body beyond MAX_UPDATE or MAX_LINES.
     """
     if len(body) > MAX_UPDATE:
         raise PropertiesError(f"a change of the configuration exceeds {MAX_UPDATE} bytes")
@@ -60,7 +62,8 @@ def parse_update(body: Buffer) -> list[Property]:
 
 
 def get_config(config: NodeConfig, request: Command) -> Command:
-    """Respond to 319 and 1010 with `key=value` lines."""
+    """The response to 319 and 1010: UTF-8 lines `key=value` of all values but credentials, sorted
+    by key."""
     body = format_properties(config.values()).encode()
     return response(request, ResponseCode.SUCCESS, body=body)
 
@@ -71,10 +74,12 @@ def update_config(
     address: str,
     save: Callable[[list[Property]], Deferred[OSError | None]],
 ) -> Command | Deferred[Command]:
-    """Respond to 318 and 1009.
+    """Handle 318 and 1009: check the change on a copy of `config`, call `save` with the accepted
+    properties, and change `config` once it resolves to None. Returns the response: at once if the
+    change is refused (NO_PERMISSION or SYSTEM_ERROR), else when it is saved, or SYSTEM_ERROR if
+    that failed.
 
-    The change is checked on a copy and saved first, so that a refused change has no effect.
-    `address` is the peer's.
+    `address` is the peer's, for the log. `save` resolves to the error of the write, or None.
     """
     assert not isinstance(request.body, list), "a decoded body is bytes"
     try:

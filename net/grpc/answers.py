@@ -34,7 +34,7 @@ _OF_HTTP: Final = {
 
 def why_not_http2(first: bytes) -> str | None:
     """A sentence about a server whose first bytes are not HTTP/2's (RFC 9113, section 3.4:
-    SETTINGS); None if they are, or are too few to decide."""
+    SETTINGS); None if they are, or are fewer than 4 bytes, too few to decide."""
     if len(first) < _HEAD or (first[0] == 0 and first[3] == _SETTINGS):
         return None
     if first.startswith(b"HTTP/1"):
@@ -46,8 +46,8 @@ def why_not_http2(first: bytes) -> str | None:
 
 
 def check_head(metadata: Mapping[bytes, bytes]) -> None:
-    """Raises GrpcError for headers that do not begin an answer of gRPC (gRPC over HTTP/2, section
-    Responses)."""
+    """Raises GrpcError for headers that do not begin an answer of gRPC: a status other than 200
+    (the code follows gRPC's mapping, else UNKNOWN), or another content type (UNKNOWN)."""
     status = metadata.get(b":status", b"")
     if status != b"200":
         number = int(status) if status.isdigit() and len(status) <= STATUS_DIGITS_MAX else 0
@@ -60,8 +60,9 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
 
 
 def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
-    """The error of an ended call, None for OK. `held`: bytes of an incomplete message; `error`: the
-    error code of the HTTP/2 stream, 0 without one."""
+    """The error of an ended call, from its headers and trailers in `metadata`; None for OK. `held`:
+    bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0 without one.
+    Without `grpc-status` the code is UNAVAILABLE."""
     raw_status = metadata.get(b"grpc-status", b"")
     if not raw_status.isdigit() or len(raw_status) > STATUS_DIGITS_MAX:
         text = f"the server ended the call without a status ({error})"
@@ -79,7 +80,8 @@ def _name(code: GrpcCode, raw_status: bytes) -> str:
 
 
 def plain(quoted: bytes) -> str:
-    """Decode the text of `grpc-message`: %XX is a byte of UTF-8. At most TEXT_MAX characters."""
+    """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as they
+    are. The result is `readable`."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")
     found = [parts[0]]
     for part in parts[1:]:
@@ -91,6 +93,7 @@ def plain(quoted: bytes) -> str:
 
 
 def readable(text: bytes) -> str:
-    """A peer's text made readable: one line without control characters, at most TEXT_MAX long."""
+    """Decode a peer's text as UTF-8 for a message: on one line, at most TEXT_MAX characters,
+    characters that cannot be printed replaced by blanks."""
     decoded = text.decode(errors="replace")[:TEXT_MAX]
     return "".join(one if one.isprintable() else " " for one in decoded).strip()

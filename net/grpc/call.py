@@ -18,25 +18,30 @@ from turbopump.net.transport.peer import Timer
 
 
 class Carrier(Protocol):
-    """The connection of a call."""
+    """The connection of a call. Loop thread only."""
 
     address: str
+    """The client's `ip:port`."""
     host: bytes
+    """The client's address packed: 4 or 16 bytes of IP and 4 of port, big-endian."""
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the peer does not read the bytes written to it."""
+        """Whether the client does not read its answers: the socket's buffer is full, over 1 MiB is
+        unsent, or the connection closes."""
 
     def say(self, call: "GrpcCall", body: bytes, end: tuple[GrpcCode, str] | None) -> None:
-        """Write messages of an answer, and its end."""
+        """Write `body`, framed messages of an answer, now or in the next turn of the loop, then the
+        end (code and text) unless `end` is None: more messages may follow. No-op for a lost
+        connection."""
 
 
 class GrpcCall:
-    """A call that has begun. `metadata` has names in small letters; values of a repeated name are
-    joined by commas. `deadline` is of the loop's clock; None: the call has no deadline.
+    """A call that has begun. Loop thread only.
 
-    A method with streams sets `on_message`, and `on_end` for the end of the client's half.
-    `on_over` runs once when the call ends, for any reason: answered, cancelled, out of time.
+    The method may set callbacks: `on_message` receives each message, `on_end` runs at the end of
+    the client's half, both until the call ends. `on_over` runs once when the call ends, for any
+    reason: answered, failed, cancelled, out of time, connection lost.
     """
 
     __slots__ = (
@@ -61,14 +66,24 @@ class GrpcCall:
     ) -> None:
         self._carrier = carrier
         self.stream_id = stream_id
+        """The id of the HTTP/2 stream."""
         self.path = path
+        """`/package.Service/Method`."""
         self.metadata = metadata
+        """The client's headers: names in small letters; values of a repeated name joined by
+        commas."""
         self.deadline: float | None = None
+        """Seconds of the loop's clock at which the call fails with DEADLINE_EXCEEDED, once the
+        client's half has ended; None: never."""
         self.timer: Timer | None = None
+        """The timer of the deadline, set at the end of the client's half."""
         self.since = 0.0
         self.reader: MessageReader | None = None
+        """The reader of the client's bytes; None for an ended call."""
         self.has_begun = self.has_heard = False
+        """`has_begun`: headers of the answer were written; `has_heard`: a message was received."""
         self.is_over = False
+        """Whether the call has ended: nothing can be sent, no callback runs."""
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_over: Callable[[], object] | None = None
@@ -80,42 +95,47 @@ class GrpcCall:
 
     @property
     def host(self) -> bytes:
-        """The client's address packed, as records hold it."""
+        """The client's address packed: 4 or 16 bytes of IP and 4 of port, big-endian."""
         return self._carrier.host
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client does not read the bytes written to it: nothing more should be sent
-        that would be lost with the connection."""
+        """Whether the client does not read its answers (the socket's buffer is full, over 1 MiB is
+        unsent, or the connection closes): nothing more should be sent that would be lost with the
+        connection."""
         return self._carrier.is_clogged
 
     def text(self, name: bytes) -> str:
-        """A value of the metadata, "" if it is missing."""
+        """The metadata value of `name`, in small letters, as ASCII; other bytes become U+FFFD.
+        Empty if it is missing."""
         return self.metadata.get(name, b"").decode("ascii", "replace")
 
     def send(self, message: bytes) -> None:
-        """Send a further message of the answer; no-op for a call that has ended."""
+        """Send a further message of the answer; no-op if the call has ended."""
         if not self.is_over:
             self._carrier.say(self, framed(message), None)
 
     def answer(self, *messages: bytes) -> None:
-        """Send the remaining messages of the answer, and its end."""
+        """Send `messages`, the last of the answer, and its end with OK; then run `on_over`. No-op
+        if the call has ended."""
         self.answer_framed(b"".join(map(framed, messages)))
 
     def answer_framed(self, messages: bytes) -> None:
-        """Send the rest of an answer whose messages are framed already, and its end."""
+        """Same as `answer`, for messages that are framed and joined already."""
         if not self.is_over:
             self._carrier.say(self, messages, (GrpcCode.OK, ""))
             self.over()
 
     def fail(self, error: GrpcError) -> None:
-        """End the call with an error code."""
+        """End the call with the error's code and text, then run `on_over`; no-op if the call has
+        ended."""
         if not self.is_over:
             self._carrier.say(self, b"", (error.code, error.text))
             self.over()
 
     def over(self) -> None:
-        """Note that the call has ended, and run `on_over`."""
+        """End the call without sending anything: stop its timer, remove its callbacks and run
+        `on_over`; no-op if it has ended. For the connection, after a cancellation or loss."""
         if self.is_over:
             return
         self.is_over = True
@@ -128,14 +148,15 @@ class GrpcCall:
 
 
 Method = Callable[[GrpcCall], None]
-"""Begins to serve a call whose headers were read."""
+"""Begins to serve a call whose headers were read: sets its callbacks. A GrpcError that it raises
+ends the call."""
 Unary = Callable[[GrpcCall, bytes], None]
-"""Serves a unary call with its message."""
+"""Serves a unary call with its message, now or later. A GrpcError that it raises ends the call."""
 
 
 def unary(serve: Unary) -> Method:
-    """A method with a single message. `serve` is not called when the message arrives, but when the
-    client's half has ended, so that there is no second message."""
+    """The Method of a unary call. `serve` is called at the end of the client's half, so that there
+    is no second message. A call without or with several messages fails with INTERNAL."""
 
     def begin(call: GrpcCall) -> None:
         given: list[bytes] = []

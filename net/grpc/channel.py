@@ -24,26 +24,38 @@ logger = logging.getLogger(__name__)
 MESSAGE_MAX: Final = 16 << 20
 """Maximum bytes of an answer's message: a body of 4 MiB, and everything besides it."""
 STREAM_WINDOW: Final = 1 << 20
+"""Bytes that the server may send ahead in a call."""
 WINDOW: Final = 32 << 20
+"""Bytes that the server may send ahead in all calls of a connection."""
 HEADERS_MAX: Final = 16 << 10
+"""Maximum bytes of the headers of an answer."""
 STREAMS_MAX: Final = 100
+"""Argument of H2Session without effect here: a client accepts no streams of the server."""
 PING_S: Final = 30.0
-"""Interval of PINGs; a connection from which nothing arrives in an interval is closed."""
+"""Interval of PINGs in seconds; a connection from which nothing arrives in an interval is
+closed."""
 CLOSE_S: Final = 1.0
-"""Longest wait for the server to close after the end of a connection."""
+"""Longest wait in seconds for the server to close after GOAWAY; then the connection is aborted."""
 ANSWER_MAX: Final = 192 << 20
 """Maximum bytes of all messages of an answer: a receive returns 32 messages of the largest size."""
 CANCEL: Final = 8
+"""Error code of HTTP/2: the client cancels the stream."""
 NO_ERROR: Final = 0
+"""Error code of HTTP/2: a clean end."""
 _BROKE: Final = "it broke the rules of HTTP/2"
 
 Metadata = Sequence[tuple[bytes, bytes]]
+"""Names, in small letters, and values of a call's further headers, in order."""
 _Pairs = list[tuple[bytes, bytes]]
 
 
 class OutgoingCall:
-    """A call of this client. `on_message` receives each message of the answer, `on_over` the error
-    at the end, None for OK."""
+    """A call of this client. Loop thread only.
+
+    `on_message` receives each message of the answer; a GrpcError that it raises ends the call.
+    `on_over` receives the error at the end, a GrpcError or ConnectionClosed, or None for OK; it
+    runs once, but never after `cancel`.
+    """
 
     __slots__ = (
         "_connection",
@@ -66,34 +78,41 @@ class OutgoingCall:
         self.on_over = on_over
         self.reader: MessageReader | None = None
         self.metadata: dict[bytes, bytes] = {}
+        """Headers and trailers of the answer that have arrived."""
         self.stream_id = 0
+        """The id of the HTTP/2 stream."""
         self.is_over = False
+        """Whether the call has ended or was cancelled."""
 
     def send(self, message: bytes) -> None:
-        """Send a further message of a stream."""
+        """Send a further message of a stream, without a wait; no-op if the call has ended."""
         if not self.is_over:
             self._connection.more(self.stream_id, framed(message), ends=False)
 
     def end(self) -> None:
-        """End this client's half of the stream."""
+        """End this client's half of the stream: no message may follow. No-op if the call has
+        ended."""
         if not self.is_over:
             self._connection.more(self.stream_id, b"", ends=True)
 
     def cancel(self) -> None:
-        """Cancel the call: its answer is no longer needed, and `on_over` is not called."""
+        """Cancel the call (RST_STREAM): no callback runs after it. No-op if the call has ended."""
         if not self.is_over:
             self.is_over = True
             self._connection.reset(self.stream_id)
 
     def over(self, error: Exception | None) -> None:
-        """Note that the call has ended, and run `on_over`."""
+        """End the call without sending anything, and run `on_over` with `error`; no-op if it has
+        ended. For the connection alone."""
         if not self.is_over:
             self.is_over = True
             self.on_over(error)
 
 
 class GrpcChannel:
-    """Calls to `host:port`. `tls` None: without TLS. Loop thread only; `pyx.h2.library` was loaded.
+    """Calls to `host:port` over one connection, opened by the first call within
+    `connect_timeout_ms`. `tls` None: without TLS. Loop thread only; `pyx.h2.library` must have been
+    called.
 
     A lost connection ends its calls; the next call opens a new connection.
     """
@@ -111,8 +130,13 @@ class GrpcChannel:
     async def call(
         self, path: str, request: bytes, metadata: Metadata, timeout_ms: int
     ) -> list[bytes]:
-        """Send a message and return the messages of the answer. Raises GrpcError for an end that is
-        not OK, a RemotingError without an end in time."""
+        """Send `request`, a message, to `path` (`/package.Service/Method`), end this side, and
+        return the messages of the answer in order, after its end.
+
+        `timeout_ms` includes connecting; the rest is sent as grpc-timeout. Raises GrpcError for an
+        end other than OK or an answer over ANSWER_MAX, CallTimeout, ConnectError and
+        ConnectionClosed. Cancels the call if it raises.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         try:
@@ -159,12 +183,15 @@ class GrpcChannel:
         on_message: Callable[[bytes], None],
         on_over: Callable[[Exception | None], None],
     ) -> OutgoingCall:
-        """Open a stream in both directions. Raises ConnectError, ConnectionClosed."""
+        """Begin a call without a message and without a time-out, and return it when the connection
+        is open: messages can be sent in both directions until `end` or `cancel`. Raises
+        ConnectError, ConnectionClosed."""
         connection = await self._connected()
         return connection.begin(path, metadata, b"", False, on_message, on_over)
 
     async def close(self) -> None:
-        """End all calls and the connection."""
+        """End all calls with ConnectionClosed and close the connection, within CLOSE_S; later calls
+        raise ConnectionClosed."""
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -9,7 +9,9 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The codes of a Status."""
+    """The codes of a Status, a field of an answer: 20000 is success, 30000 entries with different
+    codes; 40000 to 49999 blame the request, 50000 to 59999 the server, 60000 the consumer of a
+    message. The call itself ends with a GrpcCode, mostly OK."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000
@@ -76,7 +78,8 @@ class TransactionResolution(IntEnum):
 
 
 class TransactionSource(IntEnum):
-    """The reason of a decision: the producer's own step, or a check by the server."""
+    """The reason of a decision about a transaction: the producer's own step, or a check by the
+    server."""
 
     SOURCE_UNSPECIFIED = 0
     SOURCE_CLIENT = 1
@@ -84,7 +87,7 @@ class TransactionSource(IntEnum):
 
 
 class Permission(IntEnum):
-    """A client's rights on a queue."""
+    """A client's rights on a queue, in a route."""
 
     PERMISSION_UNSPECIFIED = 0
     NONE = 1
@@ -102,7 +105,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """The kind of the hosts in an Endpoints."""
+    """The kind of all hosts in a message Endpoints."""
 
     ADDRESS_SCHEME_UNSPECIFIED = 0
     IPv4 = 1
@@ -111,7 +114,8 @@ class AddressScheme(IntEnum):
 
 
 class MessageType(IntEnum):
-    """The type of a message, and the types that a topic accepts."""
+    """The type of a message, and the types that a topic accepts: FIFO is in order by message group,
+    LITE and PRIORITY are not supported."""
 
     MESSAGE_TYPE_UNSPECIFIED = 0
     NORMAL = 1
@@ -123,7 +127,7 @@ class MessageType(IntEnum):
 
 
 class DigestType(IntEnum):
-    """The algorithm of a body's digest."""
+    """The algorithm of a body's digest, which consumers check."""
 
     DIGEST_TYPE_UNSPECIFIED = 0
     CRC32 = 1
@@ -132,7 +136,7 @@ class DigestType(IntEnum):
 
 
 class ClientType(IntEnum):
-    """The kind of client in Settings."""
+    """The kind of client in Settings; producers, push consumers and simple consumers are served."""
 
     CLIENT_TYPE_UNSPECIFIED = 0
     PRODUCER = 1
@@ -152,7 +156,7 @@ class Encoding(IntEnum):
 
 
 class Language(IntEnum):
-    """The programming language of a client."""
+    """The programming language of a client, in Settings."""
 
     LANGUAGE_UNSPECIFIED = 0
     JAVA = 1
@@ -182,3 +186,4 @@ ENUMS: tuple[type[IntEnum], ...] = (
     Encoding,
     Language,
 )
+"""The enumerations that the descriptors of `messages.py` contain."""

@@ -28,12 +28,15 @@ from turbopump.pyx.h2 import HEADERS as BLOCK
 logger = logging.getLogger(__name__)
 
 NO_ERROR: Final = 0
+"""Error code of HTTP/2: a clean end."""
 ENHANCE_YOUR_CALM: Final = 11
+"""Error code of HTTP/2: too many streams of the peer ended with errors."""
 CLOGGED_OVER: Final = 1 << 20
-"""Unsent bytes from which a peer counts as clogged, and is sent
-nothing that would be lost with it."""
+"""Unsent bytes above which a peer counts as clogged, and is sent nothing that would be lost with
+it."""
 DRAIN_MAX: Final = 1 << 18
-"""Maximum bytes that a peer may still send before it closes, after everything was written."""
+"""Maximum bytes that a peer may still send after everything was written to it, before it closes;
+beyond it the connection is aborted."""
 
 _NOT_TAKEN: Final = "earlier answers were not taken yet"
 _NOT_GRPC: Final = pairs([(b":status", b"415")])
@@ -44,7 +47,8 @@ _Events = list[tuple[int, int, _Pairs | bytes | int | None]]
 
 
 class GrpcConnection(asyncio.BufferedProtocol):
-    """A connection of a GrpcHub."""
+    """A connection of a GrpcHub. Loop thread only. The calls' methods run within reads, or in later
+    turns of the loop if there are many messages."""
 
     __slots__ = (
         "_blocked",
@@ -87,13 +91,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._noted = self._may_drain = 0
         self._breaks = float(options.breaks_burst)
         self.address, self.host = "", b""
+        """`ip:port` of the peer, and the same packed (see Carrier); empty before the connection is
+        made."""
         self._breaks_at = self.active_at = self.called_at = self.wrote_at = hub.clock()
+        """Seconds of the loop's clock. `active_at`: the last read; `called_at`: the begin of the
+        newest call, or of the close; `wrote_at`: the last write while bytes are unsent."""
         self.pinged_at = 0.0
+        """Seconds of the loop's clock at which an unanswered PING was sent, 0.0: no PING waits."""
 
     # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the peer's address, and join the hub."""
+        """Store the peer's address, join the hub and write SETTINGS; abort if the hub does not
+        admit the connection."""
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
@@ -105,16 +115,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def begin(self, transport: asyncio.Transport, data: memoryview) -> None:
-        """Take over a socket whose first bytes were read already;
-        their TLS part is in the session."""
+        """Become the protocol of a socket that another protocol has read, and handle its first
+        bytes, `data`; with TLS the session has them and `data` is empty."""
         transport.set_write_buffer_limits()
         transport.set_protocol(self)
         self.connection_made(transport)
         self._hear(data)
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """The buffer for the next read: all connections share it,
-        because each read is handled completely."""
+        """The memory that the next read fills; all connections share it, because each read is
+        handled completely."""
         return self._hub.room
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -168,23 +178,24 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 break
 
     def eof_received(self) -> bool:
-        """Close a connection that the peer closed halfway."""
+        """Always False: the loop closes a connection that the peer closed halfway."""
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading, too, when the socket is full, so that answers do not pile up."""
+        """Note that the transport's buffer is full: stop writing and reading, so that answers do
+        not pile up."""
         self._blocked = True
         self._read_on_or_not()
 
     def resume_writing(self) -> None:
-        """Write and read again: the socket's buffer has room."""
+        """Note that the transport's buffer has room: write and read again."""
         self._blocked = False
         self._read_on_or_not()
         if self._transport is not None and not self._closing:
             self._flush()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """End all calls: the connection was closed."""
+        """Leave the hub and end all calls: their `on_over` runs."""
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()
@@ -197,16 +208,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the peer has not read."""
+        """Bytes of answers that wait for the peer's window, without bytes in the transport and the
+        kernel."""
         return self._session.unsent
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the peer does not read the bytes written to it."""
+        """Whether the peer does not read its answers: the transport's buffer is full, over
+        CLOGGED_OVER bytes are unsent, or the connection closes."""
         return self._closing or self._blocked or self._session.unsent > CLOGGED_OVER
 
     def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
-        """Write messages of an answer, its end, or both."""
+        """Write framed messages of an answer, and its end unless `end` is None, at the end of the
+        read in progress or in the next turn of the loop. No-op for a lost connection."""
         if self._transport is None:
             return
         ending = b"" if end is None else trailers(*end)
@@ -224,7 +238,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Methods for FairScheduler.
 
     def continue_turn(self) -> None:
-        """Serve more of the calls of this connection that wait for its turn."""
+        """Serve waiting messages of this connection's calls, as many as fit into this turn, then
+        read again unless messages are left."""
         turns = self._hub.turns
         while self._ready and turns.begin():
             self._ready.popleft()()
@@ -237,7 +252,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Methods for GrpcHub and GrpcServer.
 
     def sweep(self, now: float) -> None:
-        """Close a peer that is idle, does not answer a PING, or does not read its answers."""
+        """Close a peer that is idle, does not answer a PING, or does not read its answers; send a
+        PING to a silent peer. `now` is in seconds of the loop's clock."""
         options, session = self._hub.options, self._session
         if self._hub.lane is not None and not self._closing:
             self._on_events(session.let_go())
@@ -258,13 +274,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._flush_soon()
 
     def go_away(self) -> None:
-        """Refuse new calls; calls in progress continue."""
+        """Announce the stop (GOAWAY): the peer begins no new calls; calls in progress continue."""
         if not self._closing:
             self._session.shutdown()
             self._flush_soon()
 
     def close(self) -> None:
-        """End the calls in progress, send GOAWAY and close."""
+        """Fail the calls in progress with UNAVAILABLE, write the answers and GOAWAY, and close.
+        Returns at once."""
         for call in list(self._calls.values()):
             call.fail(GrpcError(GrpcCode.UNAVAILABLE, "the server stops"))
         if not self._closing:
@@ -273,7 +290,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close without sending anything."""
+        """Close and drop all unsent bytes. Calls end when the connection is lost, right after."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()

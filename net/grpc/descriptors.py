@@ -12,6 +12,7 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 
 HEALTH: Final = "grpc.health.v1"
+"""The package of the health service."""
 
 Messages = Mapping[str, Sequence[str]]
 """Fields by message: `NUMBER name:TYPE`, followed by `*` for a repeated field, or `|` for a member
@@ -55,7 +56,8 @@ _REFLECTION: Final[Messages] = {
 
 
 def health_file() -> Any:
-    """The descriptor file of `grpc.health.v1`."""
+    """A new FileDescriptorProto of `grpc.health.v1` with the service Health; it depends on no
+    file."""
     made = _file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
     answer = made.message_type[1]
     states = answer.enum_type.add(name="ServingStatus")
@@ -70,7 +72,8 @@ def health_file() -> Any:
 
 
 def reflection_file(package: str) -> Any:
-    """The descriptor file of `grpc.reflection.v1`, or of its alpha: they have the same messages."""
+    """A new FileDescriptorProto of `package`, `grpc.reflection.v1` or its alpha, with the service
+    ServerReflection; it depends on no file. Both packages have the same messages."""
     made = _file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
     service = made.service.add(name="ServerReflection")
     names = "ServerReflectionRequest", "ServerReflectionResponse"
@@ -88,8 +91,8 @@ def add_method(
     asks: bool = False,
     answers: bool = False,
 ) -> None:
-    """Add a method to a service; `asks` and `answers` make its
-    request and its response a stream."""
+    """Add a method to `service`, a ServiceDescriptorProto, whose messages `asked` and `answered`
+    are in `package`. `asks` makes its request, `answers` its response a stream."""
     made = service.method.add(
         name=name, input_type=f".{package}.{asked}", output_type=f".{package}.{answered}"
     )

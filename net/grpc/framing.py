@@ -11,6 +11,7 @@ from typing import Final
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 
 PREFIX: Final = 5
+"""Bytes of the prefix of a message."""
 _UNITS_MS: Final = {
     "H": 3_600_000.0,
     "M": 60_000.0,
@@ -24,12 +25,13 @@ TIMEOUT_MAX_MS: Final = 365 * 24 * 3_600_000
 
 
 def framed(message: bytes) -> bytes:
-    """An uncompressed message with its prefix."""
+    """The message, uncompressed, after its 5 bytes of prefix."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def timeout_ms(text: bytes | None) -> float | None:
-    """`grpc-timeout` in ms, None without one. Raises GrpcError for a malformed value."""
+    """The value of the header `grpc-timeout` in ms, which may be a fraction; None without the
+    header, or from TIMEOUT_MAX_MS. Raises GrpcError (INTERNAL) for a malformed value."""
     if text is None:
         return None
     unit = _UNITS_MS.get(chr(text[-1])) if text else None
@@ -41,7 +43,8 @@ def timeout_ms(text: bytes | None) -> float | None:
 
 
 def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
-    """Whether messages with the compressed flag use gzip. Raises GrpcError for another encoding."""
+    """Whether messages with the compressed flag use gzip: True for `grpc-encoding` gzip, False for
+    identity or no such header. Raises GrpcError (UNIMPLEMENTED) for another encoding."""
     encoding = metadata.get(b"grpc-encoding", b"identity")
     if encoding not in {b"identity", b"gzip"}:
         text = f"grpc-encoding {encoding[:40].decode(errors='replace')} is not supported"
@@ -50,8 +53,8 @@ def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
 
 
 class MessageReader:
-    """Cuts the bytes of a stream into messages of at most
-    `message_max` bytes each, also when decompressed."""
+    """Cuts the bytes of a stream into messages of at most `message_max` bytes each, also when
+    decompressed. `gzip`: whether messages may have the compressed flag."""
 
     __slots__ = ("_gzip", "_held", "_max")
 
@@ -62,12 +65,13 @@ class MessageReader:
 
     @property
     def held(self) -> int:
-        """Bytes of an incomplete message."""
+        """Bytes of an incomplete message, its prefix included."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that are complete now. Raises GrpcError for malformed bytes, and
-        keeps the bytes that it held before."""
+        """Add bytes of the stream and return the messages that are complete now, in order,
+        decompressed and without prefix. Raises GrpcError for malformed or too large messages; the
+        messages and bytes of this call are lost then, `held` stays as before."""
         before = len(self._held)
         try:
             return self._cut(data)

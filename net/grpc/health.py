@@ -14,14 +14,22 @@ from turbopump.net.grpc.call import GrpcCall, Method, unary
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 
 SERVING: Final = b"\x08\x01"
+"""Encoded HealthCheckResponse: the server serves."""
 NOT_SERVING: Final = b"\x08\x02"
+"""Encoded HealthCheckResponse: the server does not serve now."""
 SERVICE_UNKNOWN: Final = b"\x08\x03"
+"""Encoded HealthCheckResponse to Watch: the server has no service of this name."""
 PATH: Final = "/grpc.health.v1.Health/"
+"""The begin of the paths of the health service's methods."""
 _NAME_MAX: Final = 127
 
 
 class Health:
-    """Answers Check at once, and Watch with the current state and each later one."""
+    """Answers Check at once, and Watch with the current state and each later one. Loop thread only.
+
+    `services` are the full names that are known, besides the empty name; all of them have the state
+    that `serves()` returns at the time of a request or of `changed`.
+    """
 
     def __init__(self, services: Iterable[str], serves: Callable[[], bool]) -> None:
         self._services = {"", *services}
@@ -30,11 +38,12 @@ class Health:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """The methods of the service, by path."""
+        """The methods Check and Watch, by path; to be added to the server's methods."""
         return {f"{PATH}Check": unary(self._check), f"{PATH}Watch": unary(self._watch)}
 
     def changed(self) -> None:
-        """Send the state to the calls of Watch, if it changed."""
+        """Send the state to each call of Watch to which another state was sent last; to be called
+        whenever the result of `serves` may have changed."""
         state = self._state()
         for call, sent in self._watching.items():
             if sent != state:
@@ -60,7 +69,8 @@ class Health:
 
 
 def service_of(message: bytes) -> str:
-    """The name in a HealthCheckRequest (field 1). Raises GrpcError for other bytes."""
+    """The name in a HealthCheckRequest (field 1), empty if it has none. Raises GrpcError
+    (INVALID_ARGUMENT) for other bytes, and for names over 127 bytes."""
     if not message:
         return ""
     size = message[1] if len(message) > 1 else 0

@@ -21,22 +21,26 @@ from turbopump.pyx.grpc_lane import GrpcLane
 logger = logging.getLogger(__name__)
 
 READ_MAX: Final = 64 << 10
+"""Bytes of the buffer for reads, which all connections share."""
 
 
 class SweptPeer(Closable, Protocol):
     """A connection, as the sweep sees it."""
 
     address: str
+    """The peer's `ip:port`."""
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the peer has not read."""
+        """Bytes of answers that wait for the peer, without bytes in the transport and the
+        kernel."""
 
     def sweep(self, now: float) -> None:
-        """Close the connection if the peer exceeded a timeout."""
+        """Close the connection if the peer exceeded a timeout; `now` is in seconds of the loop's
+        clock."""
 
     def go_away(self) -> None:
-        """Refuse new calls; calls in progress continue."""
+        """Announce the stop (GOAWAY): the peer begins no new calls; calls in progress continue."""
 
 
 class _NoReadBuffers:
@@ -59,16 +63,22 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         loop: asyncio.AbstractEventLoop,
         lane: GrpcLane | None = None,
     ) -> None:
-        """`lane` serves plain calls natively."""
+        """`methods` by path; `lane` serves plain calls natively, None: Python serves all."""
         super().__init__(loop, options.sweep_ms, logger)
         self.methods = methods
         self.options = options
         self.lane = lane
         self.room = memoryview(bytearray(READ_MAX))
+        """The buffer into which every connection reads; its bytes are handled or copied before the
+        next read."""
         self.turns = FairScheduler(loop.call_soon, _NoReadBuffers())
+        """The order in which the connections are served."""
         self.calls = 0
+        """Number of calls that have not ended."""
         self.held = 0
+        """Bytes of all incomplete messages."""
         self.unsent = 0
+        """Bytes of answers that wait for their peers, of all connections."""
         self._partial: dict[GrpcCall, float] = {}
 
     @property
@@ -77,7 +87,8 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         return self.unsent > self.options.unsent_total_max
 
     def admit(self, connection: SweptPeer) -> bool:
-        """Add a new connection; False if it has to be closed at once."""
+        """Add a new connection. False if the caller has to abort it: `connections_max` is reached,
+        or the server stops."""
         if len(self.connections) >= self.options.connections_max or self.stopping:
             self.complain(f"{connection.address} refused: {len(self.connections)} connections")
             return False
@@ -85,7 +96,8 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         return True
 
     def refuses(self) -> GrpcError | None:
-        """The error for a new call if the server takes no calls now, else None."""
+        """The error with which a new call has to fail, because the server stops or has `calls_max`
+        calls; None: it may begin."""
         if self.stopping:
             return GrpcError(GrpcCode.UNAVAILABLE, "the server stops")
         if self.calls >= self.options.calls_max:
@@ -93,8 +105,9 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         return None
 
     def hold(self, call: GrpcCall, before: int, after: int) -> None:
-        """Count the bytes of a call's incomplete message; raises GrpcError if all of them together
-        exceed `held_max`."""
+        """Change the bytes of a call's incomplete message from `before` to `after`, 0: no message
+        is incomplete. Raises GrpcError (RESOURCE_EXHAUSTED) if all of them together exceed
+        `held_max`; the new bytes are counted then, too."""
         self.held += after - before
         if after and call not in self._partial:
             self._partial[call] = self.clock()
@@ -104,7 +117,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too many large messages at once")
 
     def ended(self) -> None:
-        """Count a call that has ended."""
+        """Subtract a call that has ended from `calls`."""
         self.calls -= 1
         self.changed()
 

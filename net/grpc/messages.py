@@ -20,7 +20,9 @@ from turbopump.net.grpc.codes import ENUMS
 from turbopump.net.grpc.descriptors import add_method
 
 PACKAGE: Final = "apache.rocketmq.v2"
+"""The package of all messages, part of their full names."""
 SERVICE: Final = f"{PACKAGE}.MessagingService"
+"""The full name of the clients' service."""
 
 _TABLE: Final = """
 FilterExpression type:FilterType expression
@@ -214,7 +216,8 @@ _CLASSES: Final = _made()
 
 
 def files(methods: Iterable[str]) -> list[Any]:
-    """Descriptors of the service with these methods, after the files that they need."""
+    """FileDescriptorProtos of the service with `methods`, given as names such as SendMessage: the
+    files of Duration and Timestamp, then the service's own, which depends on them."""
     made = _file()
     service = made.service.add(name=SERVICE.rpartition(".")[2])
     for name in methods:
@@ -227,5 +230,6 @@ def files(methods: Iterable[str]) -> list[Any]:
 
 
 def message_class(name: str) -> Any:
-    """The class of a message by its name."""
+    """The protobuf class of a message of the table, or of Duration or Timestamp, by its name
+    without package. Raises KeyError."""
     return _CLASSES[name]

@@ -24,7 +24,7 @@ from turbopump.net.wire.hosts import join
 
 
 class GrpcOpening(asyncio.BufferedProtocol):
-    """A connection of a GrpcHub that is not a GrpcConnection yet."""
+    """A connection of a GrpcHub that is not a GrpcConnection yet. Loop thread only."""
 
     __slots__ = (
         "_context",
@@ -49,11 +49,13 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._since = hub.clock()
         self._rests = self._paused = False
         self.address = ""
+        """The peer's `ip:port`; empty before the connection is made."""
 
     # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the peer's address, and join the hub."""
+        """Store the peer's address and join the hub; abort if the hub does not admit the
+        connection."""
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address = join(name[0], name[1])
@@ -69,7 +71,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._guarded(self._hub.room[:nbytes])
 
     def eof_received(self) -> bool:
-        """Close a connection that the peer closed halfway."""
+        """Always False: the loop closes a connection that the peer closed halfway."""
         return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
@@ -108,7 +110,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close without sending anything."""
+        """Close and drop all unsent bytes; no-op if the connection has ended."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -8,6 +8,7 @@ Tests: tests/unit/net/grpc/test_connection.py
 from dataclasses import dataclass
 
 MIB = 1 << 20
+"""Bytes of a mebibyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,11 @@ class GrpcOptions:
     metadata_max: bytes of a call's headers as SETTINGS counts them (gRPC's and netty's 8 KiB).
     streams_max: concurrent calls of a connection; calls_max: of all connections.
     stream_window, window: bytes that a peer may send ahead, for a stream and for a connection.
-    held_max: bytes of incomplete messages, of all peers.
-    message_timeout_ms: from a message's first byte to its last.
+    held_max: bytes of incomplete messages, of all peers; beyond it the calls that add bytes fail.
+    message_timeout_ms: from a message's first byte to its last; then its call fails.
     unsent_max: bytes of answers that a peer has not read; beyond it its new calls are refused.
-    unsent_total_max: the same for all peers together.
+    unsent_total_max: the same for all peers together; beyond it clogged peers begin no new calls,
+        and each sweep aborts the connection with the most unsent bytes.
     stall_timeout_ms: longest time in which a peer reads nothing of its unsent bytes.
     breaks_burst, breaks_per_s: streams that may end with an error, at once and permanently
         (nghttp2's own figures since 1.57); a higher rate is the attack that resets its own
@@ -32,6 +34,7 @@ class GrpcOptions:
     ping_after_ms, ping_timeout_ms: silence before a PING, and the longest wait for its answer.
     connections_max, backlog: of the port.
     stop_grace_ms: time for calls in progress at a clean stop.
+    sweep_ms: interval of the checks of these times; a peer is closed up to sweep_ms late.
     """
 
     message_max: int = 8 * MIB

@@ -12,9 +12,11 @@ from turbopump.net.grpc.call import GrpcCall, Method
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 
 VERSIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
+"""The packages of the reflection service that are served, with the same messages."""
 NAMES: Final = tuple(f"{version}.ServerReflection" for version in VERSIONS)
+"""The full names of the reflection service, one for each of VERSIONS."""
 HEALTH: Final = "grpc.health.v1.Health"
-"""The health service, which every server describes."""
+"""The full name of the health service, which every server describes."""
 ASKED_MAX: Final = 1_024
 """Maximum bytes of a request: a name is shorter."""
 
@@ -23,7 +25,8 @@ Files = Callable[[], Iterable[Any]]
 
 
 class Reflection:
-    """Answers from the descriptors of `files`; `services` are the names that are listed."""
+    """Serves reflection. `services`, full names, are listed besides NAMES. `files` is called when
+    the first client asks, and must not include health and reflection."""
 
     def __init__(self, services: Iterable[str], files: Files) -> None:
         self._services = sorted({*services, *NAMES})
@@ -32,7 +35,7 @@ class Reflection:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """The methods of both versions of the service, by path."""
+        """The streaming methods of both versions, by path; to be added to the server's methods."""
         return {
             f"/{name}/ServerReflectionInfo": partial(self._begin, version)
             for name, version in zip(NAMES, VERSIONS, strict=True)

@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 def why_no_grpc() -> str | None:
-    """Return None if gRPC can be served, else a sentence for an operator."""
+    """Load the library of HTTP/2 and return None, or a sentence for an operator if it cannot be
+    loaded: gRPC cannot be served here."""
     try:
         library()
     except OSError as error:
@@ -36,8 +37,9 @@ def why_no_grpc() -> str | None:
 
 
 class GrpcServer:
-    """Serves methods on the port that `start` opens, and on connections that another server hands
-    over (it is that server's Upgrade). Loop thread only; `why_no_grpc` must have returned None."""
+    """Serves `methods`, by path, on the port that `start` opens, and on connections that another
+    server hands over (it is that server's Upgrade). Loop thread only; `why_no_grpc` must have
+    returned None."""
 
     def __init__(
         self,
@@ -46,8 +48,8 @@ class GrpcServer:
         tls: TlsSettings | None = None,
         lane: GrpcLane | None = None,
     ) -> None:
-        """`tls` is for the port that `start` opens; None: that port is plain. `lane` serves plain
-        calls natively."""
+        """`options` None: the defaults. `tls` is for the port that `start` opens; None: that port
+        is plain. `lane` serves plain calls natively; None: Python serves all."""
         self._lane = lane
         self._methods = methods
         self._options = options or GrpcOptions()
@@ -56,13 +58,15 @@ class GrpcServer:
         self._listener: asyncio.Server | None = None
 
     def begin(self) -> None:
-        """Begin to accept connections that are handed over."""
+        """Begin to accept connections that are handed over; to be called once before `take`, unless
+        `start` is."""
         self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop(), self._lane)
         self._hub.start_sweeping()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen (0: on a free port); returns the port. Raises OSError if it is in use, TlsError if
-        the certificate files cannot be used."""
+        """Listen on `port` (0: a free port) and return the port; calls `begin` if it was not
+        called. Raises OSError if the port is in use, TlsError if the certificate files cannot be
+        used."""
         self._tls.load()
         if self._hub is None:
             self.begin()
@@ -80,19 +84,21 @@ class GrpcServer:
 
     @property
     def open(self) -> int:
-        """Number of open connections."""
+        """Number of open connections, handed over or not; 0 before `begin` and after `stop`."""
         return len(self._hub.connections) if self._hub is not None else 0
 
     def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
-        """Serve a connection whose first bytes another server has read."""
+        """Serve a connection whose first bytes, `data` or the bytes in `tls`, another server has
+        read; abort it before `begin` and after `stop`."""
         if self._hub is None:
             transport.abort()
         else:
             GrpcConnection(self._hub, tls).begin(transport, data)
 
     async def stop(self) -> None:
-        """Refuse new connections and calls and announce that (GOAWAY), give calls in progress
-        stop_grace_ms, then end them and close."""
+        """Close the port, announce the stop (GOAWAY) and refuse new calls, wait up to stop_grace_ms
+        for calls in progress, then fail them with UNAVAILABLE, close all connections and wait up to
+        twice stop_grace_ms for their end."""
         if self._listener is not None:
             self._listener.close()
         self._tls.stop_looking()

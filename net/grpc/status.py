@@ -11,11 +11,11 @@ from typing import Final
 from turbopump.pyx.h2 import pairs
 
 TEXT_MAX: Final = 1_024
-"""Maximum characters of a message: one line for an operator, not a dump."""
+"""Maximum characters of the text of a status: one line for an operator, not a dump."""
 
 
 class GrpcCode(IntEnum):
-    """The status codes of gRPC."""
+    """The status codes of gRPC (`grpc-status`), which end a call: OK or an error."""
 
     OK = 0
     CANCELLED = 1
@@ -37,7 +37,7 @@ class GrpcCode(IntEnum):
 
 
 class GrpcError(Exception):
-    """A call that is ended with a code other than OK."""
+    """The end of a call with a code other than OK; `text` is for the caller."""
 
     def __init__(self, code: GrpcCode, text: str) -> None:
         super().__init__(text)
@@ -46,21 +46,24 @@ class GrpcError(Exception):
 
 
 HEAD: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+"""Names and values of the headers of every answer."""
 HEADERS: Final = pairs(list(HEAD))
-"""Headers of every answer that has messages."""
+"""HEAD, encoded for H2Session.answer: the headers of an answer with messages."""
 
 _OK: Final = pairs([(b"grpc-status", b"0")])
 
 
 def trailers(code: GrpcCode, text: str) -> bytes:
-    """The trailers that end an answer."""
+    """The trailers that end an answer, encoded for H2Session; `text` is cut to TEXT_MAX characters,
+    and dropped for OK."""
     if code is GrpcCode.OK:
         return _OK
     return pairs(_status(code, text))
 
 
 def refusal(code: GrpcCode, text: str) -> bytes:
-    """Headers of an answer that has nothing else, not even messages."""
+    """The only headers of an answer without messages, which end it, encoded for H2Session.answer.
+    `text` is cut to TEXT_MAX characters."""
     return pairs([*HEAD, *_status(code, text)])
 
 
@@ -69,7 +72,8 @@ def _status(code: GrpcCode, text: str) -> list[tuple[bytes, bytes]]:
 
 
 def quoted(text: str) -> bytes:
-    """`text` as `grpc-message` encodes it: bytes other than printable ASCII, and %, become %XX."""
+    """The first TEXT_MAX characters of `text` as `grpc-message` encodes their UTF-8: bytes other
+    than printable ASCII, and %, become %XX."""
     raw = text[:TEXT_MAX].encode(errors="replace")
     return b"".join(
         bytes((one,)) if 0x20 <= one <= 0x7E and one != 0x25 else b"%%%02X" % one for one in raw

@@ -13,10 +13,12 @@ from turbopump.engine.types import LogOffset
 
 
 class Mode(Enum):
-    """The source of the set of replicas: a controller, or the connections of default HA."""
+    """The source of the set of replicas in sync."""
 
     CONTROLLER = "CONTROLLER"
+    """The SyncStateSet that a controller agreed to."""
     PLAIN = "PLAIN"
+    """The connections of default HA."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,12 +27,17 @@ class AckRules:
 
     mode: Mode
     in_sync_replicas: int = 1
+    """Copies that a message needs, the master's included, unless `all_ack_in_sync_state_set`."""
     min_in_sync_replicas: int = 1
+    """Replicas in sync, the master included, below which a controller's master refuses sends."""
     all_ack_in_sync_state_set: bool = False
+    """Whether every member of the SyncStateSet must have a message; without effect in mode
+    PLAIN."""
 
 
 ALL = -1
-"""Every member of the set; RocketMQ's ALL_ACK_IN_SYNC_STATE_SET."""
+"""Number of copies that stands for every member of the set; RocketMQ's
+ALL_ACK_IN_SYNC_STATE_SET."""
 
 
 def needed(rules: AckRules, in_sync: int) -> int | None:
@@ -50,17 +57,18 @@ class Copies(Protocol):
     """The positions of the replicas in the log: a SyncState or a DefaultHaGroup."""
 
     def all_end(self) -> LogOffset:
-        """Log offset that every required replica has acknowledged; -1 while unknown."""
+        """Log offset up to which the master and all required replicas have the log; -1 while a
+        position is unknown. LOG_OFFSET_MAX in default HA, which requires no replica."""
 
     def copies_end(self, count: int) -> LogOffset:
-        """Log offset up to which `count` copies have the log, the master included; -1 if there are
-        fewer copies."""
+        """Log offset up to which `count` copies have the log, the master's included; -1 if there
+        are fewer copies. LOG_OFFSET_MAX for a `count` up to 1: the master's copy is enough."""
 
 
 def safe_end(copies: Copies, need: int, min_in_sync_replicas: int) -> LogOffset:
-    """Log offset up to which `need` copies have the log; -1 if there are fewer copies. The minimum
-    is checked for the answer of a send, too: the set may have shrunk since the message was
-    written."""
+    """Log offset up to which sends may be acknowledged: `need` copies, as `needed` returned it,
+    have the log; -1 if there are fewer copies. With ALL, at least `min_in_sync_replicas` copies
+    must have it, too: the set may have shrunk since the message was written."""
     if need == ALL:
         return min(copies.all_end(), copies.copies_end(min_in_sync_replicas))
     return copies.copies_end(need)

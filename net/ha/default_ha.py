@@ -31,12 +31,14 @@ from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, 
 from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State, may_wait
 
 GAP_NOT_IN_SYNC = 268_435_456
-"""Default of RocketMQ's haMaxGapNotInSync."""
+"""Bytes of lag from which a replica does not count as in sync; default of RocketMQ's
+haMaxGapNotInSync."""
 
 
 class DefaultHaPrimary(MasterSide):
-    """A replica's connection at the master. `number` identifies
-    the replica: its address does not."""
+    """A replica's connection in default HA, at the master. `number` identifies the connection: the
+    replica's address does not. Times are ms of the monotonic clock. Each method returns the actions
+    to execute, in order; nothing is executed by it."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, number: int, now_ms: int) -> None:
         super().__init__(options, log, State.TRANSFER, now_ms)
@@ -44,7 +46,8 @@ class DefaultHaPrimary(MasterSide):
         self._framer = ReportFramer()
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the replica; of several reports the last counts."""
+        """Handle bytes of the replica: return an Acked for the last of its reports, then send as
+        `pump` does. A position that the replica cannot have returns Close."""
         if self.state is State.SHUTDOWN:
             return []
         self.last_read_ms = now_ms
@@ -61,7 +64,8 @@ class DefaultHaPrimary(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """Send everything that may be sent now: to be called when the log grew."""
+        """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and a
+        heartbeat that is due; to be called when the log grew or the quota was raised."""
         if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
             return []
         log, options = self._log, self.options
@@ -96,24 +100,34 @@ class DefaultHaPrimary(MasterSide):
 
 @dataclass(slots=True, frozen=True)
 class DefaultHaOptions:
-    """Options of the replica; names are RocketMQ's keys."""
+    """Options of the replica; names are RocketMQ's keys if it has one."""
 
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    """Time without a write after which the last report is repeated."""
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
+    """Time without a read after which the connection is closed."""
     ack_durable: bool = False
     """Report the end from `on_durable`, not the end of the appended bytes."""
 
 
 class DefaultHaReplica:
-    """The replica. An empty log ends at 0 and accepts bytes of any offset."""
+    """The replica, with at most one connection. An empty log ends at 0 and accepts bytes of any
+    offset. Times are ms of the monotonic clock. Each event returns the actions to execute, in
+    order; nothing is executed by it."""
 
     def __init__(self, options: DefaultHaOptions) -> None:
         self.options = options
         self.state = State.READY
+        """READY, TRANSFER or SHUTDOWN."""
         self.reason = ""
+        """The reason why the last connection or try ended; empty while it follows."""
         self.address = ""
+        """The master's `host:port`; empty: it follows no master."""
         self.log_end = LogOffset(0)
+        """Log offset of the end of the log, the bytes of returned Appends included."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
+        """Time of the last bytes from, and of the last report to, the master; LONG_AGO_MS before
+        the first."""
         self._framer = DefaultHaFramer()
         self._reported = LogOffset(-1)
         self._durable_end = LogOffset(0)
@@ -122,7 +136,8 @@ class DefaultHaReplica:
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, now_ms: int) -> list[Action]:
-        """Follow the master at `address`; "" follows no master."""
+        """Close the present connection and connect to the master at `address` (`host:port`), now;
+        "" only closes it. No actions if it follows this address already, or after `shutdown`."""
         if self.state is State.SHUTDOWN or address == self.address:
             return []
         actions = self._leave("another master")
@@ -131,14 +146,15 @@ class DefaultHaReplica:
         return actions + self.on_tick(now_ms)
 
     def shutdown(self) -> list[Action]:
-        """Close the connection and stop permanently."""
+        """Stop permanently, and return Close if there is a connection or a try to connect."""
         actions = self._leave("shut down")
         self.state = State.SHUTDOWN
         return actions
 
     def on_connected(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """Handle a new connection. Nothing is being written to the log, which ends at `log_end`;
-        with `ack_durable` all of it is durable."""
+        """Handle the connection that a Connect opened: report the end of the log, which is
+        `log_end`. Nothing is being written to the log; with `ack_durable` all of it is durable.
+        Without a pending Connect the result is Close."""
         if not self._connecting or self.state is not State.READY:
             return [Close("not asked for")]
         self._connecting = False
@@ -149,13 +165,15 @@ class DefaultHaReplica:
         return self._report(now_ms)
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
-        """Handle the end of the connection, or of a failed try to connect."""
+        """Handle the end of the connection, or of a failed try to connect; the next try is due
+        after a wait that doubles. Never returns an action."""
         if self._connecting or self.state is State.TRANSFER:
             self._retry(reason, now_ms)
         return []
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the master."""
+        """Handle bytes of the master: Append each piece and report the end. Malformed bytes, or
+        bytes that do not begin at the end of the log, return Close."""
         actions: list[Action] = []
         if self.state is not State.TRANSFER:
             return actions
@@ -178,19 +196,22 @@ class DefaultHaReplica:
         return actions if self._may_wait(len(data), now_ms) else actions + self._report_more(now_ms)
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """Note that the log is durable up to `log_end`."""
+        """Note that the log is durable up to `log_end`, a log offset, and report that with
+        `ack_durable`."""
         self._durable_end = max(self._durable_end, log_end)
         return self._report_more(now_ms) if self.state is State.TRANSFER else []
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
-        """Handle the failure of an action: the log could not be written."""
+        """Handle the failure of an action, such as a write to the log: return Close; the next try
+        is due after the wait."""
         if self.state is not State.TRANSFER:
             return []
         self._retry(reason, now_ms)
         return [Close(reason)]
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Advance the clock; to be called several times a second."""
+        """Connect when a try is due, close the connection of a silent master, repeat the report
+        when a heartbeat is due; to be called several times a second."""
         if self.state is State.READY:
             if not self.address or self._connecting or now_ms < self._due_ms:
                 return []
@@ -232,43 +253,47 @@ class DefaultHaReplica:
 
 
 class DefaultHaGroup:
-    """The positions of a plain master's replicas."""
+    """The positions of a plain master's replicas, by the numbers of their connections."""
 
     def __init__(self, gap_max: int = GAP_NOT_IN_SYNC) -> None:
         self.gap_max = gap_max
+        """Bytes of lag from which a replica does not count as in sync."""
         self._acked: dict[int, LogOffset] = {}
         self.highest_acked = LogOffset(0)
-        """The highest position that a replica has, or had; RocketMQ's push2SlaveMaxOffset."""
+        """The highest log offset that any replica has or had, also a disconnected replica;
+        RocketMQ's push2SlaveMaxOffset."""
 
     def on_ack(self, number: int, log_offset: LogOffset) -> None:
-        """Note that a connection's replica has the log up to `log_offset`."""
+        """Note that the replica of connection `number` has the log up to `log_offset`."""
         self._acked[number] = log_offset
         self.highest_acked = max(self.highest_acked, log_offset)
 
     def on_closed(self, number: int) -> None:
-        """Forget a closed connection."""
+        """Forget the position of a closed connection; no-op for an unknown number."""
         self._acked.pop(number, None)
 
     def in_sync_count(self, log_end: LogOffset) -> int:
-        """The number of replicas with a lag below the gap, plus the master."""
+        """The number of connected replicas with a lag below `gap_max` from `log_end`, plus the
+        master."""
         return 1 + sum(log_end - acked < self.gap_max for acked in self._acked.values())
 
     def all_end(self) -> LogOffset:
-        """Always the maximum: default HA has no set of required replicas (RocketMQ answers such
+        """Always LOG_OFFSET_MAX: default HA has no set of required replicas (RocketMQ answers such
         sends at once)."""
         return LOG_OFFSET_MAX
 
     def copies_end(self, count: int) -> LogOffset:
-        """Log offset up to which `count` copies have the log, the master included; -1 if there are
-        fewer copies."""
+        """Log offset up to which `count` copies have the log, the master and connected replicas; -1
+        if there are fewer copies, LOG_OFFSET_MAX for a `count` up to 1."""
         if count <= 1:
             return LOG_OFFSET_MAX
         acks = sorted(self._acked.values(), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
     def have(self, log_end: LogOffset, need: int) -> bool:
-        """Whether `need` copies reach `log_end`, the master's included. Up to one copy, the
-        position of any present or former replica counts, as in RocketMQ."""
+        """Whether `need` copies, the master's included, reach the log offset `log_end`. Unlike
+        `copies_end`, a `need` up to 1 asks for a replica that reaches it, present or former, as in
+        RocketMQ."""
         if need <= 1:
             return self.highest_acked >= log_end
         return 1 + sum(acked >= log_end for acked in self._acked.values()) >= need

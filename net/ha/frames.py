@@ -26,21 +26,30 @@ from turbopump.engine.log.epochs import Epochs, EpochsDamaged
 from turbopump.engine.types import Buffer, LogOffset
 
 HANDSHAKE = 1
+"""First number of a frame: the state of its sender."""
 TRANSFER = 2
-# A Java replica reads into a buffer of 4 MiB and waits forever for a frame that does not fit.
+"""First number of a frame: the state of its sender."""
 BODY_MAX = (4 << 20) - 36
-# haTransferBatchSize if it is not set (RocketMQ's is 32 KiB): both sides work for each frame.
+"""Maximum bytes of a frame's body: a Java replica reads into a buffer of 4 MiB and waits forever
+for a frame that does not fit."""
 TRANSFER_BATCH_SIZE = 256 << 10
-# Silence on a connection after which its end sends something, and after which it is closed.
+"""Maximum bytes of a body if haTransferBatchSize is not set (RocketMQ's is 32 KiB): both sides work
+for each frame."""
 HEARTBEAT_INTERVAL_MS = 5_000
+"""Time without a write after which an end of a connection sends a heartbeat."""
 HOUSEKEEPING_INTERVAL_MS = 20_000
-# A master waits for the replica's position before it sends the log.
+"""Time without a read after which an end closes the connection."""
 HELD_MAX = 1 << 20
-# A Java master fits 1,000 entries into a reply and fails on the next; the newest are sent.
+"""Maximum bytes that MasterFramer holds: a master waits for the replica's position before it sends
+the log."""
 ENTRIES_SENT_MAX = 1000
+"""Maximum number of entries in a reply that is sent, the newest: a Java master fits 1,000 entries
+and fails on the next."""
 ENTRIES_READ_MAX = 10_000
+"""Maximum number of entries in a reply that is read."""
 
 NOTHING = memoryview(b"")
+"""The read bytes of a framer that has read no bytes."""
 
 _STATE = struct.Struct(">i")
 _HANDSHAKE = struct.Struct(">ihhq")
@@ -53,16 +62,20 @@ _PLAIN = struct.Struct(">qi")
 
 
 class BadFrame(ValueError):
-    """Bytes that are not a frame; the connection is closed."""
+    """Bytes that are not a frame, or a frame that is not allowed now; the receiver closes the
+    connection."""
 
 
 @dataclass(slots=True, frozen=True)
 class Handshake:
-    """The first frame of a replica. `broker_id` is the id that the controller assigned."""
+    """The first frame of a replica."""
 
     broker_id: int
+    """The id that the controller assigned, at least 0."""
     sync_from_last_file: bool = False
+    """Whether a replica with an empty log begins with the master's last file."""
     async_learner: bool = False
+    """Whether the replica never joins the SyncStateSet."""
 
     def encode(self) -> bytes:
         """Encode the 16 bytes of the frame."""
@@ -72,7 +85,7 @@ class Handshake:
 
 @dataclass(slots=True, frozen=True)
 class Ack:
-    """The end of a replica's log; repeated as a sign of life."""
+    """The replica has the log up to `log_offset`; repeated as a sign of life."""
 
     log_offset: LogOffset
 
@@ -83,13 +96,13 @@ class Ack:
 
 @dataclass(slots=True, frozen=True)
 class HandshakeReply:
-    """The master's epochs and the end of its log at the time of the answer."""
+    """The master's epochs and the end of its log at the time of the reply."""
 
     log_end: LogOffset
     epochs: Epochs
 
     def encode(self) -> bytes:
-        """Encode the reply, with the newest ENTRIES_SENT_MAX entries."""
+        """Encode the frame, with the newest ENTRIES_SENT_MAX entries."""
         entries = self.epochs.entries[-ENTRIES_SENT_MAX:]
         body = b"".join(_ENTRY.pack(entry.epoch, entry.start) for entry in entries)
         return _REPLY.pack(HANDSHAKE, len(body), self.log_end, self.epochs.last_epoch) + body
@@ -97,9 +110,12 @@ class HandshakeReply:
 
 @dataclass(slots=True, frozen=True)
 class Transfer:
-    """A piece of the log, or without a body a heartbeat. `log_offset` may be -1 in a heartbeat of a
-    master without a log. `epoch_start` may be greater than `log_offset`: RocketMQ labels the last
-    bytes of an epoch with the next epoch."""
+    """A piece of the log that begins at `log_offset`, or a heartbeat if `body` is empty.
+
+    `log_offset` may be -1 in a heartbeat of a master without a log. `epoch` is the epoch of the
+    bytes and `epoch_start` its first byte, which may follow `log_offset`: RocketMQ labels the last
+    bytes of an epoch with the next epoch. `confirm_offset` is the master's confirmOffset.
+    """
 
     log_offset: LogOffset
     epoch: int
@@ -108,7 +124,7 @@ class Transfer:
     body: Buffer = b""
 
     def header(self, size: int) -> bytes:
-        """The 36 bytes before a body of that size."""
+        """The 36 bytes before a body of `size` bytes; `body` is ignored."""
         return _TRANSFER.pack(
             TRANSFER, size, self.log_offset, self.epoch, self.epoch_start, self.confirm_offset
         )
@@ -116,7 +132,7 @@ class Transfer:
 
 @dataclass(slots=True, frozen=True)
 class Report:
-    """Default HA: the end of a replica's log."""
+    """Default HA: the replica has the log up to `log_offset`; repeated as a sign of life."""
 
     log_offset: LogOffset
 
@@ -127,13 +143,14 @@ class Report:
 
 @dataclass(slots=True, frozen=True)
 class DefaultHaTransfer:
-    """Default HA: a piece of the log, or without a body a heartbeat."""
+    """Default HA: a piece of the log that begins at `log_offset`, or a heartbeat if `body` is
+    empty."""
 
     log_offset: LogOffset
     body: Buffer = b""
 
     def header(self, size: int) -> bytes:
-        """The 12 bytes before a body of that size."""
+        """The 12 bytes before a body of `size` bytes; `body` is ignored."""
         return _PLAIN.pack(self.log_offset, size)
 
 
@@ -187,10 +204,12 @@ class _Framer:
 
 
 class ReplicaFramer(_Framer):
-    """The frames that a master reads."""
+    """Cuts the bytes of a replica's connection, at the master of AutoSwitch HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[Handshake | Ack]:
-        """Yield the frames that end in these bytes. Raises BadFrame after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; nothing
+        happens before the iteration, which must go to the end. Raises BadFrame after the last good
+        frame."""
         self._held += data
         while (state := self._number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
@@ -206,11 +225,13 @@ class ReplicaFramer(_Framer):
 
 
 class MasterFramer(_Framer):
-    """The frames that a replica reads."""
+    """Cuts the bytes of the master's connection, at a replica of AutoSwitch HA, into frames."""
 
     def feed(self, data: Buffer, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
-        """Yield the frames that end in these bytes; with `hold` only keep the bytes for later. A
-        body may be a view of `data`. Raises BadFrame after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; with
+        `hold` only add the bytes, at most HELD_MAX. Nothing happens before the iteration; if it
+        stops early, the rest is kept for the next call. A body may be a view of `data`. Raises
+        BadFrame after the last good frame."""
         if hold:
             self._held += data
             if len(self._held) > HELD_MAX:
@@ -247,21 +268,23 @@ class MasterFramer(_Framer):
 
 
 class ReportFramer(_Framer):
-    """The frames that a master of default HA reads."""
+    """Cuts the bytes of a replica's connection, at the master of default HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[Report]:
-        """Yield the reports that end in these bytes; any 8 bytes are a report."""
+        """Add bytes of the stream, and yield the reports that are complete then, in order; any 8
+        bytes are a report. Nothing happens before the iteration, which must go to the end."""
         self._held += data
         while (frame := self._taken(_REPORT.size)) is not None:
             yield Report(LogOffset(_REPORT.unpack(frame)[0]))
 
 
 class DefaultHaFramer(_Framer):
-    """The frames that a replica of default HA reads."""
+    """Cuts the bytes of the master's connection, at a replica of default HA, into frames."""
 
     def feed(self, data: Buffer) -> Iterator[DefaultHaTransfer]:
-        """Yield the frames that end in these bytes. A body may be a view of `data`. Raises BadFrame
-        after the last good frame."""
+        """Add bytes of the stream, and yield the frames that are complete then, in order; nothing
+        happens before the iteration, which must go to the end. A body may be a view of `data`.
+        Raises BadFrame after the last good frame."""
         self._read = memoryview(data)
         try:
             yield from self._frames()

@@ -39,15 +39,17 @@ from turbopump.net.ha.frames import (
 )
 from turbopump.net.ha.replica import State
 
-# Bytes in flight to a replica: the data of 10 Gbit/s in 25 ms, and the amount to send again when
-# the connection breaks.
 IN_FLIGHT_MAX = 32 << 20
-# Maximum number of frames in a call, so that a replica with a large lag does not block the loop.
+"""Bytes in flight to a replica from which no frame is sent: the data of 10 Gbit/s in 25 ms, and the
+amount to send again when the connection breaks."""
 FRAMES_AT_ONCE_MAX = 64
+"""Maximum number of frames of the log in a call of `pump`, so that a replica with a large lag does
+not block the loop."""
 
 
 class MasterLog(Protocol):
-    """The current log: [min, end), in files of `file_size`."""
+    """The master's log at the time of each read: bytes from `min` to before `end`, in files of
+    `file_size` bytes. `confirm` is confirmOffset, `epochs` the epochs of the whole log."""
 
     @property
     def min(self) -> LogOffset: ...
@@ -66,40 +68,51 @@ class PrimaryOptions:
     """Options of the master's side; names are RocketMQ's keys if it has one."""
 
     transfer_batch_size: int = TRANSFER_BATCH_SIZE
+    """Maximum bytes of a body."""
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    """Time without a write after which a heartbeat is sent."""
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
+    """Time without a read after which the connection is closed."""
     in_flight_max: int = IN_FLIGHT_MAX
+    """Bytes sent and not acknowledged from which no frame is sent."""
 
 
 class MasterSide(ABC):
-    """The master's side of a replica's connection, in either
-    protocol. Times are of the monotonic clock."""
+    """The master's side of a replica's connection, in either protocol. Times are ms of the
+    monotonic clock. Each method returns the actions to execute, in order; nothing is executed by
+    it."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, state: State, now_ms: int) -> None:
         self.options = options
         self.state = state
+        """HANDSHAKE, TRANSFER or SHUTDOWN; after SHUTDOWN all methods return no actions."""
         self.acked = LogOffset(-1)
-        """The end of the replica's log; -1 until its first report."""
+        """Log offset of the end of the replica's log, as it reported last; -1 until its first
+        report."""
         self.next = LogOffset(-1)
-        """The first byte not sent."""
+        """Log offset of the first byte not sent; -1 until the replica's first report."""
         self.last_read_ms = self.last_write_ms = now_ms
+        """Time of the last bytes from, and of the last bytes for, the replica; at first of the
+        connection."""
         self.quota: int | None = None
-        """Bytes of the log that may be sent until the quota is raised; None: unlimited."""
+        """Bytes of the log that may be sent until the owner raises the quota, from which sent bytes
+        are subtracted; None: unlimited."""
         self._log = log
         self._writable = True
         self._started = LogOffset(0)
 
     @abstractmethod
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the replica."""
+        """Handle bytes of the replica, then send as `pump` does. Malformed bytes return Close."""
 
     @abstractmethod
     def pump(self, now_ms: int) -> list[Action]:
-        """Send everything that may be sent now: to be called when
-        the log grew or confirmOffset moved."""
+        """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX frames; to be called when
+        the log grew, confirmOffset moved or the quota was raised."""
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Advance the clock; to be called several times a second."""
+        """Close the connection of a silent replica, else send as `pump` does, heartbeats included;
+        to be called several times a second."""
         if self.state is State.SHUTDOWN:
             return []
         if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
@@ -107,12 +120,14 @@ class MasterSide(ABC):
         return self.pump(now_ms)
 
     def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
-        """Note that the socket's buffer is full, or has room again."""
+        """Note that the socket's buffer is full (False: nothing is sent), or has room again, and
+        send as `pump` does."""
         self._writable = writable
         return self.pump(now_ms)
 
     def close(self, reason: str) -> list[Action]:
-        """Close the connection from this side."""
+        """Stop permanently, and return Close with `reason`; no actions if it has stopped
+        already."""
         if self.state is State.SHUTDOWN:
             return []
         self.state = State.SHUTDOWN
@@ -127,23 +142,27 @@ class MasterSide(ABC):
 
     @property
     def in_flight(self) -> int:
-        """Bytes that were sent and not acknowledged."""
+        """Bytes of the log that were sent and not acknowledged."""
         return max(0, self.next - max(self.acked, self._started))
 
 
 class PrimaryConnection(MasterSide):
-    """A replica's connection in AutoSwitch HA."""
+    """A replica's connection in AutoSwitch HA, at the master. Times are ms of the monotonic clock.
+    Each method returns the actions to execute, in order; nothing is executed by it."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, now_ms: int) -> None:
         assert 0 < options.transfer_batch_size <= BODY_MAX, "a replica could not read such frames"
         super().__init__(options, log, State.HANDSHAKE, now_ms)
         self.replica: Handshake | None = None
+        """The replica's handshake; None until it has arrived."""
         self.epoch: Epoch = log.epochs.last_epoch
+        """The master's epoch at the begin of the connection, which closes when it changes."""
         self._framer = ReplicaFramer()
         self._confirm_told = LogOffset(-1)
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the replica."""
+        """Handle bytes of the replica: answer the handshake, return an Acked for each
+        acknowledgement, then send as `pump` does. Malformed bytes return Close."""
         actions: list[Action] = []
         if self.state is State.SHUTDOWN:
             return actions
@@ -160,8 +179,9 @@ class PrimaryConnection(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """Send everything that may be sent now: to be called when
-        the log grew or confirmOffset moved."""
+        """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and
+        heartbeats that are due or carry a newer confirmOffset to a replica that has all bytes; to
+        be called when the log grew, confirmOffset moved or the quota was raised."""
         if self.state is State.SHUTDOWN:
             return []
         try:

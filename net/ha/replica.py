@@ -51,39 +51,53 @@ from turbopump.net.ha.frames import (
     Transfer,
 )
 
-# Wait between tries: short at first, because most losses are restarts and elections, which take a
-# few hundred milliseconds; RocketMQ always waits the longer time.
 RETRY_MIN_MS = 100
+"""First wait between tries to connect, which doubles up to RETRY_MAX_MS: short, because most losses
+are restarts and elections, which take a few hundred milliseconds; RocketMQ always waits the longer
+time."""
 RETRY_MAX_MS = 5000
+"""Longest wait between tries to connect."""
 SUSPEND_MS = 5000
-# Inside a frame, whose rest is on its way, received bytes are acknowledged after this many bytes or
-# this time: during a catch-up every read ends inside a frame, and each acknowledgement would cost
-# the master a turn of the loop.
+"""Wait in state SUSPEND until the next try."""
 ACK_BYTES = 1 << 20
+"""Bytes after which a replica acknowledges inside a frame, whose rest is on its way: during a
+catch-up every read ends inside a frame, and each acknowledgement would cost the master a turn of
+the loop."""
 ACK_MS = 1
-# A read of this size shows a backlog: a replica that lags delays no send that would not wait
-# anyway, and each acknowledgement costs it 100 us.
+"""Time since the last acknowledgement after which a replica acknowledges inside a frame."""
 LARGE_READ = 512 << 10
+"""Bytes of a read that show a backlog: a replica that lags delays no send that would not wait
+anyway, and each acknowledgement costs it 100 us."""
 CATCH_UP_ACK_BYTES = 4 << 20
+"""Bytes after which a replica with a backlog acknowledges inside a frame."""
 CATCH_UP_ACK_MS = 4
+"""Time since the last acknowledgement after which a replica with a backlog acknowledges inside a
+frame."""
 
 
 def may_wait(size: int, passed_ms: int, read_size: int) -> bool:
-    """Whether `size` bytes may be acknowledged later,
-    `passed_ms` after the last acknowledgement."""
+    """Whether the acknowledgement of `size` received bytes may wait for a later read, `passed_ms`
+    after the last acknowledgement; `read_size` is the bytes of the newest read."""
     if read_size >= LARGE_READ:
         return size < CATCH_UP_ACK_BYTES and passed_ms <= CATCH_UP_ACK_MS
     return size < ACK_BYTES and passed_ms <= ACK_MS
 
 
 class State(IntEnum):
-    """The states of RocketMQ's HAConnectionState."""
+    """The states of a connection or of a replica (RocketMQ: HAConnectionState); the machines'
+    modules explain them."""
 
     READY = 0
+    """A replica without a connection, or whose try to connect is in progress."""
     HANDSHAKE = 1
+    """Connected; the replica's log is not known to be a prefix of the master's."""
     TRANSFER = 2
+    """Connected; the log is transferred."""
     SUSPEND = 3
+    """A replica without a connection whose log must not follow this master; it tries again after
+    SUSPEND_MS."""
     SHUTDOWN = 4
+    """Stopped permanently."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -91,10 +105,15 @@ class ReplicaOptions:
     """Options of the replica; names are RocketMQ's keys if it has one."""
 
     broker_id: int
+    """The id that the controller assigned."""
     sync_from_last_file: bool = False
+    """Begin an empty log with the master's last file, not its first."""
     async_learner: bool = False
+    """Never join the SyncStateSet."""
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    """Time without a write after which the last acknowledgement is repeated."""
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
+    """Time without a read after which the connection is closed."""
     ack_durable: bool = False
     """Acknowledge the end from `on_durable`, not the end of the appended bytes."""
     cut_confirmed: bool = False
@@ -108,21 +127,24 @@ class ReplicaOptions:
 
 @dataclass(slots=True, frozen=True)
 class LogState:
-    """The log at the time when the machine begins to use it: [min, end)."""
+    """The log at the time when the machine begins to use it: bytes from `min` to before `end`."""
 
     min: LogOffset
     end: LogOffset
     confirm: LogOffset
+    """confirmOffset, as far as this log knows it."""
     epochs: Epochs
+    """The log's own list."""
     believed_end: LogOffset
-    """End of the part of the log that `epochs` covers reliably:
-    `end`, unless the epoch file was damaged."""
+    """End of the part of the log that `epochs` covers reliably: `end`, unless the epoch file was
+    damaged."""
     counted: bool = True
     """Whether the counters of idle queues, whose messages are no longer in the log, are known."""
 
 
 class Replica:
-    """The replica's machine; it has at most one connection. Times are of the monotonic clock."""
+    """The replica's machine; it has at most one connection. Times are ms of the monotonic clock.
+    Each event returns the actions to execute, in order; nothing is executed by it."""
 
     def __init__(self, options: ReplicaOptions) -> None:
         self.options = options
@@ -130,10 +152,17 @@ class Replica:
         self.reason = ""
         """The reason why it is not following; empty while it follows."""
         self.address = ""
+        """The master's `host:port`; empty: it follows no master."""
         self.log_end = LogOffset(0)
+        """Log offset of the end of the log, the bytes of returned Appends included."""
         self.confirm_offset = LogOffset(0)
+        """The newest confirmOffset that the master sent, or the log's at the begin; at most
+        `log_end`."""
         self.truncated_bytes = 0
+        """Bytes that Truncate and Restart removed, over all connections."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
+        """Time of the last bytes from, and of the last bytes for, the master; LONG_AGO_MS before
+        the first."""
         self._master_epoch = Epoch(-1)
         self._framer = MasterFramer()
         self._log: LogState | None = None
@@ -151,7 +180,9 @@ class Replica:
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, epoch: int, now_ms: int) -> list[Action]:
-        """Follow the master of `epoch` at `address`; "" follows no master."""
+        """Close the present connection and connect to the master of `epoch` at `address`
+        (`host:port`), now; "" only closes it. No actions if it follows this address and epoch
+        already, or after `shutdown`."""
         same = address == self.address and epoch == self._master_epoch
         if self.state is State.SHUTDOWN or same:
             return []
@@ -162,19 +193,20 @@ class Replica:
         return actions + self.on_tick(now_ms)
 
     def fence(self, fenced: bool) -> None:
-        """Set ReplicaOptions.fenced for the master that is followed now."""
+        """Set ReplicaOptions.fenced for the following handshakes; a present connection stays."""
         if fenced != self.options.fenced:
             self.options = replace(self.options, fenced=fenced)
 
     def shutdown(self) -> list[Action]:
-        """Close the connection and stop permanently."""
+        """Stop permanently, and return Close if there is a connection or a try to connect."""
         actions = self._leave("shut down")
         self.state = State.SHUTDOWN
         return actions
 
     def on_connected(self, log: LogState, now_ms: int) -> list[Action]:
-        """Handle a new connection. Nothing is being written to the log; with `ack_durable` all of
-        it is durable."""
+        """Handle the connection that a Connect opened: send the handshake. `log` is the present
+        log, to which nothing is being written; with `ack_durable` all of it is durable. Without a
+        pending Connect the result is Close."""
         if not self._connecting or self.state is not State.READY:
             return [Close("not asked for")]
         self._connecting = False
@@ -191,14 +223,16 @@ class Replica:
         return [Send(first.encode())]
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
-        """Handle the end of the connection, or of a failed try to connect."""
+        """Handle the end of the connection, or of a failed try to connect; the next try is due
+        after a wait that doubles. Never returns an action."""
         if self._connecting or self._attached:
             self._connecting = False
             self._retry(reason, now_ms)
         return []
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the master."""
+        """Handle bytes of the master: cut or extend the log, record epochs, acknowledge. Malformed
+        bytes return Close. While the log is being cut, bytes are only kept."""
         actions: list[Action] = []
         if not self._attached:
             return actions
@@ -220,7 +254,8 @@ class Replica:
         return actions
 
     def on_truncated(self, log: LogState, now_ms: int) -> list[Action]:
-        """Handle the durable end of a Truncate or Restart; the transfer begins."""
+        """Handle the durable end of a Truncate or Restart; `log` is the log after it. The transfer
+        begins, with the bytes that were kept. No actions if the connection was closed meanwhile."""
         actions: list[Action] = []
         if self._adopting is None:  # the connection was closed meanwhile
             return actions
@@ -230,12 +265,13 @@ class Replica:
         return actions + self.on_bytes(b"", now_ms)
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
-        """Handle the failure of an action: the log could not be cut or
-        written, or its epochs not recorded."""
+        """Handle the failure of an action, such as a cut or a write: return Close; the next try is
+        due after SUSPEND_MS."""
         return self._suspend(reason, now_ms) if self._attached else []
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """Note that the log is durable up to `log_end`."""
+        """Note that the log is durable up to `log_end`, a log offset, and acknowledge that with
+        `ack_durable`."""
         self._durable_end = max(self._durable_end, log_end)
         actions: list[Action] = []
         self._report(actions, now_ms)
@@ -260,7 +296,8 @@ class Replica:
         return actions
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Advance the clock; to be called several times a second."""
+        """Connect when a try is due, close the connection of a silent master, repeat the
+        acknowledgement when a heartbeat is due; to be called several times a second."""
         options = self.options
         if self.state in (State.READY, State.SUSPEND):
             if not self.address or self._connecting or now_ms < self._due_ms:

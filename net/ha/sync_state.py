@@ -35,34 +35,39 @@ from dataclasses import dataclass, field
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 
-# A member that lacks bytes leaves after the first time; sends wait for it at most the second.
 NOT_CAUGHT_UP_MS = 15_000
+"""Time for which a member may lack a part of the log before its removal is proposed; default of
+haMaxTimeSlaveNotCatchup."""
 SENDS_WAIT_MS = 3_000
-# Time for a member to connect to a new master before its removal is proposed. Replicas try every
-# 100 ms at first, and return to the set as soon as they have caught up.
+"""Time for which sends may wait for a member before its removal; default of haMaxTimeSendsWait."""
 CONNECT_GRACE_MS = 1000
-# Wait after a refused or lost proposal before the next.
+"""Time for a member to connect to a new master before its removal is proposed. Replicas try every
+100 ms at first, and return to the set as soon as they have caught up."""
 PROPOSE_AGAIN_MS = 1000
-# A replica with at most this lag is waited for: a few milliseconds of a fast network.
+"""Wait after a refused or lost proposal before the next."""
 JOIN_GAP_MAX = 4 << 20
-# Time for which sends wait for such a replica; the next wait for it comes after JOIN_AGAIN_MS, so
-# that sends do not pay for a replica that does not catch up.
+"""A replica with at most this lag in bytes is waited for: a few milliseconds of a fast network."""
 JOIN_WAIT_MS = 500
+"""Time for which sends wait for a replica that is close to the end of the log."""
 JOIN_AGAIN_MS = 5000
-# Fraction of haMaxTimeSendsWait after which a member's removal is proposed. The rest is for the
-# next tick and the controllers' entry, so that the pending sends are answered within that time, and
-# within slaveTimeout, which is equal by default.
+"""Time until the next wait for the same replica, so that sends do not pay for a replica that does
+not catch up."""
 LEAVE_PART = 0.9
-# A replica removed for slowness has caught up once no send waited longer than this fraction of its
-# limit.
+"""Fraction of haMaxTimeSendsWait after which a member's removal is proposed. The rest is for the
+next tick and the controllers' entry, so that the pending sends are answered within that time, and
+within slaveTimeout, which is equal by default."""
 KEPT_UP_PART = 1 / 3
-# Maximum time for which it has to keep up. A replica that stays ten times its last such time begins
-# with the shortest time again.
+"""A replica removed for slowness has caught up once no send waited longer than this fraction of its
+limit."""
 KEPT_UP_MAX_MS = 60_000
+"""Maximum time for which a replica that was removed for slowness has to keep up before it
+returns."""
 KEPT_UP_FORGET = 10
-# Maximum time that counts between two ticks: a master that stood still for longer has
-# acknowledgements in its sockets, and must not count its own pause as a replica's.
+"""Multiple of a replica's last time of keeping up: if it is removed later than that after its last
+removal, the shortest time counts again."""
 LOOK_MAX_MS = 500
+"""Maximum time that counts between two ticks: a master that stood still for longer has
+acknowledgements in its sockets, and must not count its own pause as a replica's."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,26 +75,33 @@ class SyncOptions:
     """Options of the set; names are RocketMQ's keys if it has one."""
 
     own_id: int
+    """The master's broker id."""
     max_time_not_caught_up_ms: int = NOT_CAUGHT_UP_MS
+    """Time for which a member may lack a part of the log before its removal is proposed."""
     all_ack: bool = True
     """allAckInSyncStateSet; without it the master's whole log counts as confirmed."""
     fixed: bool = False
     """The set comes from a file: the master proposes nothing."""
     check_period_ms: int = 0
-    """checkSyncStateSetPeriod: interval of the checks which
-    members have to leave; 0: at every tick."""
+    """checkSyncStateSetPeriod: interval of the checks that remove members; 0: checked at every
+    event."""
     max_time_sends_wait_ms: int = SENDS_WAIT_MS
     """haMaxTimeSendsWait, a Turbopump key; 0: as long as max_time_not_caught_up_ms."""
     min_in_sync_replicas: int = 1
+    """Members, the master included, that a removal for waiting sends must leave."""
 
 
 @dataclass(slots=True, frozen=True)
 class Proposal:
-    """A set for the controller, which agrees only while `set_epoch` is the set's epoch there."""
+    """A set for the controller, which agrees only while `set_epoch` is the set's epoch there. Its
+    outcome has to be reported with `number`."""
 
     number: int
+    """The proposal's number in its SyncState."""
     members: frozenset[int]
+    """Broker ids, the master's included."""
     set_epoch: int
+    """The epoch of the set in force when the proposal was made."""
     fence: bool = False
     """The set is the current one; only its epoch is to be raised, so that earlier proposals whose
     answers were lost can no longer be accepted."""
@@ -122,7 +134,12 @@ class _Slow:
 
 
 class SyncState:
-    """The state of the SyncStateSet; see the module. Times are of the monotonic clock."""
+    """The state of the SyncStateSet; see the module. Times are ms of the monotonic clock. Loop
+    thread only.
+
+    An event that returns a Proposal has it registered: the caller must send it, and report its
+    outcome by `on_agreed`, `on_refused` or `on_lost`. While it is open, None is returned.
+    """
 
     def __init__(
         self,
@@ -133,15 +150,22 @@ class SyncState:
         confirm: LogOffset,
         now_ms: int,
     ) -> None:
+        """`members`, broker ids, and `set_epoch` are the controller's set; `epoch_start` is the log
+        offset at which this master's epoch begins, `confirm` its confirmOffset at that time."""
         self.options = options
         self.members = members | {options.own_id}
+        """Broker ids of the set in force, the master's included."""
         self.set_epoch = set_epoch
+        """The controller's epoch of the set in force."""
         self.epoch_start = epoch_start
+        """Log offset of the first byte of this master's epoch."""
         self.confirm_offset = confirm
+        """confirmOffset, which never decreases."""
         self.log_end = confirm
-        """End of the log that counts as replicated; `on_log` also
-        reports bytes from before this epoch."""
+        """Log offset of the end of the log that counts as replicated; `on_log` also reports bytes
+        from before this epoch."""
         self.proposed: Proposal | None = None
+        """The proposal without an outcome, or None."""
         self._lost: frozenset[int] = frozenset()
         self._numbers = 0
         self._not_before_ms = self._leaving_asked_ms = now_ms
@@ -156,44 +180,49 @@ class SyncState:
 
     @property
     def required(self) -> frozenset[int]:
-        """All members for which an acknowledgement waits, the master included."""
+        """Broker ids of all replicas for which an acknowledgement waits, the master included: a new
+        set."""
         proposed = self.proposed.members if self.proposed else frozenset()
         joining = {n for n, r in self._replicas.items() if r.join_until_ms is not None}
         return self.members | proposed | self._lost | joining
 
     @property
     def in_sync_count(self) -> int:
-        """The number to compare with minInSyncReplicas before a message is written."""
+        """Size of the set in force or proposed, the greater of both; the master counts. Compared
+        with minInSyncReplicas before a message is written."""
         return max(len(self.members), len(self.proposed.members) if self.proposed else 0)
 
     def acked(self, broker_id: int) -> LogOffset | None:
-        """The position that a connected replica acknowledged in this epoch, or None."""
+        """Log offset up to which a connected replica acknowledged the log on its present
+        connection; None if it has not, or is not connected."""
         replica = self._replicas.get(broker_id)
         return replica.acked if replica else None
 
     def is_learner(self, broker_id: int) -> bool:
-        """Whether a connected replica never joins."""
+        """Whether a replica is connected as a learner, which never joins."""
         replica = self._replicas.get(broker_id)
         return replica is not None and replica.learner
 
     def behind_ms(self, broker_id: int, now_ms: int) -> int:
-        """Time for which a connected replica has lacked a part of the log."""
+        """Time in ms since which a connected replica has lacked a part of the log; 0 if it has all
+        of it, or is not connected."""
         replica = self._replicas.get(broker_id)
         if replica is None or (replica.acked is not None and replica.acked >= self.log_end):
             return 0
         return now_ms - replica.caught_up_ms
 
     def all_end(self) -> LogOffset:
-        """Log offset that all required members have, the master included; -1 while the position of
-        one is unknown. Bytes that the master does not count yet may be required of a further member
-        later."""
+        """Log offset up to which all required members have the log, the master included; -1 while a
+        position is unknown. Bytes that the master does not count yet may be required of a further
+        member later."""
         others = self.required - {self.options.own_id}
         acks = [self.acked(other) for other in others]
         return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
     def copies_end(self, count: int) -> LogOffset:
-        """Log offset up to which `count` copies have the log, the master included; -1 if there are
-        fewer. Learners do not count (in RocketMQ they do, though a learner cannot be elected)."""
+        """Log offset up to which `count` copies have the log, the master and connected replicas; -1
+        if there are fewer copies, LOG_OFFSET_MAX for a `count` up to 1. Learners do not count (in
+        RocketMQ they do, though a learner cannot be elected)."""
         if count <= 1:
             return LOG_OFFSET_MAX
         replicas = [r for r in self._replicas.values() if not r.learner]
@@ -203,12 +232,14 @@ class SyncState:
     # --- events
 
     def on_log(self, log_end: LogOffset) -> bool:
-        """Note the end of the master's log, as far as it may count. True if confirmOffset moved."""
+        """Note the end of the master's log, a log offset, as far as it may count; a lower one is
+        ignored. Returns whether confirmOffset moved."""
         self.log_end = max(self.log_end, log_end)
         return self._confirm()
 
     def on_connected(self, broker_id: int, connection: int, learner: bool, now_ms: int) -> None:
-        """Note an answered handshake. A replica's newer connection replaces its older one."""
+        """Note that `broker_id` has done its handshake on `connection`, a number of the caller's.
+        It replaces the replica's older connection. `learner`: it never joins."""
         assert broker_id != self.options.own_id, "a master is no replica of its own"
         old = self._replicas.get(broker_id)
         awake_ms = self._awake(now_ms)
@@ -221,7 +252,8 @@ class SyncState:
         self._missing_since.pop(broker_id, None)
 
     def on_disconnected(self, broker_id: int, connection: int, now_ms: int) -> Proposal | None:
-        """Handle the end of a connection: its replica leaves the set at once."""
+        """Handle the end of `connection`: its replica leaves the set at once, which may return a
+        Proposal. Ignored if the replica has a newer connection."""
         replica = self._replicas.get(broker_id)
         if replica is None or replica.connection != connection:
             return None
@@ -233,7 +265,8 @@ class SyncState:
     def on_ack(
         self, broker_id: int, connection: int, log_offset: LogOffset, now_ms: int
     ) -> Proposal | None:
-        """Note that a replica acknowledged the log up to `log_offset` on that connection."""
+        """Note that a replica acknowledged the log up to `log_offset` on `connection`; ignored if
+        it has a newer connection. Returns a Proposal if the set has to change."""
         replica = self._replicas.get(broker_id)
         if replica is None or replica.connection != connection:
             return None
@@ -251,7 +284,8 @@ class SyncState:
         return self._propose(now_ms)
 
     def on_tick(self, now_ms: int) -> Proposal | None:
-        """Advance the clock; to be called several times a second."""
+        """Count the time that replicas lack bytes; to be called several times a second. Returns a
+        Proposal if the set has to change."""
         self._awake_ms, self._looked_ms = self._awake(now_ms), now_ms
         for replica in self._replicas.values():
             if replica.acked is not None and replica.acked >= self.log_end:
@@ -266,8 +300,9 @@ class SyncState:
         return self._propose(now_ms)
 
     def on_agreed(self, members: frozenset[int], set_epoch: int, now_ms: int) -> bool:
-        """Take over the controller's set, from an answer, a notice or a query; False if it is not
-        newer. All earlier proposals are dead: they named an older set epoch."""
+        """Take over the controller's set, from an answer, a notice or a query; False, and ignored,
+        if `set_epoch` is not newer. All earlier proposals are dead: they named an older set
+        epoch."""
         if set_epoch <= self.set_epoch:
             return False
         self.members, self.set_epoch = members | {self.options.own_id}, set_epoch
@@ -284,14 +319,17 @@ class SyncState:
         return True
 
     def on_refused(self, number: int, now_ms: int) -> None:
-        """Note that the controller refused a proposal: it will never be the set."""
+        """Note that the controller refused the proposal `number`: it will never be the set. Ignored
+        unless it is open; the next proposal comes after PROPOSE_AGAIN_MS."""
         if self.proposed is not None and self.proposed.number == number:
             self.proposed = None
             self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
             self._confirm()
 
     def on_lost(self, number: int, now_ms: int) -> None:
-        """Note that a proposal was not answered: it may be the set by now."""
+        """Note that the proposal `number` was not answered: it may be the set by now, so its
+        members stay required. Ignored unless it is open; the next proposal comes after
+        PROPOSE_AGAIN_MS."""
         if self.proposed is not None and self.proposed.number == number:
             self._lost |= self.proposed.members
             self.proposed = None

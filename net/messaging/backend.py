@@ -31,20 +31,24 @@ ATTEMPTS_MAX: Final = (1 << 31) - 1
 """Maximum number of deliveries: records count them as an int32."""
 
 Done = Callable[[Command | None], None]
-"""Receives the response to a request, or None without a response."""
+"""Receives the response to a request, of any code; None: no response arrived."""
 
 
 @dataclass(slots=True, frozen=True)
 class Take:
-    """A receive from any queue: topic, group, filter, number of messages, and the time for which
-    they are hidden from others. `with_rows` asks for the rows of Given, too."""
+    """A receive from any queue of a topic by a consumer group."""
 
     topic: str
     group: SubscriptionGroupConfig
+    """The group's configuration."""
     subscription: SubscriptionData
+    """The filter."""
     count: int
+    """Maximum number of messages, at least 1."""
     invisible_ms: int
+    """Time for which the messages are hidden from other consumers."""
     with_rows: bool
+    """Whether the result needs `Given.rows`."""
 
     @property
     def attempts_max(self) -> int:
@@ -55,17 +59,21 @@ class Take:
 
 @dataclass(slots=True, frozen=True)
 class Given:
-    """Popped messages, as framed ReceiveMessageResponses. Each of `rows` has a message's id, the
-    queue offset of its check point, its queue, its queue offset and its log offset."""
+    """Popped messages."""
 
     framed: bytes
+    """ReceiveMessageResponses, one for each message, framed and joined."""
     pop_time_ms: int
+    """Epoch milliseconds of the pop, part of each message's handle."""
     revive_queue_id: int
+    """The revive queue of the pop, part of each message's handle."""
     rows: Sequence[tuple[bytes, int, int, int, int]]
+    """Message id, queue offset of the check point, queue id, queue offset and log offset of each
+    message, in the order of `framed`. Empty unless `Take.with_rows`."""
 
 
 class RequestBackend(Protocol):
-    """The executor of requests, the clock and the loop. Loop thread only."""
+    """The executor of requests, the clocks and the loop. Loop thread only."""
 
     @property
     def body_max(self) -> int:
@@ -75,16 +83,17 @@ class RequestBackend(Protocol):
         """Epoch milliseconds of the wall clock."""
 
     def steady_ms(self) -> int:
-        """Milliseconds of the loop's clock, which deadlines of calls use."""
+        """Milliseconds of the loop's monotonic clock, which deadlines of calls use."""
 
     def call_soon(self, work: Callable[[], None]) -> object:
-        """Have `work` called after the current turn of the loop."""
+        """Run `work` after the current turn of the loop; the result has no meaning."""
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
-        """Have `work` called after `delay_ms`."""
+        """Run `work` on the loop after `delay_ms`, unless the returned timer is cancelled first."""
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Execute steps of a few milliseconds each; the steps of a host run one after the other."""
+        """Run `steps`, of a few milliseconds each, in later turns of the loop; an exception is
+        logged. The works of a host, a packed address, run in the order of these calls."""
 
     def resolve_names(
         self,
@@ -93,45 +102,51 @@ class RequestBackend(Protocol):
         then: Callable[[], None],
         size: int = 0,
     ) -> None:
-        """Call `then`, now or later, when `topics_of` and `group` can answer for these names. It is
-        always called, even if a name cannot be resolved. `size` is the bytes that wait with it."""
+        """Call `then` once, now or later, when `topics_of` and `group` can answer for these topics
+        and groups, also if a name cannot be resolved: they then raise RpcRefused or return None.
+        `size` is the bytes that wait with it."""
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """The configurations of a topic by broker name, at least one; raises RpcRefused."""
+        """The configurations of a topic by broker name, at least one. Raises RpcRefused: the topic
+        does not exist, or no master that has it is known."""
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """A consumer group, which is created if groups are created automatically; None: it does not
-        exist. Raises RpcRefused if its existence is not known."""
+        """The configuration of a consumer group, which is created now if groups are created
+        automatically; None: it does not exist. Raises RpcRefused if its existence is not known."""
 
     def is_system(self, topic: str) -> bool:
-        """Whether a topic is a system topic of brokers."""
+        """Whether a topic is a system topic of brokers, which clients must not use."""
 
     def serves(self, broker_name: str) -> bool:
-        """Whether requests for a broker can be executed."""
+        """Whether requests for the broker of this name can be executed here."""
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """(broker name, queue id) for a message; a message group always has the same queue. Raises
-        RpcRefused if no queue is writable."""
+        """(broker name, queue id) for a message to `topic`; the id may be ANY_QUEUE without a
+        message group, and is always the same for a message group while the queues stay. Raises
+        RpcRefused if the topic does not exist or no queue is writable."""
 
     def choose_readable(self, topic: str) -> str:
-        """A broker to receive messages from, for a client that names none."""
+        """The name of a broker to receive messages of `topic` from, for a client that names none.
+        Raises RpcRefused if no broker with the topic is known."""
 
     def ask(
         self, broker_name: str, request: Command, peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Have a request executed as if `peer` had sent it, by a broker that is served; `done`
-        receives the response, perhaps before this returns. `wait_ms`: longest time that the request
-        may wait for messages."""
+        """Have `request` executed as if `peer` had sent it, by a broker for which `serves` is True;
+        `done` receives the response once, perhaps before this returns. `wait_ms`: longest time that
+        the request may wait for messages. Handlers may change `request`."""
 
     def take(self, take: Take) -> Given | None:
         """Pop the available messages, if the backend can do so without an object for each; None:
-        nothing was done, and the caller has to send a pop request."""
+        nothing was popped, and the caller has to send a pop request."""
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
-        """Register a client's heartbeat: it becomes, or stays, a member of its groups."""
+        """Register a client's heartbeat: it becomes, or stays, a member of its groups. `done`
+        receives the response once, perhaps before this returns."""
 
     def leave(self, client_id: str, group: str, peer: Peer) -> None:
-        """Unregister a client; `group` is its consumer group, or empty."""
+        """Begin to unregister a client from its consumer group `group`; empty: it is a producer. No
+        result is reported."""
 
 
 class NoReadBuffers:
@@ -145,7 +160,8 @@ class NoReadBuffers:
 
 
 def logged_steps(steps: Steps[None]) -> Steps[None]:
-    """Run steps and log a failure, so that it does not stop the steps of others."""
+    """Same steps, ended by the first exception, which is logged, so that it does not stop the steps
+    of others."""
     try:
         yield from steps
     except Exception:

@@ -34,13 +34,14 @@ from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerDa
 from turbopump.net.wire.names import kept_size
 
 CLIENTS_SIZE_MAX: Final = 128 << 20
-"""Maximum bytes of all clients: enough for over 10,000 clients with a handful of topics."""
+"""Maximum bytes of all clients, as `GrpcClient.size` counts them: enough for over 10,000 clients
+with a handful of topics."""
 CLIENT_SIZE: Final = 4_000
-"""Bytes of a client besides its settings."""
+"""Bytes that count for a client besides its settings and topics."""
 SILENCE_MAX_MS: Final = 30_000
 """Time without a call after which a client without a stream is dropped: three heartbeats."""
 CLIENTS_OF_STEP: Final = 8
-"""Heartbeats or ends of clients in each step of a tick."""
+"""Number of heartbeats or ends of clients in a step of a tick."""
 BEAT_MS: Final = 30_000
 """Interval at which an open stream counts as a heartbeat."""
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
@@ -48,29 +49,31 @@ _UNKNOWN: Final = "cannot find client settings for this client"
 
 
 class NoLink:
-    """The link of a client without a stream: it sends requests,
-    and the server cannot send to it."""
+    """The link of a client without a stream: it sends requests, and the server cannot send to
+    it."""
 
     def __init__(self, backend: RequestBackend) -> None:
         self._backend = backend
 
     def send(self, command: Command) -> None:
-        """Drop the command: no stream leads to the client."""
+        """Drop the command, also without an answer later: no stream leads to the client."""
 
     def close(self) -> None:
         """No-op: no stream is open."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called after `delay_ms` (see Link)."""
+        """Run `callback` on the loop after `delay_ms`, unless the returned timer is cancelled
+        first."""
         return self._backend.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called after the current turn of the loop (see Link)."""
+        """Run `callback` after the current turn of the loop."""
         self._backend.call_soon(callback)
 
 
 def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
-    """Make the caller's Peer, as handlers receive it."""
+    """Make a new Peer for the caller, as handlers receive it, with its address, its language and
+    this program's version."""
     peer = Peer(call.address, call.host, link)
     peer.language, peer.version = language_of(call), VERSION
     return peer
@@ -78,19 +81,26 @@ def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
 
 @dataclass(slots=True)
 class GrpcClient:
-    """A client id with its state. `settings` are the newest, merged with the server's; `consumer`
-    is the entry in heartbeats; `topics` are the topics that it produces to, each of which is a
-    producer group of remoting."""
+    """A client id with its state, in the table of GrpcClients. Times are of the monotonic clock."""
 
     client_id: str
     peer: Peer
+    """The Peer under which the broker's tables know the client; its link is `link`."""
     link: TelemetryLink
+    """The link of `peer`, with the client's stream."""
     settings: Any
+    """The newest message Settings, merged with the server's figures."""
     consumer: ConsumerData | None = None
+    """The consumer's entry in heartbeats; None for a producer."""
     topics: dict[str, None] = field(default_factory=dict)
+    """The topics that it produces to, in the order in which they were named; each is a producer
+    group of remoting. Empty for a consumer."""
     seen_ms: int = 0
+    """The newest call, or tick with an open stream."""
     beat_ms: int = 0
+    """The newest heartbeat to the broker's tables."""
     size: int = 0
+    """Bytes that count for CLIENTS_SIZE_MAX."""
 
     @property
     def group(self) -> str:
@@ -98,7 +108,7 @@ class GrpcClient:
         return "" if self.consumer is None else self.consumer.group_name
 
     def heartbeat(self) -> HeartbeatData:
-        """The client as a heartbeat of remoting."""
+        """The client as a new heartbeat of remoting."""
         return HeartbeatData(
             self.client_id,
             [ProducerData(topic) for topic in self.topics],
@@ -107,35 +117,45 @@ class GrpcClient:
 
 
 class GrpcClients:
-    """All clients by their ids. Loop thread only. `on_dropped` is called with each that ends."""
+    """All clients by their ids. Loop thread only."""
 
     def __init__(self, backend: RequestBackend) -> None:
         self._backend = backend
         self._clients: dict[str, GrpcClient] = {}
         self.on_dropped: Callable[[GrpcClient], None] = lambda client: None
+        """Called with each client that was removed, whatever the reason, before its Peer is
+        lost."""
         self.size = 0
+        """Bytes of all clients."""
         self._is_ticking = False
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def get(self, client_id: str) -> GrpcClient | None:
-        """Return a client that has settings, and note the call as a sign of life."""
+        """The client with this id that has settings, else None; counts as a sign of life, which
+        postpones its removal."""
         client = self._clients.get(client_id)
         if client is not None:
             client.seen_ms = self._backend.steady_ms()
         return client
 
     def peer(self, rpc: Rpc) -> Peer:
-        """The caller's Peer, as handlers receive it; also for a caller without settings."""
+        """The caller's Peer: the registered client's, which counts as a sign of life, or a new Peer
+        for a caller without settings."""
         client = self.get(rpc.client_id)
         return client.peer if client is not None else peer_of(rpc.call, NoLink(self._backend))
 
     def take(
         self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
     ) -> GrpcClient:
-        """Register a client's settings from its stream. They are merged in place and count as a
-        heartbeat, whose answer `done` receives. Raises RpcRefused, and keeps the earlier state."""
+        """Register a client with the settings from `call`, its stream, and send its heartbeat to
+        the backend; `done` receives the response, perhaps before this returns.
+
+        The server's figures are merged into `settings` in place. Settings of another group drop the
+        client first. Raises RpcRefused for settings that are not accepted, perhaps after the merge;
+        an earlier client of this id then stays.
+        """
         backend, now_ms = self._backend, self._backend.now_ms()
         consumer, topics = None, dict[str, None]()
         if settings.WhichOneof("kind") == "publishing":
@@ -165,18 +185,21 @@ class GrpcClients:
         return client
 
     def heartbeat(self, rpc: Rpc) -> None:
-        """Serve Heartbeat: register the client again."""
+        """Serve Heartbeat: register the client again with the backend; the call is answered with
+        its result. Raises RpcRefused for a client without settings."""
         client = self._known(rpc)
         self._beat(client, lambda answer: rpc.fail_on_error(partial(_accepted, rpc, answer)))
 
     def terminate(self, rpc: Rpc) -> None:
-        """Serve NotifyClientTermination: drop the client."""
+        """Serve NotifyClientTermination: drop the client and answer. Raises RpcRefused for a client
+        without settings."""
         self.drop(self._known(rpc))
         rpc.answer()
 
     def produces(self, client_id: str, topic: str) -> None:
-        """Add a topic of transactions to a client, whose settings may not name it yet: brokers can
-        then send it checks of these transactions."""
+        """Add a topic of transactions to a producer, whose settings may not name it yet, and send
+        its heartbeat: brokers can then send it checks of these transactions. No-op for an unknown
+        client or a consumer. Raises RpcRefused if a limit is reached."""
         client = self._clients.get(client_id)
         if client is None or client.consumer is not None or topic in client.topics:
             return
@@ -186,13 +209,15 @@ class GrpcClients:
         self._beat(client, lambda answer: None)
 
     def lost(self, client: GrpcClient, call: GrpcCall) -> None:
-        """Note that a stream has ended; the client may open another."""
+        """Note that the stream `call` has ended; no-op if the client has a newer stream. The client
+        stays registered for SILENCE_MAX_MS."""
         if client.link.stream is call:
             client.link.stream = None
             client.seen_ms = self._backend.steady_ms()
 
     def drop(self, client: GrpcClient) -> None:
-        """Remove a client from this table and from the broker's tables."""
+        """Remove a client from this table and from the broker's tables now, call `on_dropped`, and
+        mark its Peer as lost; no-op if it was removed already."""
         if self._clients.get(client.client_id) is not client:
             return
         del self._clients[client.client_id]
@@ -202,8 +227,9 @@ class GrpcClients:
         client.peer.lost()
 
     def tick(self) -> None:
-        """Drop silent clients; an open stream is a sign of life. In steps, because thousands may
-        have connected at the same time."""
+        """Begin to drop silent clients, and to send heartbeats for clients with an open stream
+        every BEAT_MS. In later steps, because thousands may have connected at the same time; no-op
+        while the steps of an earlier tick run."""
         if not self._is_ticking:
             self._is_ticking = True
             self._backend.work(b"", self._look())

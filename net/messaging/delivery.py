@@ -24,7 +24,9 @@ _DIGITS_MAX: Final = 15
 
 
 def message_of(view: MessageView, receipt_handle: str = "", attempt: int = 1) -> Any:
-    """Convert a record. Without a receipt handle the message is for display only."""
+    """A new message Message with the record's content and an uncompressed body. Without a receipt
+    handle it cannot be settled. `attempt` is the number of its deliveries, this delivery
+    included."""
     properties = view.properties
     made = _Message(
         topic={"name": view.topic},
@@ -66,7 +68,7 @@ def message_of(view: MessageView, receipt_handle: str = "", attempt: int = 1) ->
 
 
 def set_ms(timestamp: Any, at_ms: int) -> None:
-    """Write epoch milliseconds into a Timestamp or a Duration."""
+    """Write `at_ms` into a Timestamp (epoch milliseconds) or a Duration, in place."""
     timestamp.seconds, left_ms = divmod(at_ms, 1_000)
     timestamp.nanos = left_ms * 1_000_000
 

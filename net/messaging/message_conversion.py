@@ -20,22 +20,30 @@ from turbopump.net.wire.topics import MIXED, TopicConfig
 from turbopump.pyx.index import java_hash
 
 USER_PROPERTIES_MAX: Final = 128
+"""Maximum number of a message's user properties (userPropertyMaxNum)."""
 PROPERTIES_SIZE_MAX: Final = 16_384
+"""Maximum bytes of names and values of user properties, tag and keys (maxUserPropertySize)."""
 GROUP_SIZE_MAX: Final = 63
+"""Maximum bytes of a message group (maxMessageGroupSize)."""
 DELAY_MAX_MS: Final = 24 * 3_600_000
+"""Longest time until a delayed message is delivered (maxDelayTimeMills)."""
 RECOVERY_MAX_S: Final = 3_600
-"""Figures of the proxy: userPropertyMaxNum, maxUserPropertySize, maxMessageGroupSize,
-maxDelayTimeMills, maxTransactionRecoverySecond."""
+"""Longest time in seconds before the first check of a transaction
+(maxTransactionRecoverySecond)."""
 
 MESSAGE_ID_MAX: Final = 255
+"""Maximum characters of a message id, and of a host's name."""
 TIME_MAX_MS: Final = 1 << 53
+"""Epoch milliseconds from which the time of a message's birth is replaced by the server's."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WORD: Final = (1 << 64) - 1
 
 
 def check_sendable(messages: Sequence[Any], topic: TopicConfig, body_max: int, now_ms: int) -> None:
-    """Raises RpcRefused for the first message that may not be sent to the topic."""
+    """Raises RpcRefused for the first Message that may not be sent: first each message is checked
+    by itself, then each message's type against the topic's. `body_max` is in bytes; `now_ms` is
+    epoch time, the begin of a delay."""
     for message in messages:
         _check_body(message.body, body_max)
         _check_properties(message)
@@ -118,7 +126,8 @@ def _check_type(system: Any, topic: TopicConfig) -> None:
 
 
 def kind_of(system: Any) -> MessageType:
-    """The type of a message by its fields; the client's own type counts for transactions alone."""
+    """The type of a message by the fields of its SystemProperties; the client's own type counts for
+    transactions alone. A delivery time outweighs a message group."""
     if system.message_type == MessageType.TRANSACTION:
         return MessageType.TRANSACTION
     if system.HasField("delivery_timestamp"):
@@ -127,13 +136,15 @@ def kind_of(system: Any) -> MessageType:
 
 
 def queue_of_group(message_group: str, queues: int) -> int:
-    """The number of the queue, below `queues`, for a message group: the same for every client and
-    server, RocketMQ's proxy included."""
+    """The queue id, below `queues`, for a message group: the same for every client and server,
+    RocketMQ's proxy included."""
     return consistent_hash(java_hash(message_group.encode()), queues)
 
 
 def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[str, str]:
-    """The header of SEND_MESSAGE_V2, whose members have names of a single letter."""
+    """The header of SEND_MESSAGE_V2, whose members have names of a single letter, for a Message.
+    `address` is the client's `ip:port`, used if the message names no host; `now_ms` is epoch time,
+    used if the message has no valid time of birth."""
     topic, system = message.topic.name, message.system_properties
     born_ms = _ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
@@ -153,8 +164,9 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
 
 
 def plain(message: Any, body_max: int) -> bytes:
-    """The body as it is stored: a gzip body is decompressed, because remoting's consumers do not
-    support that format here. Raises RpcRefused."""
+    """The body of a Message as it is stored: a gzip body is decompressed, because remoting's
+    consumers do not support that format here. Raises RpcRefused for bytes that are not gzip, and
+    for an empty body or a body over `body_max` bytes after decompression."""
     body: bytes = message.body
     if message.system_properties.body_encoding != Encoding.GZIP:
         return body
@@ -203,8 +215,8 @@ def _ms(timestamp: Any) -> int:
 
 
 def consistent_hash(number: int, buckets: int) -> int:
-    """The bucket of a number; an added bucket moves few numbers. The algorithm is Lamping and
-    Veach's, with the generator of RocketMQ's library."""
+    """The bucket, from 0 to `buckets` - 1, of a number; an added bucket moves few numbers. The
+    algorithm is Lamping and Veach's, with the generator of RocketMQ's library."""
     state, candidate = number & _WORD, 0
     while True:
         state = (2_862_933_555_777_941_757 * state + 1) & _WORD

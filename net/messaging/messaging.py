@@ -22,18 +22,24 @@ from turbopump.net.messaging.telemetry import Telemetry
 from turbopump.net.transport.peer import Timer
 
 PATH: Final = f"/{SERVICE}/"
+"""The begin of the paths of all methods."""
 
 
 class Messaging:
-    """The service of a server. `endpoints` takes the request for a route and returns the addresses
-    at which clients find the server, as the message Endpoints."""
+    """The service of a server. Loop thread only.
+
+    `endpoints` takes a QueryRouteRequest or QueryAssignmentRequest and returns the addresses at
+    which clients find the server, as the message Endpoints.
+    """
 
     def __init__(self, backend: RequestBackend, endpoints: Callable[[Any], Any]) -> None:
         self._backend = backend
         self.clients = GrpcClients(backend)
+        """The registered clients."""
         routes = Routes(backend, endpoints)
         settling = ReceiptSettling(backend)
         self.renewals = Renewals(backend, settling)
+        """The receipts that are renewed."""
         self.clients.on_dropped = self.renewals.client_dropped
         receipts = ReceiptMethods(backend, settling, self.clients.peer, self.renewals.newest)
         receiving = Receiving(backend, self.clients, settling, self.renewals)
@@ -60,11 +66,12 @@ class Messaging:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Begin to check clients and receipts every TICK_MS, until `stop`."""
+        """Begin to check clients and receipts every TICK_MS, the first time after TICK_MS, until
+        `stop`."""
         self._timer = self._backend.call_later(TICK_MS, self._tick)
 
     def stop(self) -> None:
-        """Stop the periodic checks."""
+        """Stop the periodic checks; no-op without checks. Clients stay registered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -38,9 +38,11 @@ from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
 from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
+"""Longest time for which a client may hide a message."""
 ENTRIES_MAX: Final = 512
 """Maximum number of acknowledgements in a request; a receive returns 32 messages."""
 ACKS_OF_STEP: Final = 16
+"""Number of acknowledgements in a step; a request with fewer is executed at once."""
 _DIGITS_MAX: Final = 18
 
 _AckEntry: Final = message_class("AckMessageResultEntry")
@@ -50,6 +52,7 @@ _NO_MORE: Final = frozenset(
 """Response codes for a handle whose message no longer exists. Clients stop retrying only for
 INVALID_RECEIPT_HANDLE."""
 Done = Callable[[Code, str], None]
+"""Receives code and text of the result, for the client."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,21 +61,25 @@ class Receipt:
 
     group: str
     topic: str
+    """The topic that the client names, also for a message of a retry topic."""
     handle: PopHandle
+    """The pop's handle, from the newest pop or change of the invisible time."""
     log_offset: LogOffset
+    """Log offset of the message's record."""
 
     @property
     def text(self) -> str:
-        """The handle's text as clients keep it."""
+        """The text that clients keep: the handle's, a blank, and the log offset."""
         return f"{self.handle.text()} {self.log_offset}"
 
     @property
     def until_ms(self) -> int:
-        """Epoch milliseconds at which the message is delivered again."""
+        """Epoch milliseconds at which the message is delivered again, by the broker's clock."""
         return self.handle.pop_time_ms + self.handle.invisible_ms
 
     def changed(self, response: Command) -> "Receipt":
-        """The receipt after its time was changed."""
+        """A new receipt with the handle in `response`, a successful one to
+        CHANGE_MESSAGE_INVISIBLETIME."""
         found, before = read_header(ChangeInvisibleTimeResponse, response.fields), self.handle
         assert before.queue_offset is not None, "a receipt names one message"
         handle = PopHandle(
@@ -89,7 +96,8 @@ class Receipt:
 
 
 def read_receipt(group: str, topic: str, text: str) -> Receipt:
-    """Parse a receipt's text; raises RpcRefused for a text that no broker can have issued."""
+    """Parse `Receipt.text`; raises RpcRefused for a text that no broker can have issued. Whether
+    the receipt has expired is not checked."""
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:
@@ -102,20 +110,23 @@ def read_receipt(group: str, topic: str, text: str) -> Receipt:
 
 
 class ReceiptSettling:
-    """The requests that settle a receipt. `done` receives the result of each."""
+    """The requests that settle a receipt. Each is sent at once; `done` receives its result once,
+    perhaps before the method returns. Code INVALID_RECEIPT_HANDLE: the message no longer exists.
+    Loop thread only."""
 
     def __init__(self, backend: RequestBackend) -> None:
         self._backend = backend
 
     def check(self, receipt: Receipt) -> None:
-        """Raises RpcRefused for an expired receipt, or if its broker is not served here."""
+        """Raises RpcRefused for a receipt that has expired, or with a broker that is not served
+        here."""
         if not self._backend.serves(receipt.handle.broker_name):
             raise invalid_handle("the handle is another broker's")
         if receipt.until_ms <= self._backend.now_ms():
             raise invalid_handle("receipt handle is expired")
 
     def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
-        """Acknowledge the message of a receipt."""
+        """Acknowledge the message of a receipt, in the name of `peer`."""
         handle = receipt.handle
         assert handle.queue_offset is not None, "a receipt names one message"
         header = AckMessageRequest(
@@ -139,8 +150,9 @@ class ReceiptSettling:
         *,
         suspend: bool = False,
     ) -> None:
-        """Hide the message for `invisible_ms` from now. `done` receives the new receipt, or the old
-        one if the request failed. `suspend`: the delivery that ends does not count."""
+        """Hide the message for `invisible_ms` from now, 0: make it visible. `done` receives code,
+        text, and the new receipt, or the old receipt if the request failed. `suspend`: the delivery
+        that ends does not count."""
         handle = receipt.handle
         assert handle.queue_offset is not None, "a receipt names one message"
         header = ChangeInvisibleTimeRequest(
@@ -162,7 +174,8 @@ class ReceiptSettling:
         self._backend.ask(handle.broker_name, request, peer, hidden)
 
     def send_to_dlq(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
-        """Make the message a dead letter and acknowledge it."""
+        """Store the message as a dead letter of its group, then acknowledge it; `done` receives the
+        result of the first alone."""
         header = ConsumerSendMsgBackRequest(
             offset=receipt.log_offset,
             group=receipt.group,
@@ -186,15 +199,15 @@ class ReceiptSettling:
 
 
 def invalid_handle(text: str) -> RpcRefused:
-    """The refusal of a handle. Clients see only the text and look for the code's name in it, as
-    RocketMQ's proxy sends it (AckMessageActivity)."""
+    """The refusal of a handle, to be raised. Clients see only the text and look for the code's name
+    in it, as RocketMQ's proxy sends it (AckMessageActivity)."""
     code = Code.INVALID_RECEIPT_HANDLE
     return RpcRefused(code, f"{code.name}: {text}")
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:
-    """Raises RpcRefused for an invisible time out of its bounds, with the text that clients look
-    for (RocketMQ: GrpcValidator.validateInvisibleTime)."""
+    """Raises RpcRefused unless `invisible_ms` is from `least_ms` to INVISIBLE_MAX_MS, with the text
+    that clients look for (RocketMQ: GrpcValidator.validateInvisibleTime)."""
     if invisible_ms < least_ms:
         text = f"the invisibleTime is too small. min is {least_ms}"
     elif invisible_ms > INVISIBLE_MAX_MS:
@@ -215,19 +228,21 @@ def _settled(response: Command | None) -> tuple[Code, str]:
 
 @dataclass(slots=True, frozen=True)
 class HeldReceipt:
-    """A message's newest receipt, and a callback for its settlement."""
+    """A message's newest receipt, and the callback for its end: `settled` is to be called when the
+    message was settled or no longer exists, and stops its renewal."""
 
     receipt: Receipt
     settled: Callable[[], None]
 
 
 Lookup = Callable[[str, str, Receipt, Callable[[HeldReceipt], None]], None]
-"""Arguments: client id, message id, the client's receipt, and a callback for the newest receipt."""
+"""Arguments: client id, message id, the client's receipt, and a callback that receives the newest
+receipt, now or later."""
 
 
 class ReceiptMethods:
-    """Serves consumers' calls about messages. `newest` returns
-    the current receipt of a renewed one."""
+    """Serves consumers' calls about messages. `newest` finds the newest receipt of a renewed
+    message. Loop thread only."""
 
     def __init__(
         self,
@@ -242,7 +257,8 @@ class ReceiptMethods:
         self._newest = newest
 
     def ack(self, rpc: Rpc) -> None:
-        """Serve AckMessage: acknowledge each entry."""
+        """Serve AckMessage: acknowledge each entry; the answer has a status for each. Raises
+        RpcRefused for invalid names, and for no or too many entries."""
         request = rpc.request
         group, topic, asked = group_of(request.group), topic_of(request.topic), request.entries
         if not asked:
@@ -308,8 +324,8 @@ class ReceiptMethods:
         self._newest(rpc.client_id, asked.message_id, receipt, settle)
 
     def change(self, rpc: Rpc) -> None:
-        """Serve ChangeInvisibleDuration: the answer has the new
-        handle, which replaces the old one."""
+        """Serve ChangeInvisibleDuration: the answer has the new handle, which replaces the old one.
+        Raises RpcRefused for an invalid time, name or handle."""
         request = rpc.request
         duration = request.invisible_duration
         invisible_ms = duration.seconds * 1_000 + duration.nanos // 1_000_000
@@ -330,7 +346,8 @@ class ReceiptMethods:
         self._with_newest(rpc, change)
 
     def forward(self, rpc: Rpc) -> None:
-        """Serve ForwardMessageToDeadLetterQueue: forward the message and acknowledge it."""
+        """Serve ForwardMessageToDeadLetterQueue: store the message as a dead letter and acknowledge
+        it. Raises RpcRefused for an invalid name or handle."""
 
         def send_to_dlq(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)

@@ -54,10 +54,12 @@ from turbopump.net.wire.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 POLL_MIN_MS: Final = 5_000
+"""Shortest wait of a receive for messages; a call whose deadline leaves less is refused."""
 RESERVE_MS: Final = 300
 """Time by which an answer precedes its call's deadline: waits end by a tick of 100 ms, and the
 client must receive the answer in time (longPollingReserveTimeInMillis, which is 100)."""
 INVISIBLE_MIN_MS: Final = 10_000
+"""Shortest time for which a consumer without renewal may hide messages."""
 RENEWED_MS: Final = 60_000
 """First invisible time of messages that are renewed (defaultInvisibleTimeMills)."""
 _FROM_END: Final = 1
@@ -80,7 +82,7 @@ class _Receive:
 
 
 class Receiving:
-    """Serves ReceiveMessage for all clients."""
+    """Serves ReceiveMessage for all clients. Loop thread only."""
 
     def __init__(
         self,
@@ -96,7 +98,8 @@ class Receiving:
 
     @property
     def method(self) -> Method:
-        """The method ReceiveMessage, for the service's table."""
+        """The unary Method ReceiveMessage, for the service's table: it answers with a status, the
+        messages and the time of delivery."""
         return unary(self._serve)
 
     def _serve(self, call: GrpcCall, data: bytes) -> None:

@@ -31,12 +31,16 @@ from turbopump.net.wire.names import kept_size
 logger = logging.getLogger(__name__)
 
 AHEAD_MS: Final = 10_000
-"""A receipt is renewed when its remaining time is below this (renewAheadTimeMillis)."""
+"""A receipt is renewed at the first tick at which its remaining time is below this
+(renewAheadTimeMillis)."""
 STEPS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""Invisible times of renewals, by the number of earlier renewals (RenewStrategyPolicy)."""
+"""Invisible times of the first, second, ... renewal of a receipt; the last one repeats
+(RenewStrategyPolicy)."""
 TOTAL_MAX_MS: Final = 3 * 3_600_000
-"""A message in work for longer is not renewed again (renewMaxTimeMillis)."""
+"""Time after its delivery for which a message is renewed (renewMaxTimeMillis); then it is delivered
+again after its group's retry delay."""
 FAILURES_MAX: Final = 3
+"""Number of consecutive failed renewals after which a receipt is tried once more, then given up."""
 RENEWED_SIZE_MAX: Final = 64 << 20
 """Maximum bytes of all renewed receipts, about 80,000 receipts; further messages are not renewed
 and are delivered again when their time ends."""
@@ -45,6 +49,7 @@ RENEWED_SIZE: Final = 500
 BACK_MS: Final = 1_000
 """Time after which a dropped client's messages are delivered again."""
 OF_STEP: Final = 16
+"""Number of requests in a step of a tick."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +74,8 @@ class _OfClient:
 
 
 class Renewals:
-    """All receipts that are renewed. Loop thread only."""
+    """All receipts that are renewed. Loop thread only; times are epoch milliseconds of the
+    backend."""
 
     def __init__(self, backend: RequestBackend, settling: ReceiptSettling) -> None:
         self._backend = backend
@@ -79,9 +85,11 @@ class Renewals:
         self._due: list[tuple[int, int, _Renewed]] = []
         self._numbered = 0
         self.count = self._size = 0
+        """Number of renewed receipts of all clients."""
 
     def add(self, client_id: str, message_id: str, receipt: Receipt) -> None:
-        """Renew a message that was delivered to a push consumer."""
+        """Begin to renew a message that was delivered to a push consumer now. No-op if it is
+        renewed already or RENEWED_SIZE_MAX is reached."""
         first = receipt.text
         size = RENEWED_SIZE + kept_size(message_id, first, first)
         if self._size + size > RENEWED_SIZE_MAX:
@@ -96,7 +104,7 @@ class Renewals:
         self._push(one)
 
     def has(self, client_id: str) -> bool:
-        """Whether a receipt of the client is renewed."""
+        """Whether any receipt of the client with this id is renewed."""
         return client_id in self._clients
 
     def newest(
@@ -106,7 +114,9 @@ class Renewals:
         receipt: Receipt,
         found: Callable[[HeldReceipt], None],
     ) -> None:
-        """Pass the newest form of a client's receipt to `found`, after a renewal in progress."""
+        """Pass the newest form of `receipt`, which the client received first, to `found`: now, or
+        after a renewal in progress. A receipt that is not renewed is passed unchanged. The
+        HeldReceipt's `settled` ends the renewal."""
         of_client = self._clients.get(client_id)
         one = of_client and of_client.entries.get((message_id, receipt.text))
         if not one:
@@ -123,7 +133,8 @@ class Renewals:
             renewed.waiting.append(hand_out)
 
     def client_dropped(self, client: GrpcClient) -> None:
-        """Make a dropped client's messages visible to other clients."""
+        """Stop renewing a dropped client's messages, and in later steps make them visible to other
+        clients after BACK_MS."""
         of_client = self._clients.pop(client.client_id, None)
         if of_client is None:
             return
@@ -135,7 +146,8 @@ class Renewals:
         self._backend.work(self._peer.host, self._give_back([one.receipt for one in left]))
 
     def tick(self) -> None:
-        """Renew the receipts whose time ends soon."""
+        """Begin to renew the receipts whose time ends within AHEAD_MS, in later steps; to be called
+        every TICK_MS."""
         limit_ms, due = self._backend.now_ms() + AHEAD_MS, []
         while self._due and self._due[0][0] < limit_ms:
             one = heapq.heappop(self._due)[2]

@@ -22,6 +22,7 @@ from turbopump.net.wire.hosts import split
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 
 QUEUES_OF_STEP: Final = 256
+"""Number of queues of an answer in a step; an answer with fewer is made at once."""
 
 T = TypeVar("T")
 
@@ -39,14 +40,15 @@ _OF_MIXED: Final = (
 
 class Routes:
     """Serves routes. `endpoints` takes a request and returns the addresses at which clients find
-    the server."""
+    the server, as the message Endpoints. Loop thread only."""
 
     def __init__(self, backend: RequestBackend, endpoints: Callable[[Any], Any]) -> None:
         self._backend = backend
         self._endpoints = endpoints
 
     def query(self, rpc: Rpc) -> None:
-        """Serve QueryRoute: the queues of a topic."""
+        """Serve QueryRoute: answer with all queues of a topic, by broker and then by id, once the
+        topic is resolved. Raises RpcRefused for an invalid name or a system topic."""
         name = topic_of(rpc.request.topic)
         check_not_system(self._backend, name)
         rpc.when_known(self._backend, [name], [], lambda: self._query(rpc, name))
@@ -70,7 +72,9 @@ class Routes:
         self._answer(rpc, "message_queues", queues, queue)
 
     def assign(self, rpc: Rpc) -> None:
-        """Serve QueryAssignment: every member gets all queues, because pops divide the messages."""
+        """Serve QueryAssignment once topic and group are resolved: every member gets all readable
+        queues, because pops divide the messages; a group that is not in order gets ANY_QUEUE of
+        each broker. Raises RpcRefused for an invalid name."""
         name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
         rpc.when_known(self._backend, [name], [group], lambda: self._assign(rpc, name, group))
 
@@ -127,7 +131,7 @@ class Routes:
 
 
 def endpoints_at(address: str) -> Any:
-    """The Endpoints message of a `host:port`."""
+    """The message Endpoints of a `host:port`. Raises ValueError for another text."""
     host, port = split(address)
     return _Endpoints(scheme=scheme_of(host), addresses=[{"host": host, "port": port}])
 
@@ -142,12 +146,13 @@ def scheme_of(host: str) -> AddressScheme:
 
 
 def type_of(topic: TopicConfig) -> str:
-    """The topic's attribute message.type; NORMAL if it has none."""
+    """The topic's attribute message.type as text, such as FIFO or MIXED; NORMAL if it has none."""
     return topic.attributes.get(MESSAGE_TYPE, MessageType.NORMAL.name)
 
 
 def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
-    """The types of messages that a topic accepts."""
+    """The types of messages that a topic accepts, several for MIXED; MESSAGE_TYPE_UNSPECIFIED for
+    an unknown type."""
     name = type_of(topic)
     if name == MIXED:
         return _OF_MIXED

@@ -27,8 +27,8 @@ from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, valid
 logger = logging.getLogger(__name__)
 
 REQUEST_MAX: Final = 128 << 10
-"""Maximum bytes of a request other than a send: if it consists
-of small parts, parsing takes some ms."""
+"""Maximum bytes of a request other than a send: if it consists of small parts, parsing takes some
+ms."""
 
 _STATUS: Final = message_class("Status")
 _CODES: Final[dict[int, Code]] = {
@@ -48,7 +48,7 @@ _CODES: Final[dict[int, Code]] = {
 
 
 class RpcRefused(Exception):
-    """A call that is answered with a status other than OK."""
+    """A call that is answered with a status other than OK; `code` and `text` are for the client."""
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(text)
@@ -57,27 +57,32 @@ class RpcRefused(Exception):
 
 
 class Rpc:
-    """A call with its request, of `size` bytes. `client_id` is the caller's own header."""
+    """A call with its request. Loop thread only."""
 
     __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
     def __init__(self, call: GrpcCall, size: int, answers: Any) -> None:
         self.call = call
         self.client_id = ""
+        """The caller's own header x-mq-client-id."""
         self.request: Any = None
+        """The parsed request message, set before the method is served."""
         self._size = size
         self._answers = answers
 
     def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
-        """End the call; no-op if it has ended."""
+        """End the call now with a response of this status and these fields; no-op if it has
+        ended."""
         self.call.answer(self._answers(status=status(code, text), **fields).SerializeToString())
 
     def refuse(self, refused: RpcRefused) -> None:
-        """End the call with a status alone."""
+        """End the call now with the status of `refused` and no other field; no-op if it has
+        ended."""
         self.answer(refused.code, refused.text)
 
     def fail_on_error(self, work: Callable[[], None]) -> None:
-        """Run a later part of the call: its exception ends the call."""
+        """Run `work` now, a later part of the call; never raises. RpcRefused ends the call with its
+        status, another exception is logged and ends it with GrpcCode.INTERNAL."""
         try:
             work()
         except RpcRefused as refused:
@@ -93,7 +98,8 @@ class Rpc:
         groups: Sequence[str],
         work: Callable[[], None],
     ) -> None:
-        """Run `work` when these names are resolved; not for a call that has ended."""
+        """Run `work`, as `fail_on_error` does, once the backend can answer for these topics and
+        groups: now or later, but not if the call has ended by then."""
 
         def go_on() -> None:
             if not self.call.is_over:
@@ -103,7 +109,9 @@ class Rpc:
 
 
 class AnswerEntries:
-    """The entries of an answer, collected until all are there. Each has a status of its own."""
+    """The entries of an answer to `rpc`, collected until all `count` are set; then the call is
+    answered, with the entries in their order. Each entry is a message with a status of its own; the
+    call's status is their common code, or MULTIPLE_RESULTS."""
 
     def __init__(self, rpc: Rpc, count: int) -> None:
         self._rpc = rpc
@@ -111,7 +119,8 @@ class AnswerEntries:
         self._left = count
 
     def setter(self, number: int) -> Callable[[Any], None]:
-        """The callback for the entry at `number`."""
+        """The callback that sets the entry at index `number`; it must be called once, and may
+        answer the call."""
 
         def take(entry: Any) -> None:
             self._entries[number] = entry
@@ -133,8 +142,10 @@ class AnswerEntries:
 def method(
     name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
 ) -> Method:
-    """A unary method. `serve` answers now or later, or raises RpcRefused. `check`, if given, may
-    refuse a request before it is parsed."""
+    """The unary Method whose messages are `name` + Request and `name` + Response. `serve` answers
+    the Rpc now or later, or raises RpcRefused. `check`, if given, receives the bytes of a request
+    before they are parsed and may raise RpcRefused; without it a request has at most REQUEST_MAX
+    bytes."""
     requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
 
     def begin(call: GrpcCall, data: bytes) -> None:
@@ -152,7 +163,8 @@ def method(
 
 
 def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
-    """Parse a message of a class; raises GrpcError for other bytes, and for more than `most`."""
+    """Parse `data` as a message of the class `messages`. Raises GrpcError: RESOURCE_EXHAUSTED for
+    more than `most` bytes, INTERNAL for other bytes."""
     if len(data) > most:
         text = f"a {messages.DESCRIPTOR.name} of {len(data)} bytes, over {most}"
         raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
@@ -164,7 +176,8 @@ def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
 
 
 def client_id_of(call: GrpcCall) -> str:
-    """The client id in the call's metadata; raises RpcRefused if it is missing or too long."""
+    """The header x-mq-client-id of a call; raises RpcRefused if it is missing, blank or over
+    MAX_NAME_LENGTH characters."""
     client_id = call.text(b"x-mq-client-id")
     if not client_id.strip() or len(client_id) > MAX_NAME_LENGTH:
         text = f"x-mq-client-id must have 1 to {MAX_NAME_LENGTH} characters"
@@ -173,18 +186,21 @@ def client_id_of(call: GrpcCall) -> str:
 
 
 def language_of(call: GrpcCall) -> str:
-    """The client's programming language, by remoting's name."""
+    """The client's programming language by remoting's name, from the header x-mq-language; OTHER if
+    remoting has no such name."""
     language = call.text(b"x-mq-language")
     return language if language in LANGUAGES else "OTHER"
 
 
 def status(code: Code, text: str) -> Any:
-    """The Status message of a code and a text."""
+    """A new message Status."""
     return _STATUS(code=code, message=text)
 
 
 def code_of(response: Command | None) -> tuple[Code, str]:
-    """(code, text) of the gRPC status for a handler's response; None: the broker did not answer."""
+    """(code, text) of the gRPC status for a handler's response: (OK, "OK") for SUCCESS, else the
+    text is its remark. None, the broker did not answer, and codes without a counterpart are
+    INTERNAL_SERVER_ERROR."""
     if response is None:
         return Code.INTERNAL_SERVER_ERROR, "the broker did not answer"
     code = _CODES.get(response.code, Code.INTERNAL_SERVER_ERROR)
@@ -192,7 +208,8 @@ def code_of(response: Command | None) -> tuple[Code, str]:
 
 
 def check_response(response: Command | None) -> Command:
-    """Return a successful response; raises RpcRefused for another."""
+    """Return a response whose code is SUCCESS; raises RpcRefused with `code_of` for another and for
+    None."""
     code, text = code_of(response)
     if code is not Code.OK:
         raise RpcRefused(code, text)
@@ -201,7 +218,7 @@ def check_response(response: Command | None) -> Command:
 
 
 def topic_of(resource: Any) -> str:
-    """The name of a topic; raises RpcRefused for an invalid name."""
+    """The name in a message Resource of a topic; raises RpcRefused for an invalid name."""
     name = str(resource.name)
     problem = validate_topic_name(name)
     if problem is not None:
@@ -216,7 +233,7 @@ def check_not_system(backend: RequestBackend, topic: str) -> None:
 
 
 def group_of(resource: Any) -> str:
-    """The name of a consumer group; raises RpcRefused for an invalid name."""
+    """The name in a message Resource of a consumer group; raises RpcRefused for an invalid name."""
     name = str(resource.name)
     problem = validate_group_name(name)
     if problem is not None:

@@ -43,6 +43,7 @@ from turbopump.net.wire.topics import MIXED
 MESSAGES_MAX: Final = 512
 """Maximum number of messages in a request."""
 MESSAGES_OF_STEP: Final = 16
+"""Number of messages in a step; a request with fewer is executed at once."""
 LIGHT_MAX: Final = 256 << 10
 """Maximum bytes of a request besides the bodies: sixteen times a message's limit."""
 
@@ -62,8 +63,11 @@ _MESSAGES_TAG, _BODY_TAG = 0x0A, 0x22
 
 
 class Sending:
-    """Serves producers. `peer_of` finds or makes the caller's Peer; `produces` notes that a client
-    sends transactions to a topic."""
+    """Serves producers. Loop thread only.
+
+    `peer_of` finds or makes the caller's Peer; `produces` is called with client id and topic before
+    a transaction is sent, and may raise RpcRefused.
+    """
 
     def __init__(
         self,
@@ -76,7 +80,9 @@ class Sending:
         self._produces = produces
 
     def send(self, rpc: Rpc) -> None:
-        """Serve SendMessage: check and store each message."""
+        """Serve SendMessage: once the topic is resolved, check all messages, then store each; the
+        call is answered when all are stored or refused. Raises RpcRefused for a request of no, too
+        many or mixed messages."""
         messages = rpc.request.messages
         if not messages:
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -123,8 +129,9 @@ class Sending:
                 yield
 
     def end(self, rpc: Rpc) -> None:
-        """Serve EndTransaction. Unlike in RocketMQ, the answer
-        waits until the end is safely stored."""
+        """Serve EndTransaction. Unlike in RocketMQ, the answer waits until the end is safely
+        stored; a producer that does not know yet is answered OK. Raises RpcRefused for an invalid
+        name or id."""
         request = rpc.request
         topic = topic_of(request.topic)
         place = read_transaction_id(request.transaction_id)
@@ -159,7 +166,8 @@ class Sending:
         rpc.when_known(self._backend, [topic], [], end)
 
     def recall(self, rpc: Rpc) -> None:
-        """Serve RecallMessage: recall a timer by its handle."""
+        """Serve RecallMessage: once the topic is resolved, recall a delayed message by its handle,
+        and answer with its message id. Raises RpcRefused for an invalid name."""
         name = topic_of(rpc.request.topic)
         rpc.when_known(self._backend, [name], [], lambda: self._recall(rpc, name))
 
@@ -214,19 +222,23 @@ class HalfPlace:
 
     broker_name: str
     log_offset: int
+    """Log offset of the half message's record."""
     queue_offset: int
+    """Queue offset of the half message in the topic of half messages."""
     message_id: str
+    """The unique id that the producer gave the message."""
 
     @property
     def transaction_id(self) -> str:
-        """The id as clients keep it. A broker's name may have any
-        character, so its length is included."""
+        """The id as clients keep it: log offset, queue offset and length of the broker's name, each
+        in hex and followed by -, then the broker's name and the message id. A broker's name may
+        have any character."""
         place = f"{self.log_offset:x}-{self.queue_offset:x}-{len(self.broker_name):x}"
         return f"{place}-{self.broker_name}{self.message_id}"
 
 
 def read_transaction_id(text: str) -> HalfPlace:
-    """Parse a transaction id; raises RpcRefused for a text that no broker issued."""
+    """Parse `HalfPlace.transaction_id`; raises RpcRefused for a text that no broker issued."""
     found = _TRANSACTION.fullmatch(text)
     length = 0 if found is None else int(found[3], 16)
     if found is None or not 0 < length < len(found[4]):
@@ -241,8 +253,9 @@ def _answered(rpc: Rpc, answer: Command | None) -> None:
 
 
 def check_weight(data: bytes) -> None:
-    """Refuse a large request of many small parts before it is parsed: parsing takes some ms for
-    each 100 KiB of them. Raises RpcRefused."""
+    """Raises RpcRefused for a SendMessageRequest, as bytes, with over LIGHT_MAX bytes besides the
+    bodies or over MESSAGES_MAX messages, before it is parsed: parsing takes some ms for each 100
+    KiB of small parts."""
     if len(data) <= REQUEST_MAX:
         return
     messages, light = 0, len(data)

@@ -24,28 +24,35 @@ from turbopump.net.wire.heartbeat import (
 from turbopump.net.wire.subscription import SQL92, TAG, SubscriptionData, parse_subscription
 
 PRODUCER_ATTEMPTS: Final = 3
+"""Attempts of a producer to send a message (grpcClientProducerMaxAttempts)."""
 PRODUCER_BACKOFF_MS: Final = (10, 1_000)
+"""Initial and longest wait between a producer's attempts (grpcClientProducerBackoff...)."""
 BATCH_MAX: Final = 32
+"""Maximum number of messages of a receive (grpcClientConsumerLongPollingBatchSize)."""
 POLL_MAX_MS: Final = 20_000
+"""Longest wait of a receive for messages (grpcClientConsumerMaxLongPollingTimeoutMillis)."""
 LITE_QUOTA, LITE_TOPIC_SIZE = 2_000, 64
-"""Figures of the proxy: grpcClientProducerMaxAttempts, grpcClientProducerBackoff...,
-grpcClientConsumerLongPollingBatchSize, grpcClientConsumerMaxLongPollingTimeoutMillis,
-maxLiteSubscriptionCount, maxLiteTopicSize."""
+"""Number of light subscriptions of a client, and characters of a light topic, that settings promise
+(maxLiteSubscriptionCount, maxLiteTopicSize)."""
 
 RETRY_S: Final = (
     *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200),
 )
-"""Default retry delays in seconds, by number of deliveries (CustomizedRetryPolicy)."""
+"""Default retry delays in seconds, the n-th after the n-th delivery (CustomizedRetryPolicy); the
+last one repeats."""
 EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
+"""Defaults of an exponential retry policy: first and longest delay in ms, and the factor between
+two delays."""
 TOPICS_MAX: Final = 1_000
-"""Maximum number of topics that a client produces to, equal to
-the groups of a remoting connection."""
+"""Maximum number of topics that a client produces to, equal to the groups of a remoting
+connection."""
 _STEPS_MAX: Final = 100
 _TIME_MAX_MS: Final = 1 << 40
 
 
 def topics_of(settings: Any, most: int) -> list[str]:
-    """The topics of a producer; raises RpcRefused."""
+    """The names of the topics in a producer's Settings, in order, at most `most`. Raises RpcRefused
+    for more, or for an invalid name."""
     topics = settings.publishing.topics
     if len(topics) > most:
         raise RpcRefused(Code.BAD_REQUEST, f"{len(topics)} topics, over {most}")
@@ -53,15 +60,17 @@ def topics_of(settings: Any, most: int) -> list[str]:
 
 
 def needs_of(settings: Any) -> tuple[list[str], list[str]]:
-    """(topics, groups) that the server must resolve to answer the settings: a producer's topics, or
-    a consumer's group. Raises RpcRefused."""
+    """(topics, groups) that the server must resolve to answer Settings: a producer's topics, or
+    else a consumer's group. Raises RpcRefused for too many topics or an invalid name."""
     if settings.WhichOneof("kind") == "publishing":
         return topics_of(settings, TOPICS_MAX), []
     return [], [group_of(settings.subscription.group)]
 
 
 def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
-    """A consumer's entry in a heartbeat of remoting; raises RpcRefused."""
+    """A new entry of a heartbeat of remoting from a consumer's Settings; `now_ms`, epoch time,
+    becomes the version of its subscriptions. Raises RpcRefused for an invalid name or expression,
+    or too many subscriptions."""
     subscription = settings.subscription
     if len(subscription.subscriptions) > SUBSCRIPTIONS_MAX:
         text = f"{len(subscription.subscriptions)} subscriptions, over {SUBSCRIPTIONS_MAX}"
@@ -78,8 +87,9 @@ def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
 
 
 def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionData:
-    """The subscription of a filter expression; raises RpcRefused for
-    an expression that cannot be parsed."""
+    """The subscription of a topic by a FilterExpression; without an expression it matches all
+    messages. `now_ms`, epoch time, becomes its version. Raises RpcRefused for an expression that
+    cannot be parsed."""
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     try:
         return parse_subscription(topic, expression.expression or "*", kind, now_ms)
@@ -88,7 +98,8 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
 
 
 def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
-    """The group, which is created if groups are created automatically; raises RpcRefused."""
+    """The configuration of a group, which is created now if groups are created automatically.
+    Raises RpcRefused if it does not exist, or its existence is not known."""
     group = backend.group(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
@@ -96,7 +107,8 @@ def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
 
 
 def merge(backend: RequestBackend, settings: Any) -> None:
-    """Put the server's own figures into a client's settings."""
+    """Change a client's Settings in place: put the server's own figures into them. Raises
+    RpcRefused if a consumer's group does not exist, or is not known."""
     settings.metric.on = False
     if settings.WhichOneof("kind") == "publishing":
         policy = settings.backoff_policy
@@ -118,7 +130,8 @@ def merge(backend: RequestBackend, settings: Any) -> None:
 
 
 def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
-    """Set the retry policy of a group; a malformed policy of an operator becomes the default."""
+    """Change `policy`, a message RetryPolicy, to the retry policy of a group; a malformed policy of
+    an operator becomes the default."""
     policy.max_attempts = max(1, min(group.retry_max_times + 1, 1 << 20))
     stored = group.group_retry_policy
     if stored.get("type") == "EXPONENTIAL":
@@ -134,7 +147,8 @@ def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
 
 
 def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
-    """Delay in ms before a message that was delivered `attempt` times is delivered again."""
+    """Delay in ms before a message that was delivered `attempt` times, at least once, is delivered
+    again."""
     policy = message_class("RetryPolicy")()
     set_retries(policy, group)
     if policy.WhichOneof("kind") == "customized_backoff":

@@ -27,25 +27,27 @@ from turbopump.net.wire.command import Command
 logger = logging.getLogger(__name__)
 
 COMMAND_MAX: Final = 256 << 10
-"""Maximum bytes of a client's command: settings with thousands
-of topics, stacks of many threads."""
+"""Maximum bytes of a client's command: settings with thousands of topics, stacks of many
+threads."""
 
 WAITING_MAX: Final = 16
-"""Maximum number of commands of a stream that wait for their turn: a client sends one at a time."""
+"""Maximum number of commands of a stream that wait for their turn, beyond which the stream fails: a
+client sends one at a time."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
 _ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
 
 
 class Telemetry:
-    """Serves the streams of all clients."""
+    """Serves the streams of all clients. Loop thread only."""
 
     def __init__(self, backend: RequestBackend, clients: GrpcClients) -> None:
         self._backend = backend
         self._clients = clients
 
     def begin(self, call: GrpcCall) -> None:
-        """Open a stream: connect its callbacks."""
+        """Serve Telemetry: set the callbacks of a new stream. Raises GrpcError without a valid
+        client id."""
         try:
             stream = _Stream(self._backend, self._clients, call, client_id_of(call))
         except RpcRefused as refused:

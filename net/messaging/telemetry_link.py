@@ -28,9 +28,10 @@ from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
 from turbopump.net.wire.message import decode_messages
 
 NONCE_DIGITS_MAX: Final = 10
+"""Maximum digits of the nonce in a client's answer: it is the opaque of the command."""
 ASKED_MAX: Final = 64
-"""Maximum number of commands to a client that wait for its
-answers; beyond it the oldest is dropped."""
+"""Maximum number of commands to a client that wait for its answers; beyond it the oldest is
+forgotten, and its request times out."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
 _RESULTS: Final = {
@@ -41,7 +42,8 @@ _RESULTS: Final = {
 
 
 class TelemetryLink:
-    """The link of a client's Peer; `stream` is its newest Telemetry call."""
+    """The link of a client's Peer. Loop thread only. `on_close` is called when the broker closes
+    the connection."""
 
     __slots__ = ("_asked", "_backend", "_on_close", "peer", "stream")
 
@@ -50,13 +52,16 @@ class TelemetryLink:
         self._on_close = on_close
         self._asked: dict[int, Command] = {}
         self.stream: GrpcCall | None = None
+        """The client's newest Telemetry call; None: it has none."""
         self.peer: Peer | None = None
+        """The Peer that this link belongs to, set by the owner; it receives the answers."""
 
     # Methods for Peer.
 
     def send(self, command: Command) -> None:
-        """Convert a request of remoting to a Telemetry command and send it. Requests other than
-        those in _COMMANDS have no meaning for a gRPC client."""
+        """Convert a request of remoting to a Telemetry command and send it now. If it cannot be
+        sent, or has no such command (see _COMMANDS), the Peer receives the response SYSTEM_ERROR in
+        a later turn of the loop; a one-way request is dropped."""
         ask = _COMMANDS.get(command.code)
         message = None if ask is None else ask(command)
         is_sent = message is not None and self._send(message)
@@ -71,21 +76,24 @@ class TelemetryLink:
             del self._asked[next(iter(self._asked))]
 
     def close(self) -> None:
-        """Drop the client: the broker closes the connection to it."""
+        """Call `on_close`: the broker closes the connection to the client."""
         self._on_close()
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called after `delay_ms` (see Link)."""
+        """Run `callback` on the loop after `delay_ms`, unless the returned timer is cancelled
+        first."""
         return self._backend.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called after the current turn of the loop (see Link)."""
+        """Run `callback` after the current turn of the loop."""
         self._backend.call_soon(callback)
 
     # Methods for telemetry.py.
 
     def answered(self, message: Any) -> None:
-        """Pass on a client's answer to a command, if the command still waits for it."""
+        """Convert a client's answer, a TelemetryCommand with `thread_stack_trace` or
+        `verify_message_result`, to a response of remoting, and pass it to the Peer. Dropped unless
+        a command with its nonce waits."""
         kind = message.WhichOneof("kind")
         nonce = getattr(message, kind).nonce
         is_number = nonce.isascii() and nonce.isdigit() and len(nonce) <= NONCE_DIGITS_MAX

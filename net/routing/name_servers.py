@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 @dataclass(slots=True, frozen=True)
 class Absent:
-    """No answer.
-
-    `is_certain`: a node reported that the name does not exist; else no node answered.
-    """
+    """The result of a query without an answer."""
 
     text: str
+    """A sentence for a peer or the log."""
     is_certain: bool
+    """True: a node reported that the name does not exist; False: no node answered, it may exist."""
 
 
 class NameServerQueries:
     """The name servers of a node. Loop thread only.
 
-    `servers` returns the addresses at the time of a query. `timeout_ms` is the time-out of the last
-    server, `next_ms` (0: the same) the time-out of a server if there is another to query. An answer
-    of more than `body_max` bytes counts as a failure. `warns`: the first of consecutive failures is
-    logged.
+    `servers` returns the addresses (`host:port`) at the time of a query; servers are queried in
+    this order, beginning with the server that answered last. `timeout_ms` is the time-out of the
+    last server, `next_ms` (0: the same) the time-out of a server if there is another to query. An
+    answer of more than `body_max` bytes counts as a failure. `warns`: the first of consecutive
+    failed queries is logged.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class NameServerQueries:
         self._first = ""
 
     def route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
-        """Query the route of a topic."""
+        """Begin to query the route of a topic. The Deferred resolves, perhaps at once, to the
+        route, or to an Absent, which is certain if a name server answered TOPIC_NOT_EXIST."""
         text = f"No topic route info in name server for the topic: {header.topic}"
 
         def read(answer: Command) -> TopicRouteData | Absent:
@@ -73,7 +74,8 @@ class NameServerQueries:
         return self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
 
     def cluster(self) -> Deferred[ClusterInfo | Absent]:
-        """Query all brokers of all clusters."""
+        """Begin to query all brokers of all clusters. The Deferred resolves, perhaps at once, to
+        the answer, or to an Absent that is not certain."""
         return self._ask(
             RequestCode.GET_BROKER_CLUSTER_INFO,
             None,

@@ -24,31 +24,34 @@ from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.routing.name_servers import Absent
 
 NEVER_MS: Final = sys.maxsize
-"""A time that never comes, or a duration that never ends."""
+"""A time in ms that never comes, or a duration that never ends."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CacheRules:
-    """The times, in ms, and the bounds of a cache."""
+    """The durations, in ms, and the bounds of a cache."""
 
     fresh_ms: int
     """Age from which an answer is queried again."""
     again_ms: int
     """Minimum interval of queries for an answer that may be wrong: in a failover all calls fail."""
     absent_ms: int
-    """Time for which the result that there is no answer is used."""
+    """Age up to which an Absent is used without another query."""
     gone_ms: int = 0
-    """Time after which a missing name is believed: in a failover a topic has no route for a
-    while."""
+    """Time since the last answer after which a certain Absent replaces it: in a failover a topic
+    has no route for a while. An Absent that is not certain never does."""
     unused_ms: int = NEVER_MS
     """Time without use after which `forget_unused` drops an entry."""
     doubts_failed: bool = False
-    """Whether a failed query leaves the former answer in doubt."""
+    """Whether an Absent that does not replace the former answer leaves it in doubt: its next use
+    waits for a query."""
     size_max: int
-    """Maximum sum of the sizes of all entries; the least recently used are dropped first."""
+    """Maximum sum of the sizes of all entries, in the unit of `size_of`; the least recently used
+    are dropped first."""
     entries_max: int = sys.maxsize
+    """Maximum number of entries; the least recently used are dropped first."""
     queries_max: int = sys.maxsize
     """Maximum number of concurrent queries; more are queued."""
 
@@ -76,10 +79,12 @@ class _Entry(Generic[T]):
 
 
 class RouteCache(Generic[T]):
-    """A cache for one kind of query. Loop thread only; times are of the monotonic clock.
+    """A cache for one kind of query. Loop thread only; times are ms of the monotonic clock
+    `steady_ms`.
 
-    `query` sends a query for a name; it gets the former answer, too. `size_of` returns the size of
-    an entry by its name and its answer, if it has one.
+    `query` begins a query for a name; its second argument is the former answer, or None. `size_of`
+    returns the size of an entry by its name and its answer, or None. Entries with pending uses are
+    not dropped, even beyond the bounds.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class RouteCache(Generic[T]):
     ) -> None:
         self.rules = rules
         self.size = 0
-        """Sum of the sizes of all entries."""
+        """Sum of the sizes of all entries, as `size_of` returns them."""
         self._query, self._size_of = query, size_of
         self._steady_ms = steady_ms
         self._entries: dict[str, _Entry[T]] = {}
@@ -103,26 +108,31 @@ class RouteCache(Generic[T]):
         return len(self._entries)
 
     def items(self) -> list[tuple[str, T | None]]:
-        """The names, each with its answer if there is one; the least recently used first."""
+        """A new list of all names, each with its answer, or None if it is absent or unknown; the
+        least recently used first."""
         return [(name, entry.answer) for name, entry in self._entries.items()]
 
     def get(self, name: str) -> T | Absent | None:
-        """The current answer for a name; None if there was no query, or the entry was dropped."""
+        """The current answer for a name, or an Absent; None if there was no result of a query, or
+        the entry was dropped. Does not count as a use, and begins no query."""
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
     def use(self, name: str) -> T | Absent | None:
-        """Like `get`, without waiting: the answer is queried if that is due."""
+        """The current answer for a name, or an Absent; None before the first result of a query.
+        Counts as a use; if the answer is old, missing or in doubt, a query begins, whose result is
+        for later uses."""
         entry = self._used(name)
         if self._is_due(entry):
             self._enqueue(entry)
         return entry.value
 
     def want(self, name: str) -> Deferred[T | Absent]:
-        """Resolve to the answer: at once if it is fresh enough, or to the result of a query. An old
-        answer is used while it is queried again.
+        """Resolve to the answer or an Absent: at once if it is fresh, or an answer that is old and
+        not in doubt (then it is also queried again); else to the result of a query. Counts as a
+        use.
 
-        After a query without an answer `get` may still return the former one.
+        A query may result in an Absent although `get` still returns the former answer.
         """
         entry = self._used(name)
         if self._is_due(entry):
@@ -133,7 +143,8 @@ class RouteCache(Generic[T]):
 
     def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
         """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, a query
-        younger than `again_ms` counts."""
+        that began less than `again_ms` ago counts: the Deferred waits for it, or resolves at once
+        to the answer in use if it has ended. Counts as a use."""
         entry = self._used(name)
         if at_once or self._age_ms(entry) >= self.rules.again_ms:
             self._enqueue(entry, holds=True)
@@ -142,39 +153,43 @@ class RouteCache(Generic[T]):
         return self._wait(entry)
 
     def put(self, name: str, value: T | Absent) -> None:
-        """Take over an answer that needs no query."""
+        """Set the answer for a name without a query; counts as a use. Its age is still that of the
+        last query."""
         entry = self._used(name)
         entry.value = value
         self._resize(entry)
 
     def doubt(self, name: str) -> None:
-        """Mark the answer as doubtful: the next use waits for a query."""
+        """Mark the answer as doubtful: a use waits for a query, once the last query is `again_ms`
+        old. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.in_doubt = True
 
     def refresh_soon(self, name: str) -> None:
-        """Query an answer that failed its user now, unless the last query is younger than
-        `again_ms`; uses do not wait."""
+        """Begin a query for an answer that failed its user, unless the last query is younger than
+        `again_ms`; uses do not wait for it. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None and self._age_ms(entry) >= self.rules.again_ms:
             self._enqueue(entry)
 
     def refresh_later(self, name: str) -> None:
-        """Query the answer `again_ms` from now: name servers are notified of a change now."""
+        """Make the answer due `again_ms` from now, because name servers are notified of a change
+        now; the next use or `refresh` after that queries it. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.due_ms = min(entry.due_ms, self._steady_ms() + self.rules.again_ms)
 
     def forget_unused(self) -> None:
-        """Drop the entries that were not used for `unused_ms`."""
+        """Drop the entries that were not used for `unused_ms`; to be called periodically."""
         unused_ms = self._steady_ms() - self.rules.unused_ms
         for entry in list(self._entries.values()):
             if entry.used_ms <= unused_ms and not entry.is_asking:
                 self._drop(entry)
 
     def refresh(self) -> None:
-        """Query all answers that are due."""
+        """Begin queries for all answers that are due; to be called periodically. It does not count
+        as a use."""
         for entry in list(self._entries.values()):
             if self._is_due(entry):
                 self._enqueue(entry)

@@ -15,21 +15,24 @@ from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire.command import Command
 
 Call = Callable[[str, Command, int], Deferred[Command | str]]
-"""(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
+"""Arguments: `host:port`, request, time-out in ms. Resolves on the loop to the answer of any code,
+or to a sentence with the reason why there is no answer."""
 
 
 class Calls:
-    """Makes calls: `calls(address, request, timeout_ms)` returns the later answer, or a text with
-    the reason if there is no answer. Loop thread only."""
+    """Makes calls by a Client: an instance is a Call. Loop thread only."""
 
     def __init__(self, client: Client, *, renews: bool = False) -> None:
-        """`renews`: after a call without an answer the next call opens another connection."""
+        """`renews`: a call that timed out makes the next call open another connection (see
+        Client.renew)."""
         self._client = client
         self._renews = renews
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
-        """Send a request; the result is the answer, or a text with the reason of the failure."""
+        """Begin to send a request to `host:port` and return at once. The Deferred resolves to the
+        answer of any code, or to a sentence with the reason why there is no answer; after `stop` it
+        never resolves."""
         later: Deferred[Command | str] = Deferred()
         task = asyncio.get_running_loop().create_task(
             self._ask(address, request, timeout_ms, later)
@@ -45,7 +48,8 @@ class Calls:
         return later
 
     async def stop(self) -> None:
-        """End the calls in progress without an answer: the callers have stopped before."""
+        """Cancel the calls in progress and wait for their end; their Deferreds never resolve. The
+        callers have to be stopped before."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

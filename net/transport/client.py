@@ -28,20 +28,24 @@ from turbopump.net.wire.command import Command, WireError
 from turbopump.net.wire.hosts import split
 
 DOUBTED_MAX: Final = 2
-"""Maximum number of unanswered connections to an address that are kept until another connection is
-answered."""
+"""Maximum number of connections to an address that `renew` replaced and that are kept open until a
+newer connection receives an answer."""
 PERHAPS_TLS: Final = "; perhaps it takes TLS connections only"
+"""Hint in the error about a server that closed a plain connection and never sent a byte."""
 PERHAPS_PLAIN: Final = "; perhaps it does not serve TLS"
-"""Hint for a server from which no byte was ever received:
-servers close connections of the other kind."""
+"""Hint in the error about a TLS handshake that failed without a reason from this side: servers
+close connections of the other kind."""
 SELF_CONNECTS_MAX: Final = 3
-"""Maximum number of consecutive connections to oneself, each with a chance of 1 in 10,000."""
+"""Maximum number of consecutive connections to oneself, each with a chance of 1 in 10,000, before
+connecting fails."""
 
 
 class Client:
-    """Calls servers; requests of servers on the same connections go to `handlers`.
+    """Calls servers by `host:port`; requests of servers on the same connections go to `handlers`
+    (default: all are answered REQUEST_CODE_NOT_SUPPORTED).
 
-    A lost connection is opened again by the next call. Loop thread only.
+    A lost connection is opened again by the next call. Loop thread only. `now_ms` is the clock
+    whose value `handlers` receive, in ms.
     """
 
     def __init__(
@@ -64,10 +68,13 @@ class Client:
         self._closed = False
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
-        """Send a request to `host:port` and wait for its answer.
+        """Send a request to `host:port` and wait up to `timeout_ms` for its answer, which may have
+        any code.
 
         The time includes connecting and waiting for room to write. If the server answers GO_AWAY,
-        the request is sent again on a new connection. Raises a RemotingError.
+        the request is sent once again on a new connection, within the same time; a second GO_AWAY
+        is returned. Sets `command.opaque`. Raises ConnectError, CallTimeout, ConnectionClosed or
+        TooManyCalls, and RemotingError itself for a request that does not fit into a frame.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         response = await self._call(address, command, deadline)
@@ -80,7 +87,10 @@ class Client:
         return response
 
     async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
-        """Send a one-way request; returns when it is written. Raises a RemotingError."""
+        """Send a one-way request to `host:port`: connect and wait for room within `timeout_ms`,
+        hand it to the connection and return. Its arrival is not known. Sets `command.opaque` and
+        ONEWAY_FLAG. Raises ConnectError, CallTimeout, ConnectionClosed, or RemotingError if it does
+        not fit into a frame."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = await self._writable(address, deadline)
         try:
@@ -89,24 +99,27 @@ class Client:
             raise RemotingError(str(error)) from None
 
     async def connect(self, address: str, timeout_ms: int) -> None:
-        """Open the connection to `host:port`, unless there is one. Raises a RemotingError."""
+        """Open the connection to `host:port` within `timeout_ms`; returns at once if it is open.
+        Raises ConnectError or ConnectionClosed."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_ready:
             deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
             await self._connect(address, deadline)
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
-        """Run `callback` whenever calls lose their connection to `host:port`, and when this client
-        replaces it (renewed, GO_AWAY), because a server may then forget the client's registrations;
-        not when this client is closed."""
+        """Run `callback` each time that the connection to `host:port` is lost, or is replaced after
+        GO_AWAY or after `renew`: the server may then have forgotten the client's registrations. It
+        does not run for the end of this client. Callbacks cannot be removed and run in the order of
+        their addition."""
         self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:
-        """Let the next call open another connection: this one may lead nowhere.
+        """Make the next call to `host:port` open another connection; no-op without a connection.
 
         After a network partition, TCP waits as long as the partition lasted before it tries again.
-        The old connection is closed when the new one is answered: a server that was only slow must
-        not take its end for the end of this client.
+        The old connection keeps its pending calls, and is closed when a newer one receives its
+        first answer: a server that was only slow must not take its end for the end of this client.
+        Of more than DOUBTED_MAX old connections, the oldest is aborted.
         """
         connection = self._connections.pop(address, None)
         if connection is not None:
@@ -116,7 +129,8 @@ class Client:
                 doubted.pop(0).abort()
 
     async def close(self) -> None:
-        """Close every connection; waiting calls raise ConnectionClosed."""
+        """Close every connection within `close_timeout_ms`; pending calls, and all later calls,
+        raise ConnectionClosed."""
         self._closed = True
         for task in list(self._connecting.values()):
             task.cancel()

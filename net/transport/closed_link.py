@@ -12,7 +12,7 @@ from turbopump.net.wire.command import Command
 
 
 class ClosedLink:
-    """The link of a peer whose connection has ended."""
+    """The link of a peer whose connection has ended. Loop thread only."""
 
     __slots__ = ("_loop",)
 
@@ -20,13 +20,14 @@ class ClosedLink:
         self._loop = loop
 
     def send(self, command: Command) -> None:
-        """Drop the command: the connection has ended."""
+        """Drop the command, without an error: the connection has ended."""
 
     def close(self) -> None:
         """No-op: the connection is closed already."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Run `callback` after `delay_ms`."""
+        """Run `callback` on the loop after `delay_ms`, unless the returned timer is cancelled
+        first."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:

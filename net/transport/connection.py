@@ -48,7 +48,8 @@ from turbopump.pyx.frame import find_frames
 logger = logging.getLogger(__name__)
 
 GO_AWAY_SINCE_VERSION: Final = 476
-"""First MQVersion (after V5_3_1) whose clients understand GO_AWAY."""
+"""First MQVersion (after V5_3_1) whose clients understand GO_AWAY; `Command.version` has the same
+numbers."""
 
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
@@ -56,10 +57,12 @@ _NO_CONTEXT: Final = 32
 
 
 class Connection(WritingSide, asyncio.BufferedProtocol):
-    """A connection of a Hub. `refused` ones are answered SYSTEM_BUSY and closed.
+    """A connection of a Hub; connections that the hub refuses are answered SYSTEM_BUSY and closed.
+    Loop thread only.
 
-    If the hub has a lane, the connection is read natively from its first byte on, or, with TLS,
-    from the end of the handshake on.
+    `tls` is given by a client alone; a server's connection chooses plain or TLS by the first byte.
+    `dispatcher` replaces the hub's. With a `gate` the connection is read natively from its first
+    byte on, or, with TLS, from the end of the handshake on.
     """
 
     __slots__ = (
@@ -96,7 +99,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the hub; a client with TLS begins the handshake."""
+        """Join the hub, or abort if it does not admit the connection; a client with TLS begins the
+        handshake."""
         self._transport = cast(asyncio.Transport, transport)
         options = self._hub.options
         self._transport.set_write_buffer_limits(options.write_high_water, options.write_low_water)
@@ -110,7 +114,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._go_on_with_tls()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the hub; if a write had failed, first handle all bytes that the peer had sent."""
+        """Leave the hub. If a write had failed (`exc` is an OSError), the bytes that the peer had
+        sent are handled first, in later turns of the loop."""
         descriptor = -1
         if self._transport is not None and self.is_ready and isinstance(exc, OSError):
             descriptor = self._transport.get_extra_info("socket").fileno()
@@ -141,13 +146,15 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Python.
 
     def slow_room(self) -> memoryview:
-        """The buffer for the next read."""
+        """The memory that the next read fills, shared by all connections unless a frame is
+        incomplete."""
         if self._tls is not None:
             return self._hub.area.room
         return self._receiver.room()
 
     def slow_read(self, nbytes: int) -> None:
-        """Handle a read completely, then write all answers at once."""
+        """Handle the first `nbytes` of `slow_room`, then write all answers at once. Bytes that have
+        to wait for a turn are copied. Never raises: malformed bytes close the connection."""
         self.active_at = self._hub.clock()
         self._guarded(lambda: self._slow_read(nbytes))
         if nbytes > READ_COUNTED_OVER and not self.is_fast:
@@ -168,7 +175,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._receiver.received(nbytes, self._handle)
 
     def go_on_slowly(self) -> None:
-        """Handle the frames that the receiver keeps, then the bytes that are not decrypted yet."""
+        """Handle the frames that the receiver keeps, then the bytes that are not decrypted yet.
+        Never raises: malformed bytes close the connection."""
         self._guarded(self._go_on_slowly)
 
     def _go_on_slowly(self) -> None:
@@ -197,15 +205,18 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return self._on_frame(frame) if self.begins() else None
 
     def frame(self, frame: memoryview) -> bool:
-        """Handle a frame that is not plain; False if the connection was closed."""
+        """Handle a frame, a view that is valid during the call only, in Python; False if the
+        connection was closed and no later frame may be handled. Raises WireError for a malformed
+        frame."""
         return not self._closing and self._on_frame(frame)
 
     def bad_length(self, rest: memoryview) -> None:
-        """Raise WireError: `rest` begins with a length that no frame has."""
+        """Raise ValueError with a sentence: `rest` begins with a length that no frame has."""
         find_frames(rest, len(rest), self._hub.options.max_frame)
 
     def failed(self, error: Exception) -> None:
-        """Close the connection after a failed read."""
+        """Close the connection after a failed read: malformed bytes are logged as a problem with
+        the peer, any other error with its traceback."""
         if isinstance(error, WireError | ValueError | ssl.SSLError):
             self._refuse(one_line(error))
         else:
@@ -213,22 +224,26 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.close()
 
     def end_read(self) -> None:
-        """Write the answers of a read whose frames were all handled."""
+        """Write the answers of a read whose frames were all handled, then run the callbacks of
+        `after_answers`."""
         self._flush()
 
     def met(self, version: int, language: int) -> None:
-        """Note the version and language of the peer, from a plain request."""
+        """Store the version (MQVersion) and the language (an index of LANGUAGES) of a plain request
+        in `peer`."""
         self.peer.version, self.peer.language = version, LANGUAGES[language]
 
     def hold(self, count: int) -> None:
-        """Register `count` responses that will be sent later."""
+        """Count `count` responses that will be sent later; from `max_in_flight` of them reading
+        pauses."""
         self._in_flight += count
         self._hub.in_flight += count
         if self._in_flight >= self._hub.options.max_in_flight:
             self.pause(_IN_FLIGHT)
 
     def settled(self, count: int) -> bool:
-        """Unregister `count` later responses; returns whether they may be written."""
+        """Count `count` later responses as ready, and read again at half of `max_in_flight`.
+        Returns whether they may be written: False if the peer is gone or the connection closes."""
         if self.peer.closed:
             return False
         self._in_flight -= count
@@ -239,7 +254,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return not self._closing and transport is not None and not transport.is_closing()
 
     def clock(self) -> float:
-        """The loop's time in seconds."""
+        """The loop's monotonic clock in seconds."""
         return self._hub.clock()
 
     def later(self, callback: Callable[[], None]) -> None:
@@ -249,11 +264,12 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Further callbacks of the loop.
 
     def eof_received(self) -> bool:
-        """Close half-closed connections, as in RocketMQ."""
+        """Always False: the loop closes half-closed connections, as RocketMQ does."""
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading from the peer of a server, because it does not read the bytes written to it.
+        """Note that unsent bytes reached the high-water mark, and stop reading from the peer of a
+        server.
 
         A client continues to read, or both sides could wait for each other; its calls wait.
         """
@@ -263,7 +279,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.pause(_WRITING)
 
     def resume_writing(self) -> None:
-        """Write and read again: the peer has read enough."""
+        """Note that unsent bytes fell below the low-water mark: write the bytes that wait for
+        encryption, read again, and run the callbacks of `when_writable`."""
         self.blocked = False
         self.blocked_since = 0.0
         self._seal()
@@ -276,16 +293,20 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Methods for Peer (this is its Link).
 
     def send(self, command: Command) -> None:
-        """Write a request; raises WireError if it does not fit into a frame."""
+        """Encode a request now, and write it at the end of the read in progress or in the next turn
+        of the loop; dropped without an error if the connection closes. Raises WireError if it does
+        not fit into a frame."""
         self._put(encode(command))
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Run `callback` after `delay_ms`."""
+        """Run `callback` on the loop after `delay_ms`, unless the returned timer is cancelled
+        first. It also runs after the end of the connection."""
         return self._hub.loop.call_later(delay_ms / 1000, callback)
 
     def close(self) -> None:
-        """Write out the unsent bytes, then close; the sweep aborts
-        if the peer does not read them."""
+        """Write out the unsent bytes, then close; no further request is handled or answered.
+        Returns at once. The sweep aborts the connection if the peer does not read within
+        `close_timeout_ms`."""
         if self._closing:
             return
         if self._transport is None:
@@ -301,7 +322,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Methods for Hub and Client.
 
     def abort(self) -> None:
-        """Close without writing anything."""
+        """Close and drop all unsent bytes. The connection leaves its hub in a later turn of the
+        loop."""
         self._closing = True
         self.end_fast()
         self._forget_unsent()
@@ -313,7 +335,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection handles no further frame."""
+        """Whether the connection closes or is closed: no further frame is handled."""
         return self._closing
 
     @property
@@ -465,7 +487,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.take(request, answer)
 
     def take(self, request: Command, answer: Answer) -> None:
-        """Answer a request, now or later."""
+        """Write the answer to a request: now, once a Deferred resolves, or never (None, or a
+        one-way request). While a Deferred is pending, body, fields and remark of `request` are
+        removed."""
         if request.is_oneway or answer is None:
             return
         if isinstance(answer, Deferred):
@@ -530,7 +554,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._put(buffers)
 
     def pause(self, reason: int) -> None:
-        """Stop reading until each reason is removed by `resume`."""
+        """Add `reason`, a bit, to the reasons not to read, and stop reading."""
         if self._transport is not None:
             if not self._paused:
                 self._transport.pause_reading()
@@ -539,7 +563,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._paused |= reason
 
     def resume(self, reason: int) -> None:
-        """Remove a reason for which reading is paused; read again if no reason is left."""
+        """Remove `reason`, a bit, from the reasons not to read; read again if no reason is left."""
         if self._paused & reason:
             self._paused &= ~reason
             if not self._paused and not self._closing and self._transport is not None:

@@ -17,56 +17,64 @@ a flood of garbage cannot fill a disk."""
 
 
 class Closable(Protocol):
-    """A connection, as the end of its server or client sees it."""
+    """A connection, as its ConnectionSet ends it; it must call `leave` when it has ended."""
 
     def close(self) -> None:
-        """End the requests in progress, and close once the peer has read all answers."""
+        """Begin to end: no further request is handled, the unsent bytes are written, then the
+        connection closes. Returns at once."""
 
     def abort(self) -> None:
-        """Close without writing anything."""
+        """Close and drop all unsent bytes. Returns at once."""
 
 
 C = TypeVar("C", bound=Closable)
 
 
 class ConnectionSet(Generic[C]):
-    """See the module. Loop thread only."""
+    """The open connections, in no order. Loop thread only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sweep_ms: int, logger: logging.Logger
     ) -> None:
-        """`sweep_ms` is the interval of sweeps, `logger` gets the lines about peers."""
+        """`sweep_ms` is the interval of sweeps, `logger` receives the lines about peers."""
         self.loop = loop
         self.clock = loop.time
+        """Returns the loop's monotonic clock in seconds."""
         self.connections: set[C] = set()
+        """The connections that have not ended; subclasses add to it."""
         self.stopping = False
+        """Whether the server refuses new requests because it stops; the owner of the set changes
+        it."""
         self._sweep_ms, self._logger = sweep_ms, logger
         self._complaints = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     def leave(self, connection: C) -> None:
-        """Remove a connection that has ended."""
+        """Remove a connection that has ended, and check the conditions of `wait`; no-op if it was
+        removed already."""
         self.connections.discard(connection)
         self.changed()
 
     def complain(self, text: str) -> None:
-        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
+        """Log a problem with a peer as a warning. After COMPLAINTS_MAX lines between two sweeps,
+        problems are only counted; the next sweep logs their number."""
         self._complaints += 1
         if self._complaints <= COMPLAINTS_MAX:
             self._logger.warning("%s", text)
 
     def sweep(self, now: float) -> None:
-        """Close connections that exceed a limit; `now` is of the loop's clock."""
+        """Close connections that exceed a limit; `now` is in seconds of the loop's clock."""
         raise NotImplementedError
 
     def start_sweeping(self) -> None:
-        """Begin the sweeps; `stop_sweeping` ends them."""
+        """Call `sweep` every `sweep_ms` until `stop_sweeping`, the first time after `sweep_ms`;
+        no-op if it is called already."""
         if self._sweeper is None:
             self._sweep_later()
 
     def stop_sweeping(self) -> None:
-        """Stop the periodic sweeps."""
+        """Stop the periodic calls of `sweep`; no-op without them."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -84,8 +92,8 @@ class ConnectionSet(Generic[C]):
         self._sweep_later()
 
     async def close(self, timeout_ms: int) -> None:
-        """Close all connections, abort those that are still open after `timeout_ms`, and stop the
-        sweeps."""
+        """Close all connections and wait up to `timeout_ms` for their end; then abort the others
+        and wait up to `timeout_ms` again. Stops the sweeps."""
         for connection in list(self.connections):
             connection.close()
         if not await self.wait(lambda: not self.connections, timeout_ms):
@@ -95,7 +103,8 @@ class ConnectionSet(Generic[C]):
         self.stop_sweeping()
 
     async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until a condition holds that `changed` checks; False after `timeout_ms`."""
+        """Wait until `until()` is True, for at most `timeout_ms`, and return its last value. It is
+        checked now, at the end, and whenever `changed` is called."""
         if until():
             return True
         held = self.loop.create_future()
@@ -109,7 +118,8 @@ class ConnectionSet(Generic[C]):
         return until()
 
     def changed(self) -> None:
-        """Check the conditions of `wait`: a connection or request has ended."""
+        """Check the conditions of all calls of `wait`; to be called when a connection or a request
+        ended."""
         for held, until in self._watchers.items():
             if until():
                 _settle(held)

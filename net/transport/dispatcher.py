@@ -19,29 +19,34 @@ from turbopump.net.wire.header import BadHeader
 logger = logging.getLogger(__name__)
 
 REMARK_MAX: Final = 512
-"""Maximum characters of an exception's text in a remark: one line for an operator, not a dump."""
+"""Maximum characters of `one_line`, which becomes a remark: one line for an operator, not a
+dump."""
 
 QUIET_MS: Final = 10_000
-"""Interval between two log lines about requests that failed because of a disk."""
+"""Interval between two log lines about requests that failed because of a disk, by the `now_ms` of
+the requests."""
 
 Answer = Command | Deferred[Command] | Deferred[Command | None] | None
+"""A response, a Deferred of a response that is ready later, or None: no response is sent, as for a
+Deferred that resolves to None."""
 Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
-"""Arguments (request, peer, now_ms), result: the answer, now, later, or never. While a later answer
-is pending, the request has no body and no fields.
+"""Arguments: request, peer, and `now_ms`, the time of the server's clock (see Server). Result: the
+answer. While a later answer is pending, the request has no body and no fields.
 
 A handler that may take long is a generator: it yields after each step of a few milliseconds and
 returns the answer. After a step the state it read before may have changed, and the peer may be
 gone.
 """
 Review = Callable[[Command, Answer, bool], Answer]
-"""Arguments (request, answer, whether other requests were served since the request began), result:
-the answer to send."""
+"""Arguments: request, the handler's answer, and whether other requests were served since the
+request began. Result: the answer to send."""
 
 
 class Dispatcher:
-    """Handlers by request code. Adding a code twice is a programmer error.
+    """Handlers by request code.
 
-    `review`, if given, receives every handler's answer and returns the answer to send.
+    `review`, if given, receives every handler's answer and returns the answer to send; it does not
+    receive the answers to failures and unknown codes.
     """
 
     def __init__(self, review: Review | None = None) -> None:
@@ -50,21 +55,23 @@ class Dispatcher:
         self._quiet_until_ms = 0
 
     def add(self, code: int, handler: Handler) -> None:
-        """Let `handler` answer `code`."""
+        """Let `handler` answer `code`, which must not have a handler yet."""
         assert code not in self._handlers, f"code {code} has a handler already"
         self._handlers[int(code)] = handler
 
     def wrap(self, code: int, around: Callable[[Handler], Handler]) -> None:
-        """Replace the handler of `code` by `around(handler)`."""
+        """Replace the handler of `code` by `around(handler)`. Raises KeyError if the code has no
+        handler."""
         self._handlers[int(code)] = around(self._handlers[int(code)])
 
     @property
     def codes(self) -> frozenset[int]:
-        """The codes that have a handler."""
+        """A copy of the codes that have a handler now."""
         return frozenset(self._handlers)
 
     def without(self, codes: Iterable[int]) -> "Dispatcher":
-        """A copy of the current handlers without `codes`, for another port."""
+        """A new Dispatcher with the current handlers except for `codes`, for another port. Later
+        changes of either table do not affect the other. Unknown codes are ignored."""
         fewer = Dispatcher(self._review)
         fewer._handlers = dict(self._handlers)
         for code in codes:
@@ -72,10 +79,12 @@ class Dispatcher:
         return fewer
 
     def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
-        """Return the answer to a request, or the remaining steps of it; never raises.
+        """Call the handler with `now_ms`, and return its answer, or the steps that remain after the
+        first one and return the answer; never raises, nor do the steps.
 
-        Unknown code: 3. A header or body that its class refuses, or any failure of the handler: 1
-        with one line of text.
+        Answers with code 3 (REQUEST_CODE_NOT_SUPPORTED) if the code has no handler, with code 1
+        (SYSTEM_ERROR) and one line of text if the handler raises any Exception, BadHeader and
+        BadBody included.
         """
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -119,7 +128,7 @@ class Dispatcher:
 
 
 def one_line(error: BaseException) -> str:
-    """`Class: text` of an exception, cut to one line."""
+    """`Class: text` of an exception on one line, cut to REMARK_MAX characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:REMARK_MAX]
 

@@ -7,11 +7,13 @@ from turbopump.engine.types import TurbopumpError
 
 
 class RemotingError(TurbopumpError):
-    """A call without an answer; base of this module's exceptions."""
+    """A call without an answer, or a request that does not fit into a frame; base of this module's
+    exceptions."""
 
 
 class ConnectError(RemotingError, ConnectionError):
-    """The server cannot be reached. Also a ConnectionError of Python's."""
+    """No connection to the server could be opened, so nothing was sent. Also a ConnectionError of
+    Python's."""
 
 
 class CallTimeout(RemotingError, TimeoutError):
@@ -20,8 +22,10 @@ class CallTimeout(RemotingError, TimeoutError):
 
 
 class ConnectionClosed(RemotingError):
-    """The connection ended before the answer; the request may have been carried out."""
+    """The connection ended before the answer, and the request may have been carried out; or this
+    client was closed."""
 
 
 class TooManyCalls(RemotingError):
-    """Too many calls to this server wait for their answers; nothing was sent."""
+    """The calls to this server that wait for their answers reached `RemotingOptions.max_in_flight`;
+    nothing was sent."""

@@ -25,16 +25,16 @@ from typing import Any, Final, Protocol, TypeVar
 from turbopump.engine.deferred import Deferred
 
 REQUESTS_OF_TURN: Final = 32
-"""Maximum number of such requests, over all connections, between two polls of the sockets: a few
-milliseconds."""
+"""Maximum number of requests that Python handles, over all connections, between two polls of the
+sockets: a few milliseconds."""
 
 BYTES_OF_TURN: Final = 4 << 20
 """Bytes written to all connections between two polls of the sockets, by pulls and by other long
 answers: a few milliseconds, also if they are encrypted."""
 
 HANDSHAKE_REQUESTS: Final = 8
-"""Number of requests that a step of a TLS handshake counts
-for: a step takes up to a millisecond."""
+"""Number of requests that a step of a TLS handshake counts for: a step takes up to a
+millisecond."""
 
 READ_OF_TURN: Final = 2 << 20
 """Bytes of large reads, over all connections, between two polls of the sockets. Beyond it reads are
@@ -46,37 +46,40 @@ READERS_OF_TURN: Final = 8
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work in steps; the generator returns the result."""
+"""Work in steps of a few milliseconds each: the generator yields after each step and returns the
+result."""
 
 
 class Resting(Protocol):
-    """A connection whose frames wait."""
+    """A connection whose frames wait for its turn."""
 
     def continue_turn(self) -> None:
-        """Handle the next frames; the connection may rest again."""
+        """Handle the next frames; the connection may call `FairScheduler.rest` again."""
 
 
 class Reading(Protocol):
     """A connection that may have sent more bytes than were read."""
 
     def read_on(self) -> None:
-        """Read again in this turn."""
+        """Read again in this turn; called once for each call of `read_later`."""
 
 
 class ReadBuffers(Protocol):
     """The setting of the largest size of a read."""
 
     def shorten(self) -> None:
-        """Make the next reads short."""
+        """Limit the next reads to a short size, until `lengthen`."""
 
     def lengthen(self) -> None:
-        """Make the next reads long."""
+        """Let the next reads have their full size."""
 
 
 class FairScheduler:
     """The order of waiting connections and requests. Loop thread only.
 
-    `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
+    A turn is the time between two polls of the sockets; each turn has a number of requests and
+    bytes. `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
+    `buffers` are shortened after READ_OF_TURN.
     """
 
     def __init__(self, post: Callable[[Callable[[], None]], object], buffers: ReadBuffers) -> None:
@@ -94,7 +97,8 @@ class FairScheduler:
         self._current: tuple[Steps[Any], Deferred[Any]] | None = None
 
     def begin(self) -> bool:
-        """Whether another request may be handled before the loop polls the sockets."""
+        """Count a request that is to be handled in this turn. False, and nothing is counted: the
+        turn has no room, and the caller has to `rest`."""
         if self._left <= 0 or self._bytes_left <= 0:
             return False
         self._left -= 1
@@ -102,8 +106,8 @@ class FairScheduler:
         return True
 
     def begin_handshake(self) -> bool:
-        """Whether another step of a TLS handshake may be taken
-        before the loop polls the sockets."""
+        """Count a step of a TLS handshake as HANDSHAKE_REQUESTS requests of this turn. False, and
+        nothing is counted: the turn has no room, and the caller has to `rest`."""
         if self._left <= 0:
             return False
         self._left -= HANDSHAKE_REQUESTS
@@ -111,8 +115,8 @@ class FairScheduler:
         return True
 
     def takes(self, size: int) -> bool:
-        """Count a connection's read of `size` bytes; returns whether it may be read again before
-        the loop polls the sockets. If not, the caller passes it to `read_later`."""
+        """Count a connection's read of `size` bytes; returns whether the connection may be read
+        again in this turn. If not, the caller stops reading and calls `read_later`."""
         self._read_left -= size
         if self._read_left < READ_OF_TURN // 2:
             self._schedule()
@@ -121,13 +125,13 @@ class FairScheduler:
         return self._read_left > 0 and self._alone
 
     def read_later(self, connection: Reading) -> None:
-        """Have `connection` read again in its turn."""
+        """Have `connection.read_on` called in a later turn, in the order of these calls."""
         self._readers.append(connection)
         self._schedule()
 
     def gives(self, size: int) -> bool:
-        """Count `size` bytes written to a connection; returns whether more may follow before the
-        loop polls the sockets."""
+        """Count `size` bytes written to a connection; returns whether more may be written in this
+        turn."""
         self._bytes_left -= size
         if self._bytes_left < BYTES_OF_TURN // 2:
             # Not for each pull: a callback costs the loop another poll of the sockets.
@@ -135,13 +139,16 @@ class FairScheduler:
         return self._bytes_left > 0
 
     def rest(self, connection: Resting, *, fresh: bool) -> None:
-        """Have `connection` continue in its turn; `fresh`: it had no turn yet."""
+        """Have `connection.continue_turn` called in a later turn, once for each call. Connections
+        with `fresh`, which had no turn yet, mostly come before the others; within each group the
+        order is that of the calls."""
         (self._fresh if fresh else self._others).append(connection)
         self._schedule()
 
     def work(self, host: bytes, steps: Steps[T]) -> Deferred[T]:
-        """Run `steps`, which must not raise, and return their result.
-        A host's steps follow one another."""
+        """Run `steps`, which must not raise, in later turns, a step in each turn, and resolve the
+        Deferred to their result. Only one work runs at a time; the works of a host, a packed IP
+        address, run in the order of these calls, and hosts take turns."""
         later: Deferred[T] = Deferred()
         self._waiting.setdefault(host, deque()).append((steps, later))
         self._schedule()

@@ -35,17 +35,20 @@ SWEEPS_PER_TIMEOUT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The requests of a port that are served natively: sends, and pulls if given."""
+    """The native servers of a port's plain requests. Without a Gate all its requests go to
+    Python."""
 
     lane: Lane
+    """Serves sends."""
     pulls: Pulls | None = None
+    """Serves pulls; None: Python does."""
     turn: Turn | None = None
     """Shared by all connections of the lane; None: each read is answered on its own."""
 
 
 UNSENT_NOTED_OVER: Final = 16 * 1024
-"""A connection's unsent bytes are counted above this. A peer that reads seldom has more, and the
-uncounted bytes of the maximum number of connections are 256 MiB."""
+"""Bytes: a connection's unsent bytes are counted above this. A peer that reads seldom has more, and
+the uncounted bytes of the maximum number of connections are 256 MiB."""
 
 UNSENT_KEPT: Final = 0.75
 """Fraction of unsent_max that remains after slow peers were cut, so that not every further byte
@@ -53,7 +56,8 @@ looks for the next slow peer."""
 
 
 ToTls = ssl.SSLContext | Deferred[ssl.SSLContext | TlsError] | None
-"""The TLS context for a connection, maybe later; None: the connection is plain."""
+"""The TLS context for a connection, or a Deferred that resolves to it or to an error; None: the
+connection is plain."""
 
 
 HTTP2: Final = "h2"
@@ -61,39 +65,44 @@ HTTP2: Final = "h2"
 
 
 class Upgrade(Protocol):
-    """A server for the peers of a port that speak HTTP/2."""
+    """A server for the peers of a port that speak HTTP/2. Loop thread only."""
 
     @property
     def open(self) -> int:
-        """Number of its open connections."""
+        """Number of its open connections, which count for the limit of the port's server."""
 
     def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
-        """Take over a connection. `data` was read already; with
-        TLS the bytes are in the session."""
+        """Take over a connection: read from `transport` and close it. `data` is the first bytes of
+        a plain connection, valid during the call only; with TLS it is empty, and the session has
+        the bytes."""
 
 
 class Swept(Closable, Protocol):
-    """A connection, as the sweep sees it; times are of the loop's clock, 0 for never.
-
-    `touched`: the connection was active since the last sweep.
-    """
+    """A connection, as the sweep sees it; times are seconds of the loop's clock, 0.0 for never."""
 
     peer: Peer
     touched: bool
+    """Whether bytes were read since the last sweep, which sets it to False."""
     active_at: float
+    """The last time at which bytes were read or written, exact to a sweep."""
     slow_since: float
+    """The begin of the incomplete frame or handshake."""
     blocked_since: float
+    """The time since which unsent bytes have been above the high-water mark."""
     closing_at: float
+    """The time at which `close` was called."""
 
     @property
     def unsent(self) -> int:
-        """Bytes written that the peer has not taken."""
+        """Bytes in the transport's buffer or waiting for encryption."""
 
 
 class Hub(ConnectionSet[Swept]):
-    """The connections of a server or client."""
+    """The connections of a server or client, without the limits that only a server has. Loop thread
+    only. `now_ms` is the clock of the handlers, see Server."""
 
     is_server = False
+    """Whether the connections belong to a server."""
 
     def __init__(
         self,
@@ -109,8 +118,11 @@ class Hub(ConnectionSet[Swept]):
         super().__init__(loop, sweep_ms, logger)
         self.options = options
         self.area = Area(options.receive_max, options.receive_max_of_address, self._cut_incomplete)
+        """The memory for incomplete frames of all connections."""
         self.turns = FairScheduler(loop.call_soon, self.area)
+        """The order in which the connections are served."""
         self.in_flight = 0
+        """Number of requests whose answers are pending."""
         self._dispatcher = dispatcher
         self._now_ms = now_ms
         self._unsent: dict[Swept, int] = {}
@@ -119,50 +131,58 @@ class Hub(ConnectionSet[Swept]):
     def dispatch(
         self, request: Command, peer: Peer, dispatcher: Dispatcher | None
     ) -> Answer | Steps[Answer]:
-        """Handle a request by the dispatcher of the connection's port, else by the hub's."""
+        """Have a request handled, with the time of `now_ms`, by `dispatcher`, the connection's own,
+        or by the hub's for None. Never raises, see Dispatcher.dispatch."""
         return (dispatcher or self._dispatcher).dispatch(request, peer, self._now_ms())
 
     def admit(self, connection: Swept) -> bool:
-        """Add a new connection; False if it has to be closed at once."""
+        """Add a new connection; False if the caller has to abort it. A client's hub admits all."""
         self.connections.add(connection)
         return True
 
     def ready(self, connection: Swept) -> None:
-        """Note that the TLS handshake of a connection has finished."""
+        """Note that the TLS handshake of a connection has finished; no-op in a server's hub."""
 
     def leave(self, connection: Swept) -> None:
-        """Remove a connection that has ended."""
+        """Remove a connection that has ended, and its unsent bytes."""
         self._unsent_total -= self._unsent.pop(connection, 0)
         super().leave(connection)
 
     def settled(self, count: int) -> None:
-        """Count requests that were answered late, or lost their connection."""
+        """Subtract `count` from `in_flight`: the requests were answered, or lost their
+        connection."""
         self.in_flight -= count
         self.changed()
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
-        """The response that refuses a request; None to handle it."""
+        """The response that refuses a request instead of its handler; None to have it handled. A
+        client's hub refuses no request."""
         return None
 
     def is_free(self, connection: Swept) -> bool:
-        """Whether the connection's requests are all served, not refused."""
+        """Whether the connection is within the limit of connections, so that its requests are
+        handled. Always True in a client's hub."""
         return True
 
     @property
     def upgrade(self) -> Upgrade | None:
-        """The server for peers that speak HTTP/2; None: they are refused."""
+        """The server for peers that speak HTTP/2; None: their connections are closed as
+        malformed."""
         return None
 
     def tls_context(self, hello: bool) -> ToTls:
-        """The context for a new connection, maybe later; None for a plain one.
+        """The context for a new connection, maybe later; None for a plain connection, as always in
+        a client's hub.
 
-        `hello`: whether its first byte begins a TLS handshake. Raises WireError to close it.
+        `hello`: whether the connection's first byte begins a TLS handshake. Raises WireError to
+        close it.
         """
         return None
 
     def note_unsent(self, connection: Swept, size: int) -> None:
-        """Note the unsent bytes of a connection above UNSENT_NOTED_OVER; slow connections may be
-        cut.
+        """Set the noted unsent bytes of a connection, above UNSENT_NOTED_OVER, to `size`. If all
+        noted bytes exceed `unsent_max`, the slowest connections are aborted, perhaps this
+        connection.
 
         A body that several connections share counts for each. That is too much while they share it,
         but a peer that reads too slowly keeps it alone as soon as the others have the next one.
@@ -203,7 +223,8 @@ class Hub(ConnectionSet[Swept]):
         return now - connection.blocked_since if connection.blocked_since else 0.0
 
     def sweep(self, now: float) -> None:
-        """Close connections that are idle, or too slow with a frame or their end."""
+        """Abort connections whose frame, handshake or end takes too long, and close idle
+        connections; `now` is in seconds of the loop's clock."""
         options = self.options
         idle_before = now - options.idle_timeout_ms / 1000
         slow_before = now - options.frame_timeout_ms / 1000

@@ -13,22 +13,30 @@ from turbopump.engine.keys import BOOLEAN, TEXT, Key, choice, key, keys_of
 from turbopump.net.wire.command import FRAME_MAX
 
 MIB: Final = 1 << 20
+"""Bytes of a mebibyte."""
 
 
 class TlsMode(Enum):
-    """The kinds of peers, TLS and plain, that a server's port accepts (RocketMQ: TlsMode)."""
+    """The kinds of peers that a server's port accepts (RocketMQ: TlsMode)."""
 
     DISABLED = "disabled"
+    """Plain peers only."""
     PERMISSIVE = "permissive"
+    """TLS and plain peers, distinguished by their first byte."""
     ENFORCING = "enforcing"
+    """TLS peers only."""
 
 
 class ClientAuth(Enum):
-    """Whether a TLS server asks for a certificate of the client."""
+    """Whether a TLS server asks for a client's certificate; without effect unless
+    `TlsSettings.auth_client`."""
 
     NONE = "none"
+    """The server asks for no certificate."""
     OPTIONAL = "optional"
+    """A client may connect without a certificate; a certificate that it sends is checked."""
     REQUIRE = "require"
+    """The handshake fails without a certificate that passes the check."""
 
 
 def _test_mode() -> bool:
@@ -42,8 +50,8 @@ def _test_mode() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS of a server (RocketMQ: TlsSystemConfig). Without files and in test mode it uses a
-    self-signed certificate."""
+    """TLS of a server (RocketMQ: TlsSystemConfig). Without certificate and key files it uses a
+    self-signed certificate in test mode; outside test mode no context can be made."""
 
     mode: TlsMode = key(
         "tls.server.mode",
@@ -72,13 +80,15 @@ class TlsSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
-        """Make the settings from `tls.*` properties; raises ValueError naming the key."""
+        """Make the settings from the texts of `tls.server.*` and `tls.test.mode.enable`; other keys
+        are ignored, missing keys have their default. Raises ValueError naming the key."""
         return cls(**_given(cls, properties))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTlsSettings:
-    """TLS of a client. In test mode, or unless `auth_server`, any server is trusted."""
+    """TLS of a client. In test mode, or unless `auth_server`, any server is trusted; host names are
+    never compared."""
 
     cert_path: str = key("tls.client.certPath", TEXT, "", "The certificate, a PEM file.")
     key_path: str = key("tls.client.keyPath", TEXT, "", "The key of the certificate, a PEM file.")
@@ -95,8 +105,9 @@ class ClientTlsSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "ClientTlsSettings | None":
-        """Make the settings from `tls.*` properties; None unless tls.enable. Raises ValueError
-        naming the key."""
+        """Make the settings from the texts of `tls.client.*` and `tls.test.mode.enable`; None
+        unless tls.enable is true: the client connects without TLS. Raises ValueError naming the
+        key."""
         given = _given(cls, properties)
         return cls(**given) if _value(ENABLE, properties) else None
 
@@ -108,19 +119,23 @@ ENABLE: Final = Key(
     "Connect to other nodes by TLS.",
     aliases=("useTLS",),
 )
+"""The key whose value true makes a node's clients use TLS."""
 SERVER_TLS_KEYS: Final = {one.name: one for one in keys_of(TlsSettings).values()}
+"""Keys of TlsSettings by RocketMQ's name."""
 CLIENT_TLS_KEYS: Final = {one.name: one for one in (ENABLE, *keys_of(ClientTlsSettings).values())}
+"""`tls.enable` and the keys of ClientTlsSettings by RocketMQ's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """Limits of every connection, whichever side opened it.
 
-    idle_timeout_ms: without traffic (RocketMQ: serverChannelMaxIdleTimeSeconds, 120 s).
+    idle_timeout_ms: time without traffic after which a connection is closed (RocketMQ:
+        serverChannelMaxIdleTimeSeconds, 120 s).
     frame_timeout_ms: from the first to the last byte of a frame, and for a TLS handshake; a peer
         that trickles is cut, 4 MB at 140 KB/s is not.
     close_timeout_ms: time for the peer of a closing connection to read the unsent bytes.
-    max_frame: bytes of a frame (com.rocketmq.remoting.frameMaxLength).
+    max_frame: maximum bytes of a frame (com.rocketmq.remoting.frameMaxLength).
     max_in_flight: requests of a peer without an answer; long polls count, a consumer holds one per
         queue. Reading from the peer pauses there.
     write_high_water, write_low_water: unsent bytes above which a server does not read from the
@@ -151,7 +166,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions(ConnectionOptions):
-    """Limits of a server.
+    """Limits of a server, besides the other fields of ConnectionOptions.
 
     The marks of unsent bytes are low: bytes that thousands of peers do not read take the server's
     memory, and the kernel keeps megabytes of each besides.
@@ -159,8 +174,9 @@ class ServerOptions(ConnectionOptions):
     max_connections: also bounded by the process's limit of open files at start, which the
         servers in the process divide. Beyond it a peer's first request is answered SYSTEM_BUSY
         and the connection closed.
-    backlog: RocketMQ's so_backlog.
-    stop_grace_ms: for requests in flight when the server stops.
+    backlog: connections that the kernel accepts before the server does (RocketMQ: so_backlog).
+    stop_grace_ms: time for requests in flight when the server stops.
+    tls: None: peers that begin a TLS handshake are closed.
     """
 
     write_high_water: int = MIB
@@ -177,9 +193,11 @@ class ServerOptions(ConnectionOptions):
 class RemotingOptions(ConnectionOptions):
     """Limits of a client.
 
-    connect_timeout_ms: com.rocketmq.remoting.client.connect.timeout.
-    max_in_flight: bounds both a server's unanswered requests and the calls to one server
+    connect_timeout_ms: longest time for the TCP connection and the TLS handshake together
+        (com.rocketmq.remoting.client.connect.timeout).
+    max_in_flight: bounds both a server's unanswered requests and the calls to a server
         (clientAsyncSemaphoreValue).
+    tls: None: connections are plain.
     """
 
     max_in_flight: int = 65_535

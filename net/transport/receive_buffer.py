@@ -19,11 +19,14 @@ SCRATCH_SIZE: Final = 256 << 10
 """Bytes of a read: a whole pull answer, or a thousand small requests."""
 
 SHORT_SIZE: Final = 32 << 10
-"""Bytes of a read after the loop has read enough in this turn: the rest stays in the kernel, at the
-sender's cost. Small requests still fit; it exceeds CARRY_MAX."""
+"""Bytes of a read after the loop has read READ_OF_TURN in this turn: the rest stays in the kernel,
+at the sender's cost. Small requests still fit; it exceeds CARRY_MAX."""
 
 
 Handle = Callable[[memoryview], bool | None]
+"""Receives a frame, its 4 length bytes included; the view is valid during the call only. Result
+True: hand over the next frame; False: drop the bytes that follow; None: hand over this frame and
+the following ones again in `Receiver.go_on`."""
 
 
 class Owner(Protocol):
@@ -32,16 +35,17 @@ class Owner(Protocol):
     peer: Peer
 
     def abort(self) -> None:
-        """Close without writing anything."""
+        """Close the connection and drop its unsent bytes."""
 
 
 class Area:
-    """The memory shared by the connections of a server or client: scratch area and byte budget.
+    """The memory shared by the connections of a server or client: scratch area and a budget of
+    bytes for incomplete frames.
 
-    When the budget is spent, the connection whose frame has been incomplete for the longest time is
-    cut, not the connection that needs memory: a peer that wants to keep others out has to keep
-    sending. Each address may use `quota` bytes of the budget; beyond it the oldest connection of
-    the address is cut.
+    When the `budget` is spent, the connection whose frame has been incomplete for the longest time
+    is cut, not the connection that needs memory: a peer that wants to keep others out has to keep
+    sending. Each IP address may use `quota` bytes of the budget (None: all); beyond it the oldest
+    connection of the address is cut.
     """
 
     __slots__ = (
@@ -62,8 +66,11 @@ class Area:
         quota: int | None = None,
         cut: Callable[[Owner], None] = lambda owner: owner.abort(),
     ) -> None:
-        """`cut` closes a connection, but not before the caller of `hold` has returned."""
+        """`cut` closes a connection (default: aborts it), but not before the caller of `hold` has
+        returned."""
         self.scratch = self.room = memoryview(bytearray(SCRATCH_SIZE))
+        """`scratch`: the memory of SCRATCH_SIZE bytes for reads; `room`: its part that the next
+        read may fill."""
         self._budget = budget
         self._quota = budget if quota is None else min(quota, budget)
         self._cut = cut
@@ -71,20 +78,22 @@ class Area:
         self._hosts: dict[bytes, dict[Owner, int]] = {}
         self._used: dict[bytes, int] = {}
         self.in_use = 0
+        """Bytes that all owners together hold."""
 
     def shorten(self) -> None:
-        """Make the next reads short."""
+        """Limit the next reads to SHORT_SIZE, until `lengthen`."""
         self.room = self.scratch[:SHORT_SIZE]
 
     def lengthen(self) -> None:
-        """Make the next reads fill the scratch area."""
+        """Let the next reads fill SCRATCH_SIZE."""
         self.room = self.scratch
 
     def hold(self, owner: Owner, size: int, fresh: bool = False) -> None:
-        """Set the bytes that `owner` holds, 0 for no bytes. Raises WireError for more than its
-        address may have.
+        """Set the number of bytes that `owner` holds to `size`, 0 for no bytes. If the budget or
+        the quota of its address is exceeded, the oldest other owners are cut; raises WireError if
+        there is no other owner to cut.
 
-        `fresh`: its frame began with the newest read, so it is the youngest of all.
+        `fresh`: its frame began with the newest read, so it is the youngest owner.
         """
         host = owner.peer.host[:-4]
         before = self._sizes.get(owner, 0)
@@ -137,10 +146,8 @@ class _Found:
 
 
 class Receiver:
-    """The incoming side of a connection.
-
-    `partial`: whether a frame has begun and not ended.
-    """
+    """The incoming side of a connection: cuts reads into frames. `owner` holds the memory of an
+    incomplete frame in `area`."""
 
     __slots__ = ("_area", "_cost", "_found", "_have", "_max_frame", "_memory", "_own", "_owner")
 
@@ -155,20 +162,22 @@ class Receiver:
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether memory holds a frame that has begun and not ended, or frames that wait for
+        `go_on`."""
         return self._own is not None
 
     def room(self) -> memoryview:
-        """The memory for the next bytes; never empty."""
+        """The memory into which the next bytes must be read, never empty; valid until
+        `received`."""
         room = self._area.room
         return room if self._own is None else self._own[self._have : self._have + len(room)]
 
     def received(self, size: int, handle: Handle) -> None:
-        """Hand each whole frame of the `size` bytes in `room()` to `handle`, keep the rest.
+        """Hand each whole frame of the `size` bytes in `room()`, in order, to `handle`, and copy
+        the rest.
 
-        The frame is valid during the call only. `handle` returns False to stop, which drops the
-        following bytes, and None to receive this frame and the following ones again with `go_on`.
-        Raises WireError for a length that no frame has.
+        Raises WireError for a length that no frame has, after the frames before it were handed
+        over, or for memory beyond the area's limits.
         """
         if self._found is not None:
             assert self._own is not None
@@ -187,7 +196,7 @@ class Receiver:
         self._hand_over(data, _Found(frames, consumed, needed, end, bad), handle)
 
     def go_on(self, handle: Handle) -> None:
-        """Hand over the frames that `handle` postponed."""
+        """Hand over the frames that `handle` postponed; no-op without any. Raises as `received`."""
         if self._own is not None and self._found is not None:
             self._hand_over(self._own, self._found, handle)
 
@@ -221,12 +230,12 @@ class Receiver:
         return self._found is not None
 
     def end(self) -> None:
-        """Release the memory and the owner: the connection receives nothing further."""
+        """Release the memory and the owner; `received` must not be called again."""
         self.release()
         self._owner = None
 
     def release(self) -> None:
-        """Give the own memory back; its bytes are lost."""
+        """Free the memory of this connection; its bytes are lost."""
         if self._own is not None:
             assert self._owner is not None, "it has ended"
             self._area.hold(self._owner, 0)

@@ -22,7 +22,7 @@ from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 _TURN: Final = 4
 _STEPS: Final = 8
 READ: Final = 16
-"""Reasons not to read, besides Connection's own. READ: other connections are read first."""
+"""A reason not to read, besides Connection's own, as a bit: other connections are read first."""
 
 DRAIN_COST: Final = 64 * 1024
 """Bytes that count for a connection without a peer, besides the peer's unread bytes, until all of
@@ -51,7 +51,8 @@ class _Work(_Holder):
 
 
 class ScheduledConnection(FastConnection):
-    """The turns of a connection. `rests` is set while bytes that were read have to wait."""
+    """The turns of a connection. `rests` is True while bytes that were read have to wait. Loop
+    thread only."""
 
     __slots__ = ("_drain", "_drain_holder", "_hub", "_sealed", "_work")
 
@@ -66,15 +67,16 @@ class ScheduledConnection(FastConnection):
         self._work: _Work | None = None
 
     def hold_sealed(self, size: int) -> None:
-        """Count `size` bytes that were read and are not decrypted yet."""
+        """Set the number of bytes that were read and are not decrypted yet to `size`; they count in
+        the hub's memory for incomplete frames. Raises WireError if its limits are exceeded."""
         if size and self._sealed is None:
             self._sealed = _Holder(self)
         if self._sealed is not None:
             self._hub.area.hold(self._sealed, size)
 
     def took(self, size: int) -> None:
-        """Count a handled read of `size` bytes; reading may pause
-        in favour of other connections."""
+        """Count a handled read of `size` bytes; a server's connection stops reading until its next
+        turn if this turn has read enough."""
         hub = self._hub
         if not hub.is_server or self._drain is not None or hub.turns.takes(size):
             return
@@ -83,11 +85,12 @@ class ScheduledConnection(FastConnection):
             hub.turns.read_later(self)
 
     def read_on(self) -> None:
-        """Read again: this connection has its turn to read."""
+        """Read again in this turn; called by FairScheduler after `read_later`."""
         self.resume(READ)
 
     def begins(self) -> bool:
-        """Whether another frame may be handled in this turn; if not, it waits for the next.
+        """Whether another frame may be handled in this turn, which is counted. False: it waits; a
+        server's connection then continues in its turn, or when its peer reads.
 
         A client handles the answers to its calls as they arrive.
         """
@@ -104,23 +107,26 @@ class ScheduledConnection(FastConnection):
         return False
 
     def gives(self, size: int) -> bool:
-        """Count `size` bytes written to the peer; returns whether more may follow in this turn."""
+        """Count `size` bytes written to the peer in this turn of the loop; returns whether more may
+        follow in it."""
         return self._hub.turns.gives(size)
 
     def give_way(self) -> None:
-        """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
+        """Stop reading and handling until this connection has its turn."""
         self.rests = True
         self.pause(_TURN)
         fresh = self.turn_left == TURN_REQUESTS and self._drain is None
         self._hub.turns.rest(self, fresh=fresh)
 
     def continue_turn(self) -> None:
-        """Handle the next waiting frames: this connection has its turn."""
+        """Handle the waiting frames, as many as fit into this turn, then read again unless frames
+        are left."""
         self.rests = False
         self.go_on_if_free()
 
     def go_on_if_free(self) -> None:
-        """Handle the next waiting frames, unless something else holds them up."""
+        """Handle waiting frames, as many as fit into this turn, then read again; no-op while the
+        connection has to wait for its turn, closes, or, at a server, does not read its answers."""
         if self.rests or self.is_over:
             return
         if not (self.blocked and self._hub.is_server):
@@ -134,8 +140,8 @@ class ScheduledConnection(FastConnection):
             self.resume(_TURN)
 
     def begin_work(self, request: Command, steps: Steps[Answer]) -> None:
-        """Have a request handled in steps. The connection's later
-        requests wait until it is done."""
+        """Have the rest of a request handled in steps by the hub, and answer it with their result.
+        The connection's later requests wait until then; it is not read."""
         work = self._work = _Work(self, steps)
         self.rests = True
         self.pause(_STEPS)
@@ -145,15 +151,17 @@ class ScheduledConnection(FastConnection):
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:
-        """Stop the request that is handled in steps: the peer is gone."""
+        """Stop the request that is handled in steps, because the peer is gone: its generator is
+        closed."""
         if self._work is not None:
             self._hub.area.hold(self._work, 0)
             self._work.steps.close()
 
     def drain_socket(self, descriptor: int) -> bool:
-        """Handle the unread bytes of a peer that is gone, in turns with other connections'
-        requests. The answers are dropped; then the connection ends. False if the bytes cannot be
-        read.
+        """Handle the bytes that a peer which is gone had sent, read from a duplicate of
+        `descriptor`, in turns with other connections' requests. Returns at once; answers are
+        dropped, and the connection ends after the last byte. False, and logged: the bytes cannot be
+        read, nothing was begun.
 
         A client that leaves closes without waiting for answers, and the loop stops reading at the
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
@@ -173,12 +181,14 @@ class ScheduledConnection(FastConnection):
         return True
 
     def continue_drain(self) -> None:
-        """Continue in the next turn with the unread bytes of a peer that is gone."""
+        """Read on in the next turn from a peer that is gone; no-op without such a peer, or while a
+        request is handled in steps."""
         if self._drain is not None and not self.rests and not self.is_over:
             self.give_way()
 
     def end_drain(self) -> None:
-        """Close the duplicate descriptor: the unread bytes are handled, or are dropped."""
+        """Close the duplicate descriptor, and drop bytes that were not read; no-op without a
+        duplicate."""
         if self._drain_holder is not None:
             self._hub.area.hold(self._drain_holder, 0)
             self._drain_holder = None
@@ -210,7 +220,7 @@ class ScheduledConnection(FastConnection):
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection handles no further frame."""
+        """Whether the connection closes or is closed: no further frame is handled."""
         raise NotImplementedError
 
     @property
@@ -220,33 +230,39 @@ class ScheduledConnection(FastConnection):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close once everything is written."""
+        """Write out the unsent bytes, then close; no further request is handled. Returns at
+        once."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close without writing anything."""
+        """Close and drop all unsent bytes. The connection leaves its hub in a later turn of the
+        loop."""
         raise NotImplementedError
 
     def go_on_slowly(self) -> None:
-        """Handle the frames that the receiver keeps."""
+        """Handle the frames that wait, in Python. Never raises: malformed bytes close the
+        connection."""
         raise NotImplementedError
 
     def hold(self, count: int) -> None:
-        """Register `count` responses that will be sent later."""
+        """Count `count` responses that will be sent later; from `max_in_flight` of them reading
+        pauses."""
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """Unregister `count` later responses; returns whether they may be written."""
+        """Count `count` later responses as ready. Returns whether they may be written: False if the
+        peer is gone or the connection closes."""
         raise NotImplementedError
 
     def take(self, request: Command, answer: Answer) -> None:
-        """Answer a request, now or later."""
+        """Write the answer to a request: now, once a Deferred resolves, or never (None, or a
+        one-way request)."""
         raise NotImplementedError
 
     def pause(self, reason: int) -> None:
-        """Pause reading for a reason, until each reason is removed by `resume`."""
+        """Add `reason`, a bit, to the reasons not to read, and stop reading."""
         raise NotImplementedError
 
     def resume(self, reason: int) -> None:
-        """Remove a reason for which reading is paused; read again if no reason is left."""
+        """Remove `reason`, a bit, from the reasons not to read; read again if no reason is left."""
         raise NotImplementedError

@@ -14,23 +14,28 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 HEAD_MAX: Final = 16 << 10
-"""Bytes of a request's line and headers; Prometheus sends some hundred."""
+"""Maximum bytes of a request's line and headers, beyond which the answer is HTTP status 431;
+Prometheus sends some hundred."""
 
 CONNECTIONS_MAX: Final = 32
-"""Maximum number of concurrent scrapes: a handful of collectors, each asking every few seconds."""
+"""Maximum number of concurrent scrapes, beyond which connections are closed without an answer: a
+handful of collectors, each asking every few seconds."""
 
 EXCHANGE_S: Final = 10.0
-"""Longest time from the connection to the answer's last byte (Prometheus: scrape_timeout)."""
+"""Longest time in seconds from the connection to the answer's last byte (Prometheus:
+scrape_timeout); then the connection is closed."""
 
 PATHS: Final = ("/metrics", "/")
 """Paths of the metrics; RocketMQ's exporter answers at both, too."""
 
 Render = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Arguments: the Accept header; result: body and content type."""
+"""Argument: the Accept header, empty without one. Result: body and content type. An exception is
+logged and answered with HTTP status 500."""
 
 
 class ScrapeServer:
-    """Answers scrapes with the text that `render` makes. Loop thread only."""
+    """Answers GET and HEAD of PATHS with the text that `render` makes for each request. Loop thread
+    only."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -38,12 +43,13 @@ class ScrapeServer:
         self._exchanges: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen (0: on a free port); returns the port. Raises OSError."""
+        """Listen on `port` (0: a free port) and return the port. Raises OSError if it is in use."""
         self._listener = await asyncio.start_server(self._connected, host, port, limit=HEAD_MAX)
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the port and the connections being answered."""
+        """Close the port and abort the connections being answered; returns after their end. No-op
+        before `start`."""
         if self._listener is not None:
             self._listener.close()
             for exchange in self._exchanges:

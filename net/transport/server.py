@@ -40,7 +40,12 @@ _GO_AWAY = "please go away"
 
 
 class Server:
-    """Serves a dispatcher on the ports that `start` opens. Loop thread only."""
+    """Serves a dispatcher on the ports that `start` opens. Loop thread only.
+
+    `options` None: the defaults, without TLS. `now_ms` is the clock in ms whose value handlers
+    receive: epoch time in a broker, monotonic time in a name server and a controller. `upgrade`
+    serves peers that speak HTTP/2; None: they are closed.
+    """
 
     def __init__(
         self,
@@ -59,7 +64,8 @@ class Server:
 
     @property
     def peers(self) -> set[Peer]:
-        """The peers of all open connections."""
+        """A new set of the peers of all open connections, empty before `start` and after `stop`;
+        connections that were handed over to `upgrade` are not in it."""
         return {one.peer for one in self._hub.connections} if self._hub else set()
 
     async def start(
@@ -69,11 +75,10 @@ class Server:
         dispatcher: Dispatcher | None = None,
         gate: Gate | None = None,
     ) -> int:
-        """Listen on a further port (0: a free one); returns the port.
+        """Listen on a further `port` (0: a free port) and return the port.
 
-        `dispatcher` is for a port with other handlers than the rest, `gate` for requests that are
-        served natively. Raises OSError if the port is in use, TlsError if the certificate files
-        cannot be used.
+        `dispatcher` replaces the server's for this port, `gate` serves some requests natively.
+        Raises OSError if the port is in use, TlsError if the certificate files cannot be used.
         """
         loop = asyncio.get_running_loop()
         hub = self._hub
@@ -95,11 +100,11 @@ class Server:
         return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Refuse new connections, answer new requests with GO_AWAY, finish requests in flight,
-        close.
+        """Close the ports, answer new requests with GO_AWAY, wait up to stop_grace_ms for pending
+        answers, then close all connections and wait up to twice close_timeout_ms for their end.
 
-        Clients after V5_3_1 resend a request that was answered GO_AWAY to another server. Bounded
-        by stop_grace_ms and close_timeout_ms.
+        Clients after V5_3_1 resend a request that was answered GO_AWAY to another server; requests
+        of older clients are still handled. The server can be started again.
         """
         for listener in self._listeners:
             listener.close()

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 class ServerTls:
     """The TLS of a node: all its ports have the same certificate. Loop thread only.
 
-    `protocols` are those from which a client may choose in its handshake (ALPN).
+    `settings` None: TLS peers are closed. `protocols` are the names from which a client may choose
+    in its handshake (ALPN), the preferred one first.
     """
 
     def __init__(self, settings: TlsSettings | None, protocols: Sequence[str] = ()) -> None:
@@ -32,31 +33,33 @@ class ServerTls:
         self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Raises TlsError if it is known already that a certificate cannot be made.
+        """Make the context now, on this thread, if every peer must use TLS, or may use it and the
+        settings name files; else no-op. Raises TlsError if it cannot be made.
 
         Without files a certificate is made when the first peer needs it, by a thread: that takes 30
-        to 80 ms with the import of its package. If every peer must use TLS, it is made now.
+        to 80 ms with the import of its package.
         """
         mode, files = self._settings.mode, self._settings.cert_path or self._settings.key_path
         if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
             self._context.load()
 
     def start_looking(self) -> None:
-        """Begin to check for renewed certificates; `stop_looking` ends it."""
+        """Begin to check every LOOK_S seconds for renewed certificates, on another thread; no-op
+        without files, with TLS disabled, or if it has begun. `stop_looking` ends it."""
         used = self._settings.mode is not TlsMode.DISABLED
         if self._looking is None and used and self._context.has_files:
             self._looking = asyncio.get_running_loop().create_task(self._look_at_files())
 
     def stop_looking(self) -> None:
-        """Stop the checks for renewed certificates."""
+        """Stop the checks for renewed certificates; no-op without checks."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
 
     def context(self, hello: bool) -> ToTls:
-        """The context for a connection; `hello`: whether its first byte begins a TLS handshake.
-        Mode disabled closes TLS peers and mode enforcing closes plain peers, by raising
-        WireError."""
+        """The context for a connection, see ToTls; `hello`: whether its first byte begins a TLS
+        handshake. Raises WireError for a TLS peer in mode disabled and for a plain peer in mode
+        enforcing."""
         mode = self._settings.mode
         if not hello:
             if mode is TlsMode.ENFORCING:

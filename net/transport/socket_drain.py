@@ -8,11 +8,13 @@ import os
 from typing import Final
 
 READS_MAX: Final = 64
-"""Maximum number of reads of up to 256 KiB: the kernel keeps a few megabytes of a connection."""
+"""Maximum number of calls of `SocketDrain.read_into`, each of up to 256 KiB: the kernel keeps a few
+megabytes of a connection."""
 
 
 class SocketDrain:
-    """The unread bytes of a socket whose peer is gone. Raises OSError if they cannot be read."""
+    """The unread bytes of a socket whose peer is gone, read from a duplicate of its descriptor. The
+    constructor raises OSError if the descriptor cannot be duplicated; `close` must be called."""
 
     __slots__ = ("_descriptor", "_left")
 
@@ -23,7 +25,8 @@ class SocketDrain:
         self._left = READS_MAX
 
     def read_into(self, room: memoryview) -> int:
-        """Read unread bytes into `room`; returns their number, 0 at the end."""
+        """Read unread bytes into `room`; returns their number. 0: all bytes were read, or reading
+        failed, or READS_MAX reads were made."""
         if self._left == 0:
             return 0
         self._left -= 1
@@ -33,5 +36,5 @@ class SocketDrain:
             return 0  # all received bytes were read
 
     def close(self) -> None:
-        """Close the duplicate descriptor."""
+        """Close the duplicate descriptor; to be called once."""
         os.close(self._descriptor)

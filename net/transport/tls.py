@@ -29,11 +29,13 @@ _AUTH_MODES: Final = {
 
 
 class TlsError(TurbopumpError):
-    """Settings or files from which no TLS context can be made; the text is one sentence."""
+    """Settings or files from which no TLS context can be made; the text is a sentence for an
+    operator."""
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Make the context of a server; raises TlsError.
+    """Make the context of a server from files that are read now; raises TlsError. TLS 1.2 is the
+    oldest version.
 
     A client certificate is requested only with `auth_client`: otherwise RocketMQ accepts any, which
     is no check either.
@@ -55,8 +57,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
-    """Make the context of a client; raises TlsError. Host names
-    are not compared, as in RocketMQ."""
+    """Make the context of a client from files that are read now; raises TlsError. TLS 1.2 is the
+    oldest version. Host names are not compared, as in RocketMQ."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -71,7 +73,11 @@ def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
 
 
 class TlsSession(TlsRecords):
-    """A TLS connection between two memory buffers. Every method may raise ssl.SSLError."""
+    """A TLS connection between two memory buffers. Every method may raise ssl.SSLError.
+
+    `feed` adds the peer's bytes; after each call of `handshake` or `end`, the bytes of `outgoing`
+    have to be sent.
+    """
 
     __slots__ = ("_object", "established")
 
@@ -80,9 +86,11 @@ class TlsSession(TlsRecords):
         self._object = context.wrap_bio(incoming, outgoing, server_side=server_side)
         super().__init__(self._object, incoming, outgoing)
         self.established = False
+        """Whether the handshake has finished."""
 
     def handshake(self) -> bool:
-        """Continue the handshake; True once it is done."""
+        """Continue the handshake with the bytes that were fed; True once it has finished, False if
+        more bytes must arrive."""
         if not self.established:
             try:
                 self._object.do_handshake()
@@ -93,13 +101,14 @@ class TlsSession(TlsRecords):
 
     @property
     def protocol(self) -> str | None:
-        """The protocol that both sides agreed on (ALPN), or None."""
+        """The protocol that both sides agreed on (ALPN); None without agreement, or before the
+        handshake has finished."""
         return self._object.selected_alpn_protocol()
 
     def is_end(self, error: Exception, have: int) -> bool:
-        """Whether nothing follows the read that raised `error`: the session ended, or its bytes are
-        broken. A broken session raises the error after the `have` bytes that were decrypted before
-        it."""
+        """Whether nothing follows the read that raised `error`: True if the peer ended the session,
+        False if more bytes must arrive. Other errors are raised if `have`, the number of bytes
+        decrypted before, is 0; else they are stored in `failure`, and True is returned."""
         if isinstance(error, ssl.SSLWantReadError):
             return False
         if isinstance(error, ssl.SSLZeroReturnError):
@@ -110,7 +119,8 @@ class TlsSession(TlsRecords):
         return True
 
     def end(self) -> None:
-        """Send the closing alert (close_notify) without waiting for the peer's."""
+        """Put the closing alert (close_notify) into `outgoing` without waiting for the peer's;
+        never raises."""
         try:
             self._object.unwrap()
         except ssl.SSLError:

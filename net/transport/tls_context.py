@@ -24,7 +24,7 @@ from turbopump.net.transport.tls import TlsError
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Interval of a server's checks of its files."""
+"""Interval in seconds of a server's checks of its files, and the longest wait of `newest`."""
 
 _CANNOT: Final = "TLS has no certificate, it cannot be made: {!r}"
 
@@ -43,13 +43,14 @@ class _Look:
 class TlsContext:
     """The newest context that `make` could make of the files that the settings name.
 
-    Loop thread only; `make` runs on another thread when files have changed.
+    Loop thread only. `make` may raise TlsError. It runs on the loop's thread for the first context
+    of `load` and `newest`, else on another thread.
     """
 
     def __init__(
         self, settings: TlsSettings | ClientTlsSettings, make: Callable[[], ssl.SSLContext]
     ) -> None:
-        """`make` may raise TlsError."""
+        """Only the paths of certificate, key and trust file are read from `settings`."""
         paths = (settings.cert_path, settings.key_path, settings.trust_cert_path)
         self._paths = tuple(path for path in paths if path)
         self._make = make
@@ -66,7 +67,8 @@ class TlsContext:
         return bool(self._paths)
 
     def load(self) -> ssl.SSLContext:
-        """The context, made now if it does not exist yet; raises TlsError."""
+        """Return the context, made now on this thread if it does not exist yet: it reads files and
+        may wait for a disk. Raises TlsError. Changed files are not noticed."""
         if self._context is None:
             # Taken before the files are read: a change during the read causes another read.
             self._signature = _signature(self._paths)
@@ -74,8 +76,9 @@ class TlsContext:
         return self._context
 
     def made(self) -> ssl.SSLContext | Deferred[ssl.SSLContext | TlsError]:
-        """Return the context, or a Deferred of it: the first context is made by a thread, once for
-        all callers. After a failure the next call tries again."""
+        """Return the context without a check of the files. If it does not exist yet, one thread
+        makes it for all callers, and the Deferred resolves on the loop to the context or to the
+        error; after an error the next call tries again."""
         if self._context is not None:
             return self._context
         if self._making is None:
@@ -85,8 +88,9 @@ class TlsContext:
         return self._making
 
     async def newest(self) -> ssl.SSLContext:
-        """Check the files and return the newest context; raises TlsError if a context never could
-        be made. A disk that does not answer delays the caller by at most LOOK_S."""
+        """Check whether the files changed and return the newest context; raises TlsError if a
+        context never could be made. Waits for the check at most LOOK_S; then the earlier context is
+        returned. The first call makes the context on this thread."""
         if self._context is None or not self._paths:
             return self.load()
         if self._looking is None:
@@ -96,8 +100,9 @@ class TlsContext:
         return self._context
 
     async def look(self) -> None:
-        """Make a new context if files have changed. If that fails, the old context stays. The
-        failure is logged when two checks find the same files: files may be in the middle of a
+        """Make a new context if files have changed since the last check, and use it for later
+        calls; no-op without a context. If that fails, the old context stays, without an exception.
+        The failure is logged when two checks find the same files: files may be in the middle of a
         replacement."""
         if self._context is None:
             return

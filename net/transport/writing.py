@@ -25,16 +25,17 @@ from turbopump.pyx.socket_writing import SEALED_MAX
 logger = logging.getLogger(__name__)
 
 FLUSH_OVER: Final = 256 << 10
-"""Bytes above which answers are written before the read or callback ends: back pressure counts only
-bytes that the transport has."""
+"""Bytes of waiting answers above which they are written before the read or callback ends: back
+pressure counts only bytes that the transport has."""
 
 JOIN_MAX: Final = 64 << 10
-"""Answers of a read are joined up to this size: one write is
-cheaper than a vector of small ones."""
+"""Bytes up to which the answers of a read are joined into a single write, which is cheaper than a
+vector of small buffers."""
 
 
 def write_plain(transport: asyncio.Transport, out: list[Buffer]) -> None:
-    """Write buffers without encryption."""
+    """Pass all buffers, in order, to the transport without encryption; it sends them now or
+    later."""
     if len(out) == 1:
         transport.write(out[0])
     elif sum(map(len, out)) <= JOIN_MAX:
@@ -55,10 +56,11 @@ class Sealing:
     def __init__(self) -> None:
         self._parts: deque[memoryview] = deque()
         self.size = 0
-        """Number of bytes that wait."""
+        """Number of bytes that wait for encryption."""
 
     def add(self, buffers: list[Buffer]) -> None:
-        """Add buffers after the waiting bytes."""
+        """Append buffers, in order, after the waiting bytes. Buffers are not copied, unless several
+        small ones are joined: the caller must not change them."""
         size = sum(map(len, buffers))
         if len(buffers) > 1 and size <= JOIN_MAX:
             buffers = [b"".join(buffers)]
@@ -68,7 +70,8 @@ class Sealing:
     def write(
         self, transport: asyncio.Transport, tls: TlsSession, wanted: Callable[[], bool]
     ) -> None:
-        """Write a few records at a time, while more are wanted; raises ssl.SSLError."""
+        """Encrypt up to SEALED_MAX waiting bytes at a time and pass them to `transport`, until no
+        bytes wait or `wanted()` is False. Raises ssl.SSLError."""
         while self._parts and wanted():
             part = self._parts.popleft()
             if len(part) > SEALED_MAX:
@@ -84,7 +87,7 @@ class Sealing:
 
 
 class WritingSide(ScheduledConnection):
-    """The writing methods of a connection."""
+    """The writing methods of a connection. Loop thread only."""
 
     __slots__ = (
         "_answered",
@@ -112,34 +115,42 @@ class WritingSide(ScheduledConnection):
         self._flushing = False
         self._closing = False
         self.blocked_since = self.closing_at = 0.0
+        """`blocked_since`: seconds of the loop's clock since which the unsent bytes have been above
+        the high-water mark; `closing_at`: when `close` was called. 0.0: they are not, it was
+        not."""
 
     @property
     def unsent(self) -> int:
-        """Bytes written that the peer has not read."""
+        """Bytes in the transport's buffer or waiting for encryption; bytes that the kernel has do
+        not count. 0 without a transport."""
         if self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + self._sealing.size
 
     @property
     def writable(self) -> bool:
-        """Whether the unsent bytes are below the high-water mark."""
+        """Whether the unsent bytes do not block the connection: False from the high-water mark
+        until they fall below the low-water mark."""
         return not self.blocked
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once unsent bytes fall below the low-water mark, or the peer is lost."""
+        """Run `callback` once, when unsent bytes fall below the low-water mark or the connection is
+        lost; to be called only while the connection is not `writable`."""
         self._room_waiters.append(callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once the bytes to be written now are passed to the transport."""
+        """Run `callback` once, after the answers that wait now were passed to the transport: at the
+        end of the read in progress, or in the next turn of the loop."""
         self._answered.append(callback)
         self._flush_soon()
 
     def is_drained(self) -> bool:
-        """Whether the transport has nothing to write."""
+        """Whether there is a transport and its buffer is empty."""
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def write_rest(self, buffers: list[Buffer]) -> None:
-        """Write after the transport's own unsent bytes."""
+        """Write plain buffers after the transport's own unsent bytes; no-op if it is closing.
+        Aborts the connection if more than `write_max` bytes are unsent then."""
         if self._transport is not None and not self._transport.is_closing():
             write_plain(self._transport, buffers)
             self._check_unread()
@@ -184,7 +195,8 @@ class WritingSide(ScheduledConnection):
         self._check_unread()
 
     def seal_later(self, buffers: list[Buffer]) -> None:
-        """Encrypt and write `buffers` after the waiting bytes."""
+        """Add `buffers` to the bytes that wait for encryption; they are written as the peer reads.
+        Aborts the connection if more than `write_max` bytes are unsent then."""
         self._sealing.add(buffers)
         self._check_unread()
 

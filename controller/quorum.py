@@ -11,7 +11,8 @@ from turbopump.engine.deferred import Deferred
 
 
 class QuorumEntry(Protocol):
-    """A committed entry. An empty body changes nothing."""
+    """A committed entry: `index` counts from 0 without gaps, `term` is its leader's, `body` is for
+    events.decode. An empty body changes nothing."""
 
     @property
     def index(self) -> int: ...
@@ -59,10 +60,11 @@ class Quorum(Protocol):
         """Addresses of all nodes by id, this one included."""
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this node leads, and a recent majority excludes any other leader now."""
+        """Whether this node leads at `now_ms` (monotonic), and the promises of a majority exclude
+        any other leader then."""
 
     def append(self, body: bytes) -> Deferred[Any]:
         """Propose an entry; the result is a ProposalCommitted or a ProposalFailed.
 
-        The commit may be reported before or after the entry is applied.
+        It may be resolved before or after the entry is applied, and at once for a refusal.
         """

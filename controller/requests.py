@@ -47,13 +47,13 @@ CODES: Final = frozenset(
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     }
 )
-"""Codes of the requests that are answered here."""
+"""Codes of the requests that `ControllerRequests.answer` handles."""
 NO_TERM: Final = -2
-"""Replaces the term while this controller does not lead."""
+"""Value that replaces the term while this controller does not lead."""
 
 
 class DecisionState(Protocol):
-    """The part of the core that requests use."""
+    """The part of ControllerCore that requests use; see its members of the same names."""
 
     @property
     def config(self) -> ControllerConfig: ...
@@ -96,7 +96,12 @@ class ControllerRequests:
         }
 
     def answer(self, connection: int, request: Command) -> Reply:
-        """Answer a request with any of CODES. Never raises for its content."""
+        """Answer a request; `connection` is the number of its connection.
+
+        The answer is resolved at once, or when its proposal is applied, refused or expired
+        (WAIT_MS). Never raises for a request's content: another code than CODES is refused with
+        REQUEST_CODE_NOT_SUPPORTED, a malformed header or body with SYSTEM_ERROR.
+        """
         answer = self._answers.get(request.code)
         if answer is None:
             text = f" request type {request.code} not supported"

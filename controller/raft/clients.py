@@ -21,7 +21,7 @@ from turbopump.controller.raft.messages import (
 
 
 def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
-    """Make an answer with only an error code."""
+    """Make the answer that refuses `message` with `code`, with this member's leader and term."""
     return RESPONSES[type(message)](
         code=code,
         group=message.group,
@@ -53,8 +53,10 @@ def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome)
 
 
 def get(member: MemberState, request: GetEntriesRequest, leads: bool) -> RaftMessage:
-    """Return the committed entry at an index.
+    """Answer with the committed entry at `request.begin_index`.
 
+    Refused with NOT_LEADER unless `leads`, with INDEX_OUT_OF_RANGE for an index that is not
+    committed, and with INDEX_LESS_THAN_LOCAL_BEGIN if a snapshot replaced the entry.
     DLedgerServer.handleGet also returns uncommitted entries.
     """
     index = request.begin_index

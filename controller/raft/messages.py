@@ -21,8 +21,9 @@ from turbopump.controller.raft.log import ENTRY_OVERHEAD, Entry
 from turbopump.engine import fastjson
 
 INT64_MAX = (1 << 63) - 1
+"""Greatest accepted absolute value of a number in a message."""
 LIST_MAX = 10_000
-"""Entries, members or indexes in one message."""
+"""Entries, members or indexes in one message, at most."""
 
 VALUES_MAX = 200_000
 """Commas and brackets of a message, at most, counted before parsing: LIST_MAX entries have half of
@@ -90,7 +91,7 @@ class RaftResponseCode(IntEnum):
 
 
 class VoteResult(StrEnum):
-    """A member's answer to a candidate (VoteResponse.RESULT)."""
+    """A member's answer to a candidate; votes.py has the conditions (VoteResponse.RESULT)."""
 
     UNKNOWN = "UNKNOWN"
     ACCEPT = "ACCEPT"
@@ -117,14 +118,20 @@ class PushType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftMessage:
-    """Members that all messages have (RequestOrResponse)."""
+    """Fields that all messages have (RequestOrResponse); None is omitted in the JSON."""
 
     code: int = RaftResponseCode.SUCCESS
+    """A RaftResponseCode; only meaningful in answers."""
     group: str | None = None
+    """Name of the quorum."""
     leader_id: str | None = None
+    """Id of the sender's leader; in a vote request and its answer, of the candidate."""
     local_id: str | None = None
+    """Id of the member that sent the request."""
     remote_id: str | None = None
+    """Id of the member that receives the request."""
     term: int = -1
+    """Term of the sender; -1: not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +139,9 @@ class VoteRequest(RaftMessage):
     """A candidate, named by `leader_id`, requests a vote."""
 
     ledger_end_index: int = -1
+    """Index of the last entry of the candidate's log."""
     ledger_end_term: int = -1
+    """Term of that entry."""
     transfer: bool | None = None
     """Whether the leader itself requested this election (ours)."""
     pre_vote: int | None = None
@@ -165,7 +174,9 @@ class PushEntryRequest(RaftMessage):
 
     type: PushType = PushType.APPEND
     commit_index: int = -1
+    """Index of the leader's last committed entry."""
     entry: Entry | None = None
+    """The only entry; None with a batch, and with COMMIT."""
     batch_entry: tuple[Entry, ...] = ()
     pre_log_index: int | None = None
     pre_log_term: int | None = None
@@ -176,7 +187,7 @@ class PushEntryRequest(RaftMessage):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries."""
+        """The entries of the batch, or the only entry, or ()."""
         if self.batch_entry:
             return self.batch_entry
         return (self.entry,) if self.entry is not None else ()
@@ -184,14 +195,19 @@ class PushEntryRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEntryResponse(RaftMessage):
-    """The bounds of the follower's log; `x_term` and `x_index` describe its conflicting entry."""
+    """The answer to a push, with the bounds of the follower's log."""
 
     index: int | None = None
+    """Index of the first pushed entry; None without entries."""
     begin_index: int = -1
     end_index: int = -1
+    """Indexes of the first and the last entry of the follower's log."""
     count: int = 0
+    """Number of pushed entries, at least 1."""
     x_term: int | None = None
+    """Term of the follower's conflicting entry, only with INCONSISTENT_STATE."""
     x_index: int | None = None
+    """Index of the follower's first entry of that term."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +217,9 @@ class InstallSnapshotRequest(RaftMessage):
     last_included_index: int = -1
     last_included_term: int = -1
     last_included_pos: int | None = None
-    """The position after the snapshot's last entry (ours)."""
+    """The byte position after the snapshot's last entry (ours)."""
     data: bytes = b""
+    """The machine's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +229,14 @@ class InstallSnapshotResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipTransferRequest(RaftMessage):
-    """To the leader: hand over. To `transferee_id`: take over, once its log is that long."""
+    """To the leader: hand the leadership over. To `transferee_id`: take it over."""
 
     transfer_id: str | None = None
+    """Id of the present leader."""
     transferee_id: str | None = None
+    """Id of the member that is to lead."""
     take_leadership_ledger_index: int = 0
+    """Index of the last entry that the new leader must have before it campaigns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,9 +251,10 @@ class MetadataRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse(RaftMessage):
-    """All members and their addresses."""
+    """The leader (`leader_id`) and all members."""
 
     peers: dict[str, str] | None = None
+    """`host:port` of each member by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +266,7 @@ class AppendEntryRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryResponse(RaftMessage):
-    """Index and position of the entry."""
+    """Index and byte position of the committed entry; -1 with an error code."""
 
     index: int = -1
     pos: int = -1
@@ -253,7 +274,7 @@ class AppendEntryResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEntriesRequest(RaftMessage):
-    """A client reads the entry at `begin_index`."""
+    """A client reads the entry at `begin_index`; the other fields have no effect here."""
 
     begin_index: int | None = None
     max_size: int = 0
@@ -262,7 +283,7 @@ class GetEntriesRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEntriesResponse(RaftMessage):
-    """The requested entry, or nothing."""
+    """The requested entry; () with an error code."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -314,7 +335,7 @@ M = TypeVar("M", bound=RaftMessage)
 
 
 def request_code(message: RaftMessage) -> int:
-    """Return the remoting code of a request."""
+    """Return the remoting code of a request. Raises KeyError for an answer."""
     return _CODES[type(message)]
 
 
@@ -336,7 +357,8 @@ def encode(message: RaftMessage) -> bytes:
 
 
 def decode(kind: type[M], body: bytes) -> M:
-    """Decode a message from a frame's body. Raises MessageError."""
+    """Decode a message from a frame's body; unknown JSON members are skipped, missing ones get
+    their defaults. Raises MessageError if the body is malformed or over its limit (SIZES_MAX)."""
     return _message(kind, _object(kind, body))
 
 
@@ -373,7 +395,7 @@ def _message(kind: type[M], found: dict[str, Any]) -> M:
 
 
 def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
-    """Decode a push with many entries in steps. Raises MessageError."""
+    """Decode a push with many entries in steps; the generator returns it. Raises MessageError."""
     kind = PushEntryRequest
     found = _object(kind, body)
     listed = found.pop("batchEntry", None)
@@ -390,13 +412,15 @@ def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
 
 
 def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotRequest]:
-    """Decode a snapshot whose `data` has megabytes in steps. Raises MessageError."""
+    """Decode a snapshot whose `data` has megabytes in steps; the generator returns it. Raises
+    MessageError."""
     message, data = yield from _base64_in_steps(InstallSnapshotRequest, body, _DATA)
     return replace(message, data=data)
 
 
 def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
-    """Decode an append whose entry has megabytes in steps. Raises MessageError."""
+    """Decode an append whose entry has megabytes in steps; the generator returns it. Raises
+    MessageError."""
     limit = SIZES_MAX[AppendEntryRequest]
     if len(body) > limit:
         raise MessageError(f"{AppendEntryRequest.__name__}: {len(body)} bytes, over {limit}")
@@ -436,7 +460,7 @@ IN_STEPS: Final[dict[type[RaftMessage], Callable[[bytes], Generator[None, None, 
     InstallSnapshotRequest: snapshot_in_steps,
     PushEntryRequest: push_in_steps,
 }
-"""Decoders for bodies over SMALL_MAX."""
+"""Decoders in steps for bodies over SMALL_MAX, by kind of request."""
 
 
 def _members_of(kind: type[RaftMessage]) -> list[tuple[str, str, Any, Any]]:

@@ -36,6 +36,7 @@ NEEDED = (
 )
 """Columns of the table that are read."""
 OFFSETS_A_CELL = 64
+"""Neighbouring queue offsets that share a cell: the bits of a number."""
 LATE_MS_MAX = 100 * 366 * 86_400_000
 """A greater difference to the born time means that the client sent an arbitrary number. The limit
 also keeps sums within 64 bits, for up to three million records in a cell."""
@@ -50,7 +51,9 @@ SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = 
     "batch",
     "clock",
 )
+"""Names of the metrics; cells.py describes each."""
 KEYS = ("store", "topic", "queue_id", "born_host", "second", "metric", "bucket")
+"""Columns that distinguish cells."""
 CELL = pa.schema(
     [
         ("store", pa.string()),
@@ -69,6 +72,7 @@ CELL = pa.schema(
         ("bits", pa.int64()),
     ]
 )
+"""The columns of cells; cells.py describes each."""
 
 # RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
 # bit of records that hold a batch and take as many queue offsets as their INNER_NUM.
@@ -79,7 +83,9 @@ INNER_BATCH = 0x80
 def counted(
     batches: Iterable[pa.RecordBatch], *, with_ports: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield cells of the records of batches, which have the columns NEEDED, in any order."""
+    """Yield batches of cells (columns CELL) that count the records of `batches`, which have the
+    columns NEEDED in any order; a cell may come in several parts. `with_ports` distinguishes
+    producers by port."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -27,7 +27,8 @@ def _clock_ms() -> float:
 
 
 class GcTuning:
-    """A callback of the collector that freezes objects after each long full collection."""
+    """A callback of the collector that freezes objects after each full collection of over
+    FROZEN_OVER_MS. `clock_ms` is a monotonic clock."""
 
     def __init__(self, clock_ms: Callable[[], float] = _clock_ms) -> None:
         self._clock_ms = clock_ms
@@ -39,7 +40,7 @@ class GcTuning:
         gc.callbacks.append(self)
 
     def end(self) -> None:
-        """Restore the state before `begin`."""
+        """Stop freezing, and make all frozen objects visible to the collector."""
         gc.callbacks.remove(self)
         gc.unfreeze()
 

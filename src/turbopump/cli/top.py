@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.group_watch import GroupWatch
 
 ANSWER_TIMEOUT_MS: Final = 1000
-"""Timeout of a node's response: a stopped node must not delay the view of the others."""
+"""Timeout of each node's response: a stopped node must not delay the view of the others."""
 
 CHANGES_SHOWN: Final = 12
 """Lines of history on the screen: as many as fit a small terminal beside two groups of three."""

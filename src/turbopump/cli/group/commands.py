@@ -15,6 +15,7 @@ from turbopump.cli.options import Json
 from turbopump.cli.output import columns, print_json, print_lines
 
 LINE = "{:<20} {:<9} {:>8}  {:<22} {:<7} {}"
+"""Layout of a node's line, for `output.columns`."""
 
 Name = Annotated[
     str,

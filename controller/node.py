@@ -45,11 +45,12 @@ logger = logging.getLogger(__name__)
 TICK_MS = 20
 """Interval of the ticks that drive elections, heartbeats of the quorum and scans of brokers
 (DLedger: 10)."""
-NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChanged)
+NOTICE_TIMEOUT_MS = 3_000
+"""Timeout of a notice to a broker (RocketMQ: ControllerManager.notifyBrokerRoleChanged)."""
 CONNECT_TIMEOUT_MS = 1_000
 """Timeout for a peer whose machine does not respond; a later attempt may succeed."""
 STOP_S = 10.0
-"""Time that a stop waits for the disk."""
+"""Seconds that a stop waits for the disk."""
 AGAIN_MS = 1_000
 """Pause after a disk failure, before the files are opened again as by a new process."""
 

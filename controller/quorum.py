@@ -24,7 +24,8 @@ class QuorumEntry(Protocol):
 
 @runtime_checkable
 class ProposalCommitted(Protocol):
-    """Success of a proposal: it is the entry at `index`, durable on a majority."""
+    """Success of a proposal: it is the entry at `index`, durable on a majority; maybe not applied
+    here yet."""
 
     @property
     def index(self) -> int: ...

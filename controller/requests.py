@@ -53,7 +53,7 @@ NO_TERM: Final = -2
 
 
 class DecisionState(Protocol):
-    """The part of ControllerCore that requests use; see its members of the same names."""
+    """The part of ControllerCore that requests use; ControllerCore describes each member."""
 
     @property
     def config(self) -> ControllerConfig: ...

@@ -56,6 +56,7 @@ confirmed: the record ends at or before the confirmed end of the store.
 COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
 """Names of all columns, in the order of the table."""
 BODY_COLUMN = "body"
+"""Name of the column with the message's body."""
 COLUMNS_WITHOUT_BODY: tuple[str, ...] = tuple(name for name in COLUMNS if name != BODY_COLUMN)
 """Names of all columns but the body, in the order of the table."""
 

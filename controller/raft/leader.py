@@ -45,9 +45,13 @@ class FollowerState(Enum):
     """State of a follower's dispatcher; see the module."""
 
     COMPARE = "COMPARE"
+    """Search for the last entry that both logs have."""
     TRUNCATE = "TRUNCATE"
+    """Remove the follower's entries after it."""
     APPEND = "APPEND"
+    """Send new entries and the committed index."""
     INSTALL_SNAPSHOT = "INSTALL_SNAPSHOT"
+    """Send the snapshot, because it replaced entries that the follower lacks."""
 
 
 @dataclass(slots=True)

@@ -34,8 +34,11 @@ class RaftRole(Enum):
     """Raft role of a member in its present term (MemberState.Role)."""
 
     CANDIDATE = "CANDIDATE"
+    """The member follows no leader, and may request votes."""
     LEADER = "LEADER"
+    """A majority voted for the member; see Raft.is_leader."""
     FOLLOWER = "FOLLOWER"
+    """The member received a heartbeat of the term's leader."""
 
 
 @dataclass(slots=True)

@@ -40,80 +40,81 @@ class MessageError(ValueError):
 class RaftRequestCode(IntEnum):
     """Remoting codes (DLedgerRequestCode)."""
 
-    METADATA = 50000
-    APPEND = 50001
-    GET = 50002
-    VOTE = 51001
-    HEART_BEAT = 51002
-    PULL = 51003
-    PUSH = 51004
-    LEADERSHIP_TRANSFER = 51005
-    INSTALL_SNAPSHOT = 51006
+    METADATA = 50000  # of a client: the leader and all members
+    APPEND = 50001  # of a client: append an entry
+    GET = 50002  # of a client: read an entry
+    VOTE = 51001  # a candidate's request
+    HEART_BEAT = 51002  # the leader's
+    PULL = 51003  # unused
+    PUSH = 51004  # the leader's entries, or a comparison of logs
+    LEADERSHIP_TRANSFER = 51005  # to the leader, or to its successor
+    INSTALL_SNAPSHOT = 51006  # the leader's snapshot (DLedger 0.3.3)
 
 
 class RaftResponseCode(IntEnum):
-    """Values of an answer's member `code` (DLedgerResponseCode)."""
+    """Values of an answer's member `code` (DLedgerResponseCode). A member here sends only SUCCESS
+    and codes with a comment."""
 
     UNKNOWN = -1
     SUCCESS = 200
     TIMEOUT = 300
     METADATA_ERROR = 301
-    NETWORK_ERROR = 302
+    NETWORK_ERROR = 302  # the member that was asked to lead did not answer
     UNSUPPORTED = 303
-    UNKNOWN_GROUP = 400
-    UNKNOWN_MEMBER = 401
-    UNEXPECTED_MEMBER = 402
-    EXPIRED_TERM = 403
-    NOT_LEADER = 404
-    NOT_FOLLOWER = 405
-    INCONSISTENT_STATE = 406
-    INCONSISTENT_TERM = 407
+    UNKNOWN_GROUP = 400  # the request names another quorum
+    UNKNOWN_MEMBER = 401  # the request is for another member, or of no member
+    UNEXPECTED_MEMBER = 402  # a heartbeat with the receiver's own id
+    EXPIRED_TERM = 403  # the request's term is lower than the receiver's
+    NOT_LEADER = 404  # the receiver does not lead
+    NOT_FOLLOWER = 405  # a push to a member that follows no leader
+    INCONSISTENT_STATE = 406  # the logs differ at the pushed place
+    INCONSISTENT_TERM = 407  # the request's term is not the receiver's
     INCONSISTENT_INDEX = 408
-    INCONSISTENT_LEADER = 409
-    INDEX_OUT_OF_RANGE = 410
-    UNEXPECTED_ARGUMENT = 411
+    INCONSISTENT_LEADER = 409  # the sender is not the leader of the receiver's term
+    INDEX_OUT_OF_RANGE = 410  # no committed entry has the index
+    UNEXPECTED_ARGUMENT = 411  # a field cannot be used
     REPEATED_REQUEST = 412
     REPEATED_PUSH = 413
     DISK_ERROR = 414
     DISK_FULL = 415
-    TERM_NOT_READY = 416
-    FALL_BEHIND_TOO_MUCH = 417
-    TAKE_LEADERSHIP_FAILED = 418
-    INDEX_LESS_THAN_LOCAL_BEGIN = 419
-    REQUEST_WITH_EMPTY_BODYS = 420
+    TERM_NOT_READY = 416  # the receiver has only raised its term: repeat the heartbeat
+    FALL_BEHIND_TOO_MUCH = 417  # the successor lacks too many entries
+    TAKE_LEADERSHIP_FAILED = 418  # the successor did not become leader
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419  # a snapshot has replaced the entry
+    REQUEST_WITH_EMPTY_BODYS = 420  # an append without a body
     INTERNAL_ERROR = 500
-    TERM_CHANGED = 501
-    WAIT_QUORUM_ACK_TIMEOUT = 502
-    LEADER_PENDING_FULL = 503
+    TERM_CHANGED = 501  # the term ended: the entry may be committed or not
+    WAIT_QUORUM_ACK_TIMEOUT = 502  # no majority in time: the entry may be committed or not
+    LEADER_PENDING_FULL = 503  # too many appends wait
     ILLEGAL_MEMBER_STATE = 504
     LEADER_NOT_READY = 505
-    LEADER_TRANSFERRING = 506
+    LEADER_TRANSFERRING = 506  # the leader is handing over
 
 
 class VoteResult(StrEnum):
     """A member's answer to a candidate; votes.py has the conditions (VoteResponse.RESULT)."""
 
-    UNKNOWN = "UNKNOWN"
-    ACCEPT = "ACCEPT"
-    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"
-    REJECT_UNEXPECTED_LEADER = "REJECT_UNEXPECTED_LEADER"
-    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"
-    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"
-    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"
-    REJECT_TERM_NOT_READY = "REJECT_TERM_NOT_READY"
-    REJECT_TERM_SMALL_THAN_LEDGER = "REJECT_TERM_SMALL_THAN_LEDGER"
-    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"
-    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"
-    REJECT_TAKING_LEADERSHIP = "REJECT_TAKING_LEADERSHIP"
+    UNKNOWN = "UNKNOWN"  # no vote now
+    ACCEPT = "ACCEPT"  # the vote is given
+    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"  # the candidate is no member
+    REJECT_UNEXPECTED_LEADER = "REJECT_UNEXPECTED_LEADER"  # the candidate has the voter's id
+    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"  # the term is below the voter's
+    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"  # another member has the vote
+    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"  # the voter follows another leader
+    REJECT_TERM_NOT_READY = "REJECT_TERM_NOT_READY"  # DLedger's: ask again
+    REJECT_TERM_SMALL_THAN_LEDGER = "REJECT_TERM_SMALL_THAN_LEDGER"  # term below the voter's log
+    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"  # log ends in a lower term
+    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"  # log ends before the voter's
+    REJECT_TAKING_LEADERSHIP = "REJECT_TAKING_LEADERSHIP"  # the voter takes over itself
 
 
 class PushType(StrEnum):
     """Kind of a push (PushEntryRequest.Type)."""
 
-    APPEND = "APPEND"
-    COMMIT = "COMMIT"
-    COMPARE = "COMPARE"
-    TRUNCATE = "TRUNCATE"
+    APPEND = "APPEND"  # entries to append
+    COMMIT = "COMMIT"  # the committed index only
+    COMPARE = "COMPARE"  # compare index and term of an entry
+    TRUNCATE = "TRUNCATE"  # remove entries that the leader lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ class Claim:
 
 @dataclass(slots=True, frozen=True)
 class Confirmed:
-    """A broker reported that its log is confirmed up to `log_offset`."""
+    """The broker with the store `store` reported that its log is confirmed up to `log_offset`."""
 
     store: str
     log_offset: int
@@ -76,7 +76,8 @@ class Confirmed:
 
 @dataclass(slots=True, frozen=True)
 class Elected:
-    """A broker became master, with its log ending at `log_offset` if that was recorded."""
+    """The broker `broker` became master in `epoch` (masterEpoch), with its log ending at
+    `log_offset` if that was recorded."""
 
     epoch: int
     broker: str
@@ -95,22 +96,29 @@ class Deleted:
 class Cut:
     """A store truncated its log to `to`.
 
-    `own` and `other` are the epoch lists that the handshake compared, as pairs (epoch, start).
+    `own` and `other` are the epoch lists that the handshake compared. Places are log offsets; None:
+    not recorded.
     """
 
     store: str
     start: int
     """End of the log before."""
     to: int
+    """End of the log after."""
     epoch: int | None = None
+    """masterEpoch in which the store truncated."""
     confirm: int | None = None
     """Confirmed end before."""
     own: Pairs | None = None
+    """Epoch list of the store."""
     other: Pairs | None = None
+    """Epoch list of the master."""
     other_end: int | None = None
+    """End of the master's log."""
 
 
 Entry = Claim | Confirmed | Elected | Deleted | Cut
+"""An event of a ledger: a line."""
 
 
 def digest_of(body: bytes | bytearray | memoryview) -> str:

@@ -23,8 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
+"""An array of numbers of any type."""
 Bytes = npt.NDArray[np.uint8]
+"""Bytes of rows, one row after another."""
 Offsets = npt.NDArray[np.int64]
+"""Positions of rows in Bytes: one more than there are rows, as in Arrow."""
 
 WRITE_BUFFER = 1 << 20
 """Bytes of a column that are buffered before the array is extended, which costs 0.1 ms."""

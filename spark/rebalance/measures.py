@@ -82,6 +82,7 @@ class Measures:
 
     members: int
     queues: int
+    """Queues of the topic."""
     balance_degree: float
     balance_score: int
     evenness: float

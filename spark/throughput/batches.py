@@ -18,6 +18,7 @@ import pyarrow as pa
 from turbopump.spark.throughput.buckets import buckets_of
 
 Ints = npt.NDArray[np.int64]
+"""An array of int64."""
 
 CHUNK_ROWS = 1 << 17
 """Records per chunk: 20 MB. A busy queue yields each of its cells once per chunk."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+"""An array of int64."""
 
 STEPS = 128
 """Buckets per power of two."""

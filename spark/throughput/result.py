@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Shown:
-    """The first rows of a table, most important first, and the number of all rows."""
+    """The first rows of a table (`rows`), most important first, and the number of all (`count`)."""
 
     rows: tuple[Row, ...] = ()
     count: int = 0
@@ -133,6 +133,7 @@ class Throughput:
     silences: tuple[Row, ...] = ()
     """The longest silences of queues, topics and stores, including those too short for a stall."""
     replicas: tuple[ReplicaLag, ...] = ()
+    """Comparisons of the first store with its replicas."""
     copies: CopyComparison | None = None
     written: tuple[str, ...] = field(default=())
     """Paths of the tables and the report."""

@@ -45,14 +45,15 @@ CHANGES = ".properties"
 LAYOUT_FILE = "layout.json"
 """Name of the file in a data folder that has LAYOUT."""
 LOOPBACK = "127.0.0.1"
+"""Address at which a cluster listens by default."""
 MODE = "tls.server.mode"
 """Property whose value `enforcing` makes servers refuse connections without TLS."""
 WILDCARDS = ("0.0.0.0", "::")  # addresses to which no client could connect
 REPLICA_PORTS_APART = 10  # leaves room for the VIP port below and the HA port above
-REGISTERED_POLL_MS = 10
+REGISTERED_POLL_MS = 10  # interval of checks at the start whether brokers are registered
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers within ms if the name server is in its process
 ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, a master is elected
-CONTROLLER_GROUP = "turbopump"
+CONTROLLER_GROUP = "turbopump"  # name of the controllers' quorum
 NAMESRV_OWN = frozenset({"bindAddress", "configStorePath", "kvConfigPath", "listenPort"})
 """Keys in the file of an earlier version, which wrote every key; the cluster sets these itself."""
 

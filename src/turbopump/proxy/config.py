@@ -194,6 +194,7 @@ def _named(one: Key) -> Key:
 
 
 TLS_KEYS: Final = {name: _named(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()}
+"""Declarations of the keys for TLS, by name, with ALIASES."""
 SECONDS: Final = between(1, INT32_MAX // 1_000)
 """Kind of a setting in seconds, at least 1."""
 

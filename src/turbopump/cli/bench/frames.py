@@ -27,7 +27,7 @@ from turbopump.pyx.load_parts import OPAQUE_BASE
 
 OTHER_OPAQUE = 2_111_111_111  # differs from OPAQUE_BASE in each digit and in its first byte
 BORN_MS = 1_000_000_000_000  # 13 digits, like every time from 2001 to 2286
-OTHER_BORN_MS = 2_111_111_111_111
+OTHER_BORN_MS = 2_111_111_111_111  # differs from BORN_MS in each digit
 SECONDS, OTHER_SECONDS = "1000000000", "2111111111"
 """Values of a message's key, its time in seconds, that differ in each digit."""
 SERIAL, OTHER_SERIAL = "0" * 12, "F" * 12

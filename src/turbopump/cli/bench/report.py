@@ -193,9 +193,11 @@ class LoadReport:
     sections: dict[int, Section]
     """Figures by native.SEND and native.PULL; a kind that did not run is missing."""
     connections: int
+    """Number of connections of the load."""
     connections_lost: int
+    """Number of losses of a connection, also if it was replaced."""
     queues_unread: int
-    """Queues that could not be read to their end."""
+    """Queues whose pulls failed before their end."""
     unsent: int
     """Requests that were due by the rate and never had room to be sent."""
     generator_cpu_s: float

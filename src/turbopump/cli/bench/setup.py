@@ -18,7 +18,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 TOPICS_AT_ONCE = 16  # topics queried or created concurrently
 ROUTE_WAIT_S = 10.0  # limit for a created topic to reach the name server
-ROUTE_STEP_S = 0.05
+ROUTE_STEP_S = 0.05  # interval of queries for a created topic's route
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ Data = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="The data folder of turbopump up.")
 ]
 DEFAULT_DATA = Path("turbopump-data")
+"""Data folder of a command without --data."""
 
 app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes of `turbopump up`.")
 

@@ -27,7 +27,8 @@ SILENT_S: Final = 1.0
 closes no connection."""
 ASK_S: Final = 1.0
 """Timeout, in seconds, of all route queries of a check, and of a reconnection."""
-CONNECT_S: Final = 3.0  # RocketMQ's connectTimeoutMillis
+CONNECT_S: Final = 3.0
+"""Timeout of the first connection to a broker, in seconds (RocketMQ: connectTimeoutMillis)."""
 
 Addresses = Mapping[str, Mapping[int, str]]
 """Map of broker names; each value maps broker ids to `host:port`."""

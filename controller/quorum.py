@@ -15,11 +15,19 @@ class QuorumEntry(Protocol):
     events.decode. An empty body changes nothing."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Index of the entry; the first ever has 0, without gaps."""
+        ...
+
     @property
-    def term(self) -> int: ...
+    def term(self) -> int:
+        """Term of the leader that appended the entry."""
+        ...
+
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """Encoded events, for events.decode."""
+        ...
 
 
 @runtime_checkable
@@ -28,14 +36,18 @@ class ProposalCommitted(Protocol):
     here yet."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Index of the committed entry."""
+        ...
 
 
 class ProposalFailed(Protocol):
     """Failure of a proposal: it was refused, or may still commit; `reason` is one line."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A single line for remarks and logs."""
+        ...
 
 
 class Quorum(Protocol):

@@ -34,7 +34,7 @@ class Failed:
 
     code: RaftResponseCode
     reason: str
-    """Text of one line for logs."""
+    """A single line for logs."""
 
 
 Outcome = Committed | Failed

@@ -113,8 +113,8 @@ class Candidate:
         self.hurry_until_ms = now_ms + self.member.options.promise_ms
 
     def on_tick(self, now_ms: int) -> bool:
-        """End a round whose timeout has passed, or start one that is due; call it only as a
-        candidate."""
+        """End a round whose timeout has passed, or start the next round if it is due; call it only
+        as a candidate."""
         found = self.round
         if found is not None:
             syncs_ms = 0 if found.is_pre else ROUND_SYNCS * self.member.sync_ms

@@ -92,7 +92,7 @@ class DiskOrder:
 
     def batch(self) -> list[Durable]:
         """Return the queued durable actions to write next, in order; they remain queued until
-        `wrote`. [] if there are none.
+        `wrote`. [] if nothing is queued.
 
         Terms and votes come first, alone. Writing actions early is safe, and one sync serves many.
         """

@@ -48,7 +48,7 @@ class BadHistory(ValueError):
 
 @dataclass(frozen=True)
 class Rebalance:
-    """A rebalance of a group's queues of one topic: a line of a history."""
+    """A rebalance of a group's queues of a topic: a line of a history."""
 
     time_ms: int
     """Epoch ms of the rebalance."""

@@ -26,13 +26,13 @@ ALL_BITS = (1 << OFFSETS_A_CELL) - 1
 
 
 def by_second(keys: tuple[str, ...]) -> Derivation:
-    """Return the derivation of one row of `traffic_statistics` per group; `second` is among the
+    """Return the derivation of a row of `traffic_statistics` per group; `second` is among the
     keys."""
     return _derivation(keys, traffic_statistics)
 
 
 def by_place(keys: tuple[str, ...]) -> Derivation:
-    """Return the derivation of one row per group: `queue_statistics` if the keys are QUEUE, else
+    """Return the derivation of a row per group: `queue_statistics` if the keys are QUEUE, else
     `place_statistics`."""
     return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
 
@@ -49,7 +49,7 @@ def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> I
 def place_statistics(cells: Iterable[Cell]) -> Row:
     """Return the columns of `traffic_statistics` and the peaks of a group.
 
-    A cell whose bucket is None has the sizes of one second, and counts for the peaks only.
+    A cell whose bucket is None has the sizes of a second, and counts for the peaks only.
     """
     peaks = _Peaks()
     found = traffic_statistics(peaks.counted(cells))
@@ -58,7 +58,7 @@ def place_statistics(cells: Iterable[Cell]) -> Row:
 
 def queue_statistics(cells: Iterable[Cell]) -> Row:
     """Return the columns of `place_statistics`, and least, greatest, missing and repeated queue
-    offsets, of one queue's cells."""
+    offsets, of a queue's cells."""
     offsets = _QueueOffsets()
     found = place_statistics(offsets.counted(cells))
     return {**found, **offsets.row()}

@@ -19,7 +19,9 @@ def print_json(value: Any) -> None:
 class JsonResult(Protocol):
     """The result of a command; `to_json` returns the JSON object that `--json` prints."""
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        ...
 
 
 def show(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:

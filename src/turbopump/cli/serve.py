@@ -26,8 +26,13 @@ class Node(Protocol):
     """A node that runs on the loop: `start` returns when it serves, or raises and leaves nothing
     running; `stop` returns when it has ended."""
 
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
+    async def start(self) -> None:
+        """Start; return when the node serves, or raise and leave nothing running."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop in order; return when the node has ended."""
+        ...
 
 
 class NodeGroup:

@@ -27,10 +27,10 @@ PROBE_INTERVAL_MS: Final = 40
 UNANSWERED_MS: Final = 200
 """A broker is dead if no probe connected within this time after the first probe."""
 UNANSWERED_TICKS: Final = 5
-"""Ticks that must have passed in that time, too, because this process may have been suspended while
-the answer came."""
+"""Ticks that must have passed since the first probe, too, before a broker is dead: this process may
+have been suspended while the answer came."""
 SLOW_INTERVAL_MS: Final = 500
-"""Interval of later probes, for a process that ends slowly."""
+"""Interval of probes after UNANSWERED_MS, for a process that ends slowly."""
 PROBES_MAX: Final = 256
 """Simultaneous probes, at most: all brokers' connections may close at once."""
 

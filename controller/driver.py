@@ -76,7 +76,7 @@ QUEUE_MAX: Final = 10_000
 PROBES: Final = 5
 """Probes of a suspected leader's host, at most."""
 PROBE_INTERVAL_MS: Final = 40
-"""Interval of these probes: the kernel may take all of them to close the sockets of a killed
+"""Interval of these probes: the kernel may need PROBES intervals to close all sockets of a killed
 process."""
 
 

@@ -34,7 +34,7 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 from turbopump.net.wire.names import kept_size
 
 HEARTBEAT_TIMEOUT_MS: Final = 10_000
-"""Timeout for a heartbeat without one (DefaultBrokerHeartbeatManager)."""
+"""Timeout of a broker whose heartbeat names none (DefaultBrokerHeartbeatManager)."""
 TIMEOUT_MIN_MS: Final = 100
 """Least timeout that a broker's heartbeat can set; a smaller one counts as this."""
 TIMEOUT_MAX_MS: Final = 300_000
@@ -61,7 +61,8 @@ READ_FIRST_MS: Final = 100
 STALL_MS: Final = 1_000
 """Gap between two ticks after which brokers may also have failed to connect."""
 CREDIT_MS: Final = 1_000
-"""Extra time for brokers after such a gap, until their next heartbeat (brokerHeartbeatInterval)."""
+"""Time that a broker has for its next heartbeat after a gap of over STALL_MS: an interval of
+heartbeats (brokerHeartbeatInterval)."""
 PRIORITY_LAST: Final = 2**31 - 1
 """Election priority of a broker that reported none: the last choice."""
 OUTSIDE: Final = 0
@@ -219,8 +220,8 @@ class Heartbeats:
         return len(self._heard)
 
     def lead(self, now_ms: int) -> None:
-        """Begin a lead at `now_ms`: marks and silences of earlier leads do not count, and each
-        broker's timeout runs from now at the earliest."""
+        """Begin a lead at `now_ms`: marks (`is_marked`) and deaths by silence of earlier leads do
+        not count, and each broker's timeout runs from now at the earliest."""
         self._marked.clear()
         self._lead_ms = now_ms
         self._silent.clear()
@@ -307,10 +308,8 @@ class Heartbeats:
         self._closed.add(key, now_ms)
 
     def timeout_of(self, key: Key) -> int:
-        """Return how long that broker may surely be silent.
-
-        That is its own timeout, but no longer than a leader waits for a broker without a heartbeat.
-        """
+        """Return the time in ms for which silence alone does not make the broker dead on any
+        controller: its own timeout, at most `timeout_ms`. Leases are a fraction of it."""
         one = self._heard.get(key)
         return self.timeout_ms if one is None else min(one.timeout_ms, self.timeout_ms)
 

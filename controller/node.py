@@ -48,7 +48,7 @@ TICK_MS = 20
 NOTICE_TIMEOUT_MS = 3_000
 """Timeout of a notice to a broker (RocketMQ: ControllerManager.notifyBrokerRoleChanged)."""
 CONNECT_TIMEOUT_MS = 1_000
-"""Timeout for a peer whose machine does not respond; a later attempt may succeed."""
+"""Timeout of a connection to a peer or a broker, for a machine that does not respond."""
 STOP_S = 10.0
 """Seconds that a stop waits for the disk."""
 AGAIN_MS = 1_000

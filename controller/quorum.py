@@ -59,7 +59,7 @@ class Quorum(Protocol):
 
     @property
     def leader_id(self) -> str | None:
-        """Id of the leader, if this node knows it."""
+        """Id of the leader; None if this node knows none."""
 
     @property
     def term(self) -> int:

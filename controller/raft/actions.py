@@ -129,7 +129,7 @@ class Settle:
 class BecameLeader:
     """This member leads, and has applied an entry of its own term.
 
-    So all entries that any earlier leader committed are applied.
+    So all entries that any earlier leader committed are applied here.
     """
 
     term: int

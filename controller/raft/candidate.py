@@ -35,9 +35,11 @@ from turbopump.controller.raft.votes import ParseResult, Pause
 from turbopump.engine.types import LONG_AGO_MS
 
 ROUND_SYNCS = 4
-"""Syncs by which a round is longer: two for the votes, each after one in progress."""
+"""Durations of a sync added to a vote round's timeout: two for the votes, each after another sync
+in progress."""
 FAVOUR_SYNCS = 3
-"""Syncs by which a favoured member has longer: its own, the voter's, and one before."""
+"""Durations of a sync added to the time that a favoured candidate has to win: its own, the voter's,
+and a sync before."""
 
 
 @dataclass(slots=True)
@@ -104,8 +106,8 @@ class Candidate:
         )
 
     def hurry(self, now_ms: int) -> None:
-        """Start the next round soon, because the leader is dead; an earlier vote of this member for
-        another candidate does not delay it."""
+        """Let the next round start within `max_take_leadership_vote_interval_ms`, because the
+        leader is dead; an earlier vote of this member for another candidate does not delay it."""
         self._favoured = None
         self.last = ParseResult.WAIT_TO_VOTE_NEXT
         most_ms = self.member.options.max_take_leadership_vote_interval_ms
@@ -243,7 +245,8 @@ class Candidate:
         return self._favoured not in (None, candidate) and now_ms < self._favoured_until_ms
 
     def give_way(self, now_ms: int) -> None:
-        """This member is willing to vote for a peer, so end its own round.
+        """End this member's own round, and start none for an interval, because it is willing to
+        vote for a peer.
 
         The peer may lack other votes, so no candidate is refused yet.
         """
@@ -251,7 +254,8 @@ class Candidate:
         self.next_ms = max(self.next_ms, now_ms + self.interval_ms())
 
     def favour(self, candidate: str, now_ms: int) -> None:
-        """This member voted for `candidate`; delay its own candidacy."""
+        """Record that this member voted for `candidate`: end its own round, and for an interval
+        (plus FAVOUR_SYNCS) start none and grant no other candidate a pre-vote."""
         self.round = None
         self._favoured = candidate
         wait_ms = self.interval_ms() + FAVOUR_SYNCS * self.member.sync_ms

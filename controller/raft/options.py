@@ -46,8 +46,9 @@ class RaftOptions:
     vote_wait_ms: int = 2000
     """Timeout of a vote round, plus up to half of it as jitter."""
     min_take_leadership_vote_interval_ms: int = 30
-    """Least such pause of a member that was asked to lead, or whose leader is known to be dead."""
+    """Least pause of a member that was asked to lead, or whose leader is known to be dead."""
     max_take_leadership_vote_interval_ms: int = 100
+    """Greatest pause of such a member."""
     leadership_transfer_wait_timeout_ms: int = 1000
     """Time that a member which was asked to lead waits for the leader's last entries."""
     max_leadership_transfer_wait_index: int = 1000
@@ -55,6 +56,7 @@ class RaftOptions:
     preferred_leader_ids: tuple[str, ...] = ()
     """Members to which any other leader hands the leadership over."""
     check_preferred_leader_interval_ms: int = 1000
+    """Interval of checks whether a preferred member can take over."""
     max_pending_requests_num: int = 10_000
     """Appends that wait for a majority, at most; further ones fail with LEADER_PENDING_FULL."""
     max_wait_ack_time_ms: int = 2500

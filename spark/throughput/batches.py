@@ -39,8 +39,8 @@ NEEDED = (
 OFFSETS_A_CELL = 64
 """Neighbouring queue offsets that share a cell: the bits of a number."""
 LATE_MS_MAX = 100 * 366 * 86_400_000
-"""A greater difference to the born time means that the client sent an arbitrary number. The limit
-also keeps sums within 64 bits, for up to three million records in a cell."""
+"""Greatest difference of store time and born time that counts: beyond, the client sent an arbitrary
+number. It also keeps sums within 64 bits, for up to three million records in a cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
     "size",
     "body",

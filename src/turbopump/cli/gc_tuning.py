@@ -35,7 +35,8 @@ class GcTuning:
         self._began_ms = 0.0
 
     def begin(self) -> None:
-        """Freeze all objects of imports and of the start: they live as long as the process."""
+        """Register this callback, and freeze all objects of imports and of the start: they live as
+        long as the process."""
         gc.freeze()
         gc.callbacks.append(self)
 

@@ -48,6 +48,7 @@ class LocalEnd(StrEnum):
     COMMIT = "commit"
     ROLL_BACK = "roll-back"
     UNKNOWN = "unknown"
+    """The broker checks the transaction later."""
 
 
 Transaction = Annotated[

@@ -47,8 +47,10 @@ BROKER_LINE: Final = (
     "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10} {:>6}  {}"
 )
 LAG_COLUMNS: Final = ("consumer group", "topic", "behind", "for", "members")
+"""Headings of the table of consumer groups with unconsumed messages."""
 LAG_LINE: Final = "     {:<32} {:<32} {:>12}  {:<16} {}"
 POP_COLUMNS: Final = ("pops by", "popped/s", "acked/s", "in flight", "revival late by")
+"""Headings of the table of consumer groups that pop."""
 POP_LINE: Final = "     {:<32} {:>12} {:>12} {:>12}  {}"
 LAGS_SHOWN: Final = 8
 """Consumer groups that a screen shows of each broker group; lines and JSON have all."""

@@ -135,8 +135,9 @@ class ProxyRequestBackend:
         return self._known.knows(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose (broker name, queue id) for a message: brokers in rotation, without recently
-        failed ones; a message group always has the same queue. Raises RpcRefused."""
+        """Choose (broker name, queue id) for a message, from the cache: brokers in rotation,
+        without recently failed ones, and ANY_QUEUE, so that the broker chooses; a message group has
+        the same queue while the route is unchanged. Raises RpcRefused."""
         writable = {
             name: config.write_queue_nums
             for name, config in self.topics_of(topic).items()

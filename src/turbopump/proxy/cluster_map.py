@@ -39,7 +39,7 @@ NEXT_NAME_SERVER_MS: Final = 1_000
 ASK_MS: Final = 1_000
 """Timeout of a broker's response about a topic or a group."""
 ASKED_MAX: Final = 3
-"""Number of brokers queried for the same thing, until one responds."""
+"""Brokers queried for a topic or a group, at most, until one responds."""
 DOWN_MS: Final = 3_000
 """Time for which a broker that did not respond is avoided if there are others."""
 CLUSTER_MS: Final = 30_000

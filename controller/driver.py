@@ -165,7 +165,7 @@ class Driver:
 
     @property
     def leader_id(self) -> str | None:
-        """Id of the leader, if this member knows it."""
+        """Id of the current term's leader; None if unknown."""
         return self._raft.leader_id
 
     @property

@@ -70,7 +70,7 @@ class Quorum(Protocol):
 
     @property
     def peers(self) -> Mapping[str, str]:
-        """Addresses of all nodes by id, this one included."""
+        """`host:port` of all nodes by id, this node included."""
 
     def has_quorum(self, now_ms: int) -> bool:
         """Whether this node leads at `now_ms` (monotonic), and the promises of a majority exclude

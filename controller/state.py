@@ -98,8 +98,8 @@ class Group:
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Ids of the brokers that have all acknowledged messages, unless they are unfit: unfit ones
-        are included."""
+        """Ids of the members and eligible brokers: each has all acknowledged messages, except that
+        an unfit broker, which is included, may have lost some."""
         return self.members | self.eligible
 
     def is_current_master(self, broker_id: int | None, epoch: int | None) -> bool:

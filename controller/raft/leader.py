@@ -193,7 +193,7 @@ class LeaderTerm:
 
     def is_cut_off(self, now_ms: int) -> bool:
         """Whether no majority, this member included, answered heartbeats sent in the last
-        `promise_ms`, so that followers elect another leader."""
+        `promise_ms`, so that followers elect another leader; False until the term is as old."""
         heard_ms = max(self._quorum_heard_ms(now_ms), self.started_ms)
         return now_ms - heard_ms > self.member.options.promise_ms
 

@@ -167,7 +167,8 @@ class MemberState:
         self.actions.append(Apply(entries))
 
     def ask_for_snapshot(self) -> None:
-        """Add a TakeSnapshot if `snapshot_threshold` entries were committed since the last one.
+        """Add a TakeSnapshot if `snapshot_threshold` entries were committed since the last request
+        or installed snapshot.
 
         Call it after `commit` and the Settle actions of its entries.
         """

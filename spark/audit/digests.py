@@ -66,7 +66,7 @@ def tasks_of(
 
 
 def digest_file(task: DigestTask) -> DigestReport:
-    """Digest the pieces of a file. Raises OSError."""
+    """Read the pieces of the task's file and return their digests. Raises OSError."""
     digests = []
     base = task.file.base
     with mapped(task.file.path) as opened:

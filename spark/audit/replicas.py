@@ -103,7 +103,8 @@ class AuditedReplica:
 
     @property
     def promised_end(self) -> int:
-        """The confirmed end as the store reports it, even if its log is shorter."""
+        """The confirmed end as the store reports it, even if its log is shorter; the log's end if
+        it reports none."""
         return self.end if self.confirm is None else self.confirm
 
     @property

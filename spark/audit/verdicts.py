@@ -109,7 +109,7 @@ class Verdict:
         }
 
     def lines(self) -> list[str]:
-        """Return the verdict as lines of text."""
+        """Return the verdict as lines of text: the outcome, then findings and reasons."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         outcome = self.outcome.value
         shown = outcome.upper() if self.outcome is PromiseOutcome.VIOLATED else outcome

@@ -165,7 +165,8 @@ def pairwise(sizes: Iterable[int]) -> int:
 
 
 def assignment_id(assignment: Assignment) -> str:
-    """Return a text that is equal for equal assignments, to see whether lines are consecutive."""
+    """Return a text that is equal for equal assignments only (clients without queues do not count),
+    to see whether lines are consecutive."""
     owned = sorted((client, sorted(queues)) for client, queues in assignment.items() if queues)
     return json.dumps(owned, separators=(",", ":"))
 

@@ -69,7 +69,7 @@ class SparkTables:
         return self._spark.read.schema(parts.schema).parquet(path)
 
     def cached(self, frame: "DataFrame") -> "DataFrame":
-        """Keep a table in memory from its first use until `close`."""
+        """Return the table, which stays in memory from its first use until `close`."""
         self._kept.append(frame.persist())
         return self._kept[-1]
 
@@ -109,7 +109,8 @@ class SparkTables:
         return cells.withColumn("second", step_of("second", step_s))
 
     def derived(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
-        """Run the derivation in workers, on partitions of whole groups in its order.
+        """Return the lazy table that the derivation makes from cells with the columns SUMS; it runs
+        in workers, on partitions of whole groups in its order.
 
         An Arrow function over columns returns a list for each row of its input, because mapInArrow
         needs pandas: the lists of a batch are empty but the first.

@@ -52,7 +52,7 @@ def columns(layout: str, *values: object) -> str:
 
 
 def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Format the head and the rows as lines of columns."""
+    """Format the head and the rows as lines with `columns`."""
     return [columns(layout, *cells) for cells in (head, *rows)]
 
 

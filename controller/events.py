@@ -79,7 +79,7 @@ class BeginMasterTerm:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """No change: RocketMQ's barrier before a read."""
+    """No change: RocketMQ's barrier before a read, which this controller never appends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,14 @@ def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -
 
 
 def metadata(member: MemberState, request: MetadataRequest) -> RaftMessage:
-    """Answer a request for metadata (DLedgerServer.handleMetadata)."""
+    """Make the answer with the leader and all members' addresses (DLedgerServer.handleMetadata)."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
 def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
-    """Answer an append with its outcome."""
+    """Make the answer to an append: index and position of the committed entry, or the refusal."""
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
     return AppendEntryResponse(

@@ -108,7 +108,7 @@ class DiskOrder:
             self._written += len(batch)
 
     def clear(self) -> None:
-        """Drop all queued actions."""
+        """Drop all queued actions; a write in progress must not be reported afterwards."""
         for queue in (self._free, self._votes, self._log):
             queue.clear()
 

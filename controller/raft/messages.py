@@ -225,7 +225,7 @@ class InstallSnapshotRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshotResponse(RaftMessage):
-    """The answer to a snapshot."""
+    """The answer to a snapshot: SUCCESS means that it is on the follower's disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class MetadataResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryRequest(RaftMessage):
-    """A client appends an entry."""
+    """A client appends an entry with this body; an empty one is refused."""
 
     body: bytes | None = None
 

@@ -75,7 +75,7 @@ class Judgement:
     """The first SOUGHT_MAX claims whose message is not at its place, by log offset."""
 
     def add(self, other: "Judgement") -> None:
-        """Add the results of another task."""
+        """Add the results of another task to this object."""
         for mine, theirs in (
             (self.acked, other.acked),
             (self.consumed, other.consumed),

@@ -118,7 +118,7 @@ class Summary:
     """Lines of brokers beyond CUTS_MAX and WRITERS_MAX, which are not checked."""
 
     def add(self, other: "Summary") -> None:
-        """Add the summary of other parts."""
+        """Add the summary of other parts to this object."""
         self.acked += other.acked
         self.read += other.read
         self.left_out += other.left_out
@@ -134,7 +134,7 @@ class Summary:
 
 
 def summarize(part: Part) -> Summary:
-    """Summarize one part of a ledger. Raises OSError, LedgerError."""
+    """Read one part of a ledger and return its summary. Raises OSError, LedgerError."""
     summary = Summary()
     for entry in read_part(part):
         if isinstance(entry, Claim):

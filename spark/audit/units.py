@@ -38,7 +38,7 @@ class NotCompared:
     """Records of topics with inner batches, whose units have another form."""
 
     def add(self, other: "NotCompared") -> None:
-        """Add the counts of another file."""
+        """Add the counts of another file to this object."""
         self.absent += other.absent
         self.unmade += other.unmade
         self.batches += other.batches

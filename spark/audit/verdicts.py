@@ -139,7 +139,7 @@ class Tally:
     """Violations that the verdict lists, at most."""
 
     def found(self, finding: Finding) -> None:
-        """Record a violation."""
+        """Count a violation, and keep it if it may be among the first `limit`."""
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
@@ -167,7 +167,7 @@ class Tally:
             self.cannot_tell(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Record several violations."""
+        """Record several violations; see `found`."""
         for finding in findings:
             self.found(finding)
 

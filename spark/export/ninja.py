@@ -66,7 +66,7 @@ class Numbers:
             self._flush()
 
     def close(self) -> None:
-        """Discard rows that were not written."""
+        """Discard the buffered rows; without effect after `finish`."""
         self._held_rows = 0
 
     def _flush(self) -> None:

@@ -130,7 +130,7 @@ class GroupSummary(StrategySummary):
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """Result of the job."""
+    """Result of the rebalance job: summaries and verdict."""
 
     rebalances: int
     """Number of well-formed lines."""

@@ -100,7 +100,7 @@ class CopyComparison:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Result of the job."""
+    """Result of the throughput job; a row's columns are described in docs/FORMATS.md."""
 
     stores: tuple[str, ...]
     """Paths or URIs of the stores."""

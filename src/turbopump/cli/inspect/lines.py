@@ -78,7 +78,7 @@ def _record(line: found.LogRecord) -> Members:
 
 
 def damage_line(line: found.Deviation) -> Members:
-    """Build the line for damage, the same for every kind of file."""
+    """Build the line for damage, alike for every kind of file."""
     return {"t": "damage", "file": line.file, "position": line.position, "reason": line.reason}
 
 

@@ -26,7 +26,9 @@ from turbopump.net.wire.hosts import join, split
 from turbopump.net.wire.java_properties import ConfigError
 
 ALL: Final = "0.0.0.0"
+"""Address to listen at on all IPv4 interfaces."""
 LOOPBACK: Final = "127.0.0.1"
+"""Address by which a controller without peers is known if it listens at all interfaces."""
 
 MEMBERS_MAX: Final = 15
 """Members of a quorum, at most: the leader sends each entry to all. Quorums have 1, 3 or 5."""
@@ -70,7 +72,8 @@ count."""
 def parse_peers(value: str) -> dict[str, str]:
     """Parse `n0-host:port;n1-host:port` as addresses by id (DLedger: MemberState.loadPeers).
 
-    An id ends at the first "-". Raises ConfigError.
+    An id ends at the first "-"; the order is kept, empty parts are skipped. Raises ConfigError if a
+    part is malformed, an id occurs twice, or there are 0 or over MEMBERS_MAX members.
     """
     members: dict[str, str] = {}
     for part in value.split(";"):
@@ -95,7 +98,7 @@ def parse_peers(value: str) -> dict[str, str]:
 
 
 def format_peers(members: dict[str, str]) -> str:
-    """Format members as text for `parse_peers`."""
+    """Format members (`host:port` by id) as text for `parse_peers`."""
     return ";".join(f"{name}-{address}" for name, address in members.items())
 
 
@@ -124,10 +127,15 @@ def _group(value: str) -> str:
 
 
 PERIOD: Final = between(10, INT32_MAX)
+"""Kind of a setting that is a time in ms, at least 10."""
 PEERS: Final = Kind("n0-host:port;n1-host:port", _peers)
+"""Kind of `controllerDLegerPeers`: empty, or text for `parse_peers`."""
 DLEDGER: Final = Kind("DLedger", _only_dledger)
+"""Kind of `controllerType`: only DLedger is accepted."""
 ID: Final = Kind("a name without blanks, ';', '-', ':' and '#'", _name)
+"""Kind of `controllerDLegerSelfId`."""
 GROUP: Final = Kind("a name", _group)
+"""Kind of `controllerDLegerGroup`: any text that is not blank."""
 
 
 @dataclass(slots=True)
@@ -286,9 +294,10 @@ class ControllerConfig(NodeConfig):
 
     @property
     def members(self) -> dict[str, str]:
-        """Return `host:port` by id of all members, in the order of the file.
+        """Addresses (`host:port`) by id of all members, this one included, in order of the file.
 
-        Raises ConfigError if this controller is not among them.
+        Without `peers` this controller at `bind_address`, or LOOPBACK if it listens at all
+        interfaces. Raises ConfigError if this controller is not among its peers.
         """
         if not self.peers:
             host = {"::": "::1", "": LOOPBACK, ALL: LOOPBACK}.get(
@@ -314,12 +323,12 @@ class ControllerConfig(NodeConfig):
 
     @property
     def folder(self) -> str:
-        """Folder of the durable state; "~" is the user's home."""
+        """Path of the folder of the quorum's files; a leading "~" is not expanded yet."""
         path = self.store_path or f"~/{self.controller_type}Controller"
         return f"{path}/raft-{self.self_id}"
 
     def check(self, _before: NodeConfig) -> list[str]:
-        """Check the quorum's timers. Raises ConfigError."""
+        """Raise ConfigError if minVoteIntervalMs is above maxVoteIntervalMs; return no warnings."""
         least, most = self.vote_interval_ms_min, self.vote_interval_ms_max
         if least > most:
             raise ConfigError(f"minVoteIntervalMs={least} is above maxVoteIntervalMs={most}")

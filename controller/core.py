@@ -55,19 +55,22 @@ class ControllerCore:
     ) -> None:
         """`config` may change at any time.
 
-        `notices` sends a one-way request to a broker's address, `probe` connects to it.
+        `notices` sends a one-way request to a broker's address and returns at once; `probe`
+        connects to it.
         """
         self.config = config
         self.quorum = quorum
         self.notices = notices
         self.tables = GroupTables()
+        """State after the entry `applied`; `restore` replaces the object."""
         self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has(*k))
         self.death_probes = DeathProbes(probe, self.heartbeats.is_disconnected, self._process_ended)
         self.leading = False
         """Whether this node decides: it leads, and has applied every entry from before its lead."""
         self.elections = 0
-        """Number of masters elected while this node led."""
+        """Number of masters elected while this node led, since the start of the process."""
         self.now_ms = LONG_AGO_MS
+        """Time of the newest event that had a time."""
         self.proposals = Proposals(quorum, self._next_group)
         self._attention: dict[str, None] = {}
         self._looked_ms = LONG_AGO_MS
@@ -80,7 +83,10 @@ class ControllerCore:
     # Events
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply:
-        """Answer a request with any of CODES. Never raises for its content."""
+        """Answer a request with a code of requests.CODES; see ControllerRequests.answer.
+
+        `connection` is the number that `on_closed` gets later.
+        """
         self._clock(now_ms)
         return self._requests.answer(connection, request)
 
@@ -104,7 +110,10 @@ class ControllerCore:
             self.proposals.pump()
 
     def on_tick(self, now_ms: int) -> None:
-        """Advance the time, about every 100 ms, whether this node leads or not."""
+        """Advance the time, at least every 100 ms, whether this node leads or not.
+
+        Finds silent brokers, expires waiting requests, and proposes decisions that are due.
+        """
         self.heartbeats.on_tick(now_ms)
         self._clock(now_ms)
         self.death_probes.on_tick(now_ms)
@@ -126,14 +135,19 @@ class ControllerCore:
     def on_leader(self, leads: bool) -> None:
         """Begin a lead, with all earlier entries applied, or end it.
 
-        A lead begins with the next event that has a time.
+        All queued requests are refused with CONTROLLER_NOT_LEADER. A lead begins with the next
+        event that has a time.
         """
         self.leading = self._lead_is_new = leads
         self._attention.clear()
         self.proposals.close()
 
     def on_applied(self, entry: QuorumEntry) -> None:
-        """Apply a committed entry; every controller receives each one, in order."""
+        """Apply a committed entry; every controller receives each one, in order of index.
+
+        An entry that cannot be decoded is logged and changes nothing. The leader notifies brokers,
+        answers the entry's request, and decides the next one.
+        """
         self.proposals.applied = entry.index
         happened = events.decode(entry.body)
         if isinstance(happened, BadEvent):
@@ -151,11 +165,11 @@ class ControllerCore:
 
     @property
     def applied(self) -> int:
-        """Index of the newest entry that is in the tables."""
+        """Index of the newest entry that is in the tables; -1 before the first one."""
         return self.proposals.applied
 
     def snapshot(self) -> bytes:
-        """Encode the tables as of `applied`."""
+        """Encode the tables as of `applied`, for `restore`."""
         return self.tables.snapshot()
 
     def restore(self, data: bytes) -> None:
@@ -163,9 +177,10 @@ class ControllerCore:
         self.tables = GroupTables.restore(data)
 
     def append(self, body: bytes, now_ms: int) -> Deferred[int | str]:
-        """Append an entry that another program made (APPEND of DLedger's clients), in turn.
+        """Append an entry that another program made (APPEND of DLedger's clients).
 
-        The result is its index, or the reason of a refusal.
+        It waits in the queue of proposals, like a request. Resolved with the entry's index once it
+        is applied, or with the reason of a refusal.
         """
         self._clock(now_ms)
         decided: Deferred[Decision] = Deferred()
@@ -235,7 +250,11 @@ class ControllerCore:
         return LivenessAt(self.heartbeats, self.now_ms)
 
     def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
-        """Record a broker's request as a sign of life."""
+        """Record a broker's request, received now over `connection`, as a sign of life.
+
+        Without effect for an unregistered broker. If the broker was dead, its group is checked; see
+        `attend`.
+        """
         group = self.tables.groups.get(broker_name)
         if group is None or broker_id not in group.replicas:
             return
@@ -243,7 +262,8 @@ class ControllerCore:
             self.attend(broker_name)
 
     def attend(self, broker_name: str) -> None:
-        """Have the group's master and SyncStateSet checked before the next request is decided."""
+        """Have the group's master and SyncStateSet checked by the next `proposals.pump`, before any
+        request is decided; decides nothing itself."""
         self._attention[broker_name] = None
 
     def _died(self, dead: list[Key], how: str) -> None:
@@ -253,7 +273,7 @@ class ControllerCore:
             self._attention.update((key[1], None) for key in dead)
 
     def is_moving(self, broker_name: str) -> bool:
-        """Whether that group may be about to get another master.
+        """Whether that group may be about to get another master, so that no lease may be granted.
 
         A group that is only due for its regular check is not, or the first lease of a master's
         term would be refused at its first attempt.

@@ -25,11 +25,12 @@ from turbopump.engine.deferred import Deferred
 PROBE_INTERVAL_MS: Final = 40
 """Interval of probes: a dying process may close its port later than its connections."""
 UNANSWERED_MS: Final = 200
+"""A broker is dead if no probe connected within this time after the first probe."""
 UNANSWERED_TICKS: Final = 5
-"""A broker is dead without any connection for this time after the first probe. The time is also
-counted in ticks, because this process may have been suspended while the answer came."""
+"""Ticks that must have passed since the first probe, too, before a broker is dead: this process may
+have been suspended while the answer came."""
 SLOW_INTERVAL_MS: Final = 500
-"""Interval of later probes, for a process that ends slowly."""
+"""Interval of probes after UNANSWERED_MS, for a process that ends slowly."""
 PROBES_MAX: Final = 256
 """Simultaneous probes, at most: all brokers' connections may close at once."""
 
@@ -40,37 +41,44 @@ class Probed(Enum):
     REFUSED = "refused"
     """No process listens there."""
     ACCEPTED = "accepted"
+    """A process listens there."""
     NO_ANSWER = "no answer"
+    """No answer came within the probe's timeout, or another error."""
 
 
 def refused(address: str) -> Deferred[Probed]:
-    """A probe that takes each closed connection for the end of the process."""
+    """Return REFUSED without a probe: each closed connection counts as the end of its process."""
     return Deferred.resolved(Probed.REFUSED)
 
 
 @dataclass(slots=True)
 class Suspect:
-    """A broker whose connection closed; `asked_ms` is the time of the first probe."""
+    """A broker whose connection closed. Times are of the monotonic clock."""
 
     address: str
     due_ms: int
+    """Time of the next probe."""
     asked_ms: int | None = None
+    """Time of the first probe; None before it."""
     ticks: int = 0
     """Ticks since the first probe."""
     is_asking: bool = False
+    """Whether a probe is in progress."""
     accepted: bool = False
+    """Whether a probe was accepted."""
 
     def may_answer(self, now_ms: int) -> bool:
-        """Whether it is too early to take silence for an answer."""
+        """Whether UNANSWERED_MS or UNANSWERED_TICKS have not passed since the first probe, so that
+        silence does not prove death yet."""
         asked_ms = now_ms if self.asked_ms is None else self.asked_ms
         return now_ms - asked_ms < UNANSWERED_MS or self.ticks < UNANSWERED_TICKS
 
 
 class DeathProbes:
-    """Brokers to be probed; see the module.
+    """Brokers to be probed; see the module. Times are of the monotonic clock.
 
     `is_disconnected` returns whether a broker sent no heartbeat since its connection closed;
-    `on_dead` is called for each dead one.
+    `on_dead` is called once for each dead broker, in a probe's callback or in `on_tick`.
     """
 
     def __init__(
@@ -89,12 +97,14 @@ class DeathProbes:
         return len(self._suspects)
 
     def add(self, key: Key, address: str, now_ms: int) -> None:
-        """Start to probe a broker whose only connection closed."""
+        """Probe a broker whose only connection closed, at `address` (`host:port`): now, and again
+        in ticks until the broker is dead or sends a heartbeat."""
         self._suspects[key] = Suspect(address, now_ms)
         self._ask(key, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Advance the time: probe again, and report brokers that did not answer as dead."""
+        """Advance the time: drop brokers that are connected again, call `on_dead` for brokers that
+        did not answer, and probe others that are due."""
         for key, suspect in list(self._suspects.items()):
             if not self._is_disconnected(key):
                 del self._suspects[key]

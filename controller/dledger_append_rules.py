@@ -18,7 +18,7 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.controller import ApplyBrokerIdRequest
 
 ROCKETMQ_TYPES_MAX = 99
-"""Higher types are ours."""
+"""Greatest event type of RocketMQ; higher types are ours, and only controllers append them."""
 
 VALUES_MAX = 10_000
 """Commas and brackets of an entry, at most, counted before parsing: an event of a group with 100
@@ -26,7 +26,8 @@ replicas has a few hundred, and 10,000 are parsed in some milliseconds."""
 
 
 def judge(tables: GroupTables, body: bytes) -> Decision:
-    """Decide whether the entry may be appended; the remark has the reason for a refusal."""
+    """Decide whether a client's entry with this body may be appended: SUCCESS without events, or a
+    refusal with its reason as remark."""
     if sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
         return _refused(f"an event of over {VALUES_MAX} values")
     happened = events.decode(body)

@@ -59,10 +59,10 @@ from turbopump.net.wire.command import Command, new_request, response
 logger = logging.getLogger(__name__)
 
 LEDGER_CODES: Final = frozenset(REQUESTS)
-"""Request codes that are DLedger's."""
+"""Request codes of DLedger's protocol that `Driver.on_request` handles."""
 
 CALL_TIMEOUT_MS: Final = 3_000
-"""Timeout of a request to a peer (DLedgerRpcNettyService)."""
+"""Timeout of each request to another member of the quorum (DLedgerRpcNettyService)."""
 
 CLIENT_BODY_MAX: Final = BODY_MAX
 """Bytes of an entry that a client appends, at most: DLedger's limit (DLedgerConfig's 4 MiB)."""
@@ -74,28 +74,32 @@ QUEUE_MAX: Final = 10_000
 """Actions that wait for a disk, at most: beyond, requests are refused and ticks skipped."""
 
 PROBES: Final = 5
+"""Probes of a suspected leader's host, at most."""
 PROBE_INTERVAL_MS: Final = 40
-"""Probes of a suspected leader's host, and their interval: the kernel may take that long to close
-all sockets of a killed process."""
+"""Interval of these probes: the kernel may need PROBES intervals to close all sockets of a killed
+process."""
 
 
 class Machine(Protocol):
-    """The state machine to which the log is applied."""
+    """The state machine to which the log is applied; the driver calls it on the loop thread."""
 
     def on_applied(self, entry: Entry) -> None:
-        """Apply the next committed entry."""
+        """Apply the next committed entry: called once per entry and process, in order of index."""
 
     def on_leader(self, leads: bool) -> None:
-        """Start leading, with every committed entry applied; or stop leading."""
+        """Start leading, with all entries of earlier leaders applied (True), or stop (False)."""
 
     def snapshot(self) -> bytes:
-        """Return the state after all applied entries."""
+        """Encode the state after all applied entries, for `restore`."""
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot's. Raises ValueError."""
+        """Replace the state by that of a snapshot. Raises ValueError if `data` is malformed."""
 
     def append(self, body: bytes, now_ms: int) -> Deferred[int | str]:
-        """Append a DLedger client's entry; the result is its index, or the reason of a failure."""
+        """Append a DLedger client's entry at `now_ms` of the monotonic clock.
+
+        Resolved with the entry's index once it is applied, or with the reason of a failure.
+        """
 
 
 @dataclass(slots=True)
@@ -103,7 +107,9 @@ class SuspectedLeader:
     """A leader whose connection closed, so that its process may be dead."""
 
     due_ms: int
+    """Monotonic time of the next probe of its host."""
     probes_left: int = PROBES
+    """Further probes before the leader is no longer suspected."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -112,17 +118,25 @@ class DriverDeps:
 
     raft: Raft
     storage: RaftStorage
+    """The opened files; only `disk` uses them."""
     disk: Disk
+    """Runs the durable writes, one at a time."""
     calls: PeerCall
+    """Sends a request to a peer's `host:port`."""
     refuses: Callable[[str], Deferred[bool]]
-    """Tests whether a host refuses connections to an address: then no process listens there."""
+    """Connects to a `host:port`; True if the host refuses, because no process listens there."""
     now_ms: Callable[[], int]
+    """The monotonic clock in ms."""
     failed: Callable[[OSError], None] = lambda _error: None
-    """Called once when the disk failed."""
+    """Called once, on the loop, when a write failed or a snapshot is malformed; the driver has
+    ended then."""
 
 
 class Driver:
-    """A member of the quorum, for the machine and the node. Loop thread only."""
+    """A member of the quorum, for the machine and the node. Loop thread only.
+
+    `now_ms` arguments are of the same monotonic clock as `DriverDeps.now_ms`.
+    """
 
     def __init__(self, parts: DriverDeps) -> None:
         self._raft = parts.raft
@@ -151,7 +165,7 @@ class Driver:
 
     @property
     def leader_id(self) -> str | None:
-        """Id of the leader, if this member knows it."""
+        """Id of the current term's leader; None if unknown."""
         return self._raft.leader_id
 
     @property
@@ -165,19 +179,25 @@ class Driver:
         return self._raft.peers
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this member leads, and its quorum's promise excludes any other leader."""
+        """Whether this member leads at `now_ms`, and its followers' promises exclude any other
+        leader."""
         return self._leads and self._raft.has_quorum(now_ms)
 
     def append(self, body: bytes) -> Deferred[Outcome]:
-        """Commit an entry; resolved when it is applied here, or when its fate is unknown."""
+        """Propose an entry with this body, of at most BODY_MAX bytes, as the leader.
+
+        Resolved with Committed once the entry is applied here, or with Failed, maybe at once. It
+        may run other queued actions of the machine before it returns.
+        """
         later = self._raft.append(body, self._now_ms())
         self._run()
         return later
 
     def hand_over(self, now_ms: int) -> str | None:
-        """Ask the follower with the longest log to lead; return its id.
+        """Ask the live follower with the longest log to lead; return its id.
 
-        None if this member does not lead, or if no follower can take over.
+        Returns before the outcome is known. None, without effect, if this member does not lead, or
+        if no follower can take over.
         """
         leading = self._raft.leading
         if leading is None or not self.is_leader:
@@ -189,12 +209,16 @@ class Driver:
         return taker
 
     def begin(self, machine: Machine, now_ms: int) -> None:
-        """Restore the machine from the last snapshot, then take part in the quorum."""
+        """Restore the machine from the last snapshot, if there is one, then take part in the
+        quorum. Call it once, before all other methods."""
         self._machine = machine
         self.on_tick(now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Advance the time."""
+        """Advance the time, about every 20 ms: elections, heartbeats, timeouts, probes, disk watch.
+
+        Only the disk is watched while QUEUE_MAX actions wait for it.
+        """
         if self._ended:
             return
         self._watch_disk(now_ms)
@@ -207,10 +231,11 @@ class Driver:
                 self._probe(peer_id, suspect, now_ms)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
-        """Handle a closed connection.
+        """Handle the close of the connection with this number, which `on_request` got, too.
 
-        If the leader was killed, followers need not wait for its heartbeat timeout. But a
-        connection may close for other reasons, so the host is probed.
+        If the leader used it, its host is probed up to PROBES times: if the leader was killed,
+        followers need not wait for its heartbeat timeout, but a connection may close for other
+        reasons.
         """
         peer_id = self._connections.pop(connection, None)
         if peer_id is not None and peer_id == self.leader_id and not self._ended:
@@ -218,9 +243,12 @@ class Driver:
             self._probe(peer_id, self._suspects[peer_id], now_ms)
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply | Steps[Reply]:
-        """Handle a request of a peer or of a DLedger client; long bodies are decoded in steps.
+        """Handle a request of a peer or of a DLedger client, with a code of LEDGER_CODES.
 
-        A request that cannot be decoded is answered with code 1 (SYSTEM_ERROR).
+        Returns the answer, a Deferred of it (resolved after the durable writes it depends on), or
+        for a long body Steps that decode it first. A request that cannot be decoded is answered
+        with code 1 (SYSTEM_ERROR), and SYSTEM_BUSY means that the disk hangs or that clients'
+        entries exceed CLIENT_OPEN_MAX.
         """
         kind, body = REQUESTS[request.code], bytes_of(request)
         if kind in IN_STEPS and len(body) > SMALL_MAX:
@@ -282,7 +310,11 @@ class Driver:
         return answer
 
     def end(self) -> None:
-        """Stop all actions and messages. A write in progress is completed."""
+        """Drop all queued actions, and send nothing further; cannot be undone.
+
+        A write in progress is completed on its disk thread. Appends and requests without an answer
+        never get one.
+        """
         self._ended = True
         self._order.clear()
 
@@ -442,7 +474,7 @@ class Driver:
 
 
 def bytes_of(command: Command) -> bytes:
-    """The body of a decoded command."""
+    """Return the body of a received command. A body that is not decoded is a programmer error."""
     assert isinstance(command.body, bytes), "a decoded body is bytes"
     return command.body
 

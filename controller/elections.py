@@ -60,14 +60,15 @@ from turbopump.net.wire.controller import ElectMasterBody, MemberGroup, SyncStat
 from turbopump.net.wire.headers import controller as headers
 
 EPOCH_JUMP_MAX: Final = 1_000_000
-"""Greatest accepted distance of a broker's epoch from the group's: a made-up epoch must not exhaust
-the numbers."""
+"""Greatest accepted distance of a broker's reported epoch above the group's: a made-up epoch must
+not exhaust the numbers."""
 NO_REQUESTER: Final = -1
 """The broker id of an election that the controller itself starts."""
 
 
 class Liveness(Protocol):
-    """The state of brokers at the time of a decision; see liveness.py for the kinds."""
+    """The state of brokers at the time of a decision; liveness.py defines the three kinds of
+    life."""
 
     def heard(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat of the broker came within its timeout."""
@@ -80,27 +81,28 @@ class Liveness(Protocol):
         """Whether the broker is not known to be dead."""
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
-        """The newest report of a broker; None if the broker is dead or reported no log."""
+        """Return the newest report of a broker; None if the broker is dead or reported no log."""
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
-        """The epochs that a broker reported last, alive or dead; NO_EPOCHS if it never did."""
+        """Return the epochs that a broker reported last, alive or dead; NO_EPOCHS if it never
+        did."""
 
     def may_tell(self, group: Group, broker_id: int) -> bool:
         """Whether a broker without a heartbeat in this young lead may yet report facts unknown
         here."""
 
     def unregistered(self, group: Group) -> list[Heard]:
-        """Recent reports of the group's running brokers that are not registered."""
+        """Return recent reports of the group's running brokers that are not registered."""
 
     def is_young(self) -> bool:
-        """Whether this controller became leader within the last heartbeats' time."""
+        """Whether this controller became leader less than TELL_SHARE of the timeout ago."""
 
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
         """Whether the tables already contain the state of the broker's log in the process
         `life`."""
 
     def health(self, group: Group, broker_id: int) -> StoreHealth:
-        """The health of a broker's store as the broker reported it."""
+        """Return the health of the broker's store as reported; FIT if unknown or dead."""
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
         """Whether the broker reported a measured disk that is fast enough for sends."""
@@ -111,13 +113,16 @@ class Liveness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer, and the events to commit before it is sent."""
+    """The answer to a request, and the events to commit and apply before it is sent."""
 
     code: ResponseCode = ResponseCode.SUCCESS
     remark: str | None = None
+    """Reason of a refusal."""
     header: Any = None
+    """Header dataclass of the answer; None: no fields."""
     body: bytes = b""
     events: tuple[Event, ...] = field(default=())
+    """Empty if the answer changes nothing; an answer with an error code may have events, too."""
 
 
 def alter(
@@ -126,7 +131,11 @@ def alter(
     wanted: SyncStateSet,
     liveness: Liveness,
 ) -> Decision:
-    """Change the SyncStateSet for the master (1001). The checks and their order are RocketMQ's."""
+    """Decide on the master's request to change the SyncStateSet to `wanted.members` (1001).
+
+    `wanted.set_epoch` is the present epoch; the answer has the next one. The checks and their order
+    are RocketMQ's.
+    """
     group = tables.groups.get(header.broker_name)
     if group is None:
         return _not_altered(
@@ -202,7 +211,11 @@ def elect(
     *,
     unclean: bool = False,
 ) -> Decision:
-    """Elect a master for a broker, an administrator, or the controller itself (1002).
+    """Decide on an election for a broker, an administrator, or the controller itself (1002).
+
+    The answer names the elected master; a master that stays is CONTROLLER_MASTER_STILL_EXIST with
+    its fields. If no broker can be master, a broker's or administrator's request is refused with
+    CONTROLLER_ELECT_MASTER_FAILED, and the controller's own (NO_REQUESTER) records the loss.
 
     With `unclean` (enableElectUncleanMaster) a replica outside of the SyncStateSet may become
     master if no member can: acknowledged messages may be lost then.
@@ -293,7 +306,7 @@ def is_unsure(group: Group, liveness: Liveness, but: int = NO_REQUESTER) -> bool
 
 
 def may_have_lost_data(group: Group, liveness: Liveness) -> bool:
-    """Whether these controllers lost data of the group, or may have."""
+    """Whether these controllers lost data of the group (`is_behind`), or may have (`is_unsure`)."""
     return is_behind(group, liveness) or is_unsure(group, liveness)
 
 
@@ -340,7 +353,8 @@ def _is_outside(report: Heard | None) -> bool:
 def choose(
     group: Group, liveness: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
-    """Return the broker that should be master now, or None. `wanted`: an administrator's choice.
+    """Return the id of the broker that should be master now, maybe the present one; None: no
+    broker can. `wanted` is an administrator's choice, returned if allowed; `unclean`: see `elect`.
 
     Only brokers with a fresh heartbeat qualify: if a replica is cut off together with its master,
     the master may count as dead some moments earlier, and that replica would be waited for in vain.
@@ -413,7 +427,7 @@ def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: b
 
 
 def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster:
-    """Make the event that makes `winner` master.
+    """Make the event by which the broker `winner` becomes master.
 
     If a broker of the group knows a later epoch, which the controllers lost, it would refuse a
     lower one: the new epoch is later than that. The winner may be dead by now, or lose its log
@@ -430,9 +444,10 @@ def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster
 
 
 def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
-    """Record that the master of that epoch has reported.
+    """Decide to record that the master of that epoch has reported (BeginMasterTerm).
 
-    From its first lease, only the set counts.
+    Only members of the SyncStateSet are candidates afterwards. No event if another epoch is current
+    or the term was recorded before.
     """
     group = tables.groups.get(broker_name)
     if group is None or group.master_epoch != master_epoch or not group.eligible:

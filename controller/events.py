@@ -29,12 +29,12 @@ from turbopump.net.wire.bodies import (
 )
 
 BATCH_TYPE: Final = 100
-"""Several events in one entry, which are applied together. Ours."""
+"""Type of an entry with several events, which are applied together. Ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterSyncStateSet:
-    """The group's SyncStateSet becomes `members`."""
+    """The group's SyncStateSet becomes `members`, broker ids that include the master's."""
 
     broker_name: str
     members: frozenset[int]
@@ -42,18 +42,20 @@ class AlterSyncStateSet:
 
 @dataclass(frozen=True, slots=True)
 class ApplyBrokerId:
-    """A broker gets its id."""
+    """A broker gets its id; its group is created if it does not exist."""
 
     cluster_name: str
     broker_name: str
     broker_address: str
     check_code: str
+    """Random text of the broker by which a repeated request is recognized."""
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """The group gets another master; None: the group has no master.
+    """The broker `broker_id` becomes the group's master and the only member of its SyncStateSet;
+    None: the group has no master.
 
     `master_epoch` is ours: the new epoch if the next one would not suffice, because a broker of the
     group knows a later one; 0 means the next one. `on_lease` is ours, too: the master serves
@@ -77,12 +79,12 @@ class BeginMasterTerm:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """No change: RocketMQ's barrier before a read."""
+    """No change: RocketMQ's barrier before a read, which this controller never appends."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanBrokerData:
-    """Brokers are removed; None: the whole group."""
+    """The brokers with these ids are removed from a group; None: the whole group is."""
 
     broker_name: str
     broker_ids: frozenset[int] | None = None
@@ -90,7 +92,7 @@ class CleanBrokerData:
 
 @dataclass(frozen=True, slots=True)
 class UpdateBrokerAddress:
-    """A broker's address changes."""
+    """The address of a registered broker becomes `broker_address`."""
 
     cluster_name: str
     broker_name: str
@@ -100,7 +102,9 @@ class UpdateBrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class MarkUnfit:
-    """A broker's log is damaged or may lack acknowledged messages (`reason`). Ours.
+    """A broker's log is damaged or may lack acknowledged messages. Ours.
+
+    `reason` is state.DAMAGED or state.UNCLEAN.
 
     The broker is no candidate until its master has added it to the SyncStateSet again.
     """
@@ -120,6 +124,7 @@ Event = (
     | MarkUnfit
     | BeginMasterTerm
 )
+"""A change of the controllers' tables, as one committed entry's body has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,8 @@ def encode(events: Sequence[Event]) -> bytes:
 
 
 def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
-    """Decode the events of an entry. Never raises, because the log must stay readable."""
+    """Decode the events of an entry's body; an empty body: (). A body that is malformed or of an
+    unknown type gives a BadEvent: never raises, because the log must stay readable."""
     if not len(body):
         return ()
     if len(body) < 2:

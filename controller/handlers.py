@@ -49,25 +49,28 @@ BODIES_MAX: Final[dict[int, int]] = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
 """Bytes of a body, at most; other codes have bodies.SMALL_MAX, enough for a group's set."""
 
 Save = Callable[[list[Property]], Deferred[OSError | None]]
+"""Writes changed properties to the configuration file; resolved with None or the error."""
 
 
 @dataclass(slots=True)
 class Controller:
-    """A controller and its cores, which are None during the start.
-
-    `now_ms` is their clock. `save` writes changed properties to the file.
-    """
+    """A controller and its cores, which are None during the start and after a disk failure."""
 
     config: ControllerConfig
     now_ms: Callable[[], int]
+    """The cores' monotonic clock."""
     save: Save
     driver: Driver | None = None
     core: ControllerCore | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for new connections."""
     pauses: PauseDetector = field(default_factory=PauseDetector)
 
     def number_of(self, peer: Peer) -> int:
-        """Return the number of a connection; its close is reported to the cores."""
+        """Return the number by which the cores know this connection.
+
+        The first call assigns the number, and has the connection's close reported to the cores.
+        """
         found: int | None = peer.context.get(NUMBER)
         if found is not None:
             return found
@@ -76,7 +79,7 @@ class Controller:
         return number
 
     def closed(self, number: int) -> None:
-        """Report a closed connection to the cores."""
+        """Report the close of the connection with this number to the cores."""
         now_ms = self.now_ms()
         if self.core is not None:
             self.core.on_closed(number, now_ms)
@@ -84,7 +87,8 @@ class Controller:
             self.driver.on_closed(number, now_ms)
 
     def tick(self) -> None:
-        """Advance the time of the cores."""
+        """Advance the time of the cores; hand the leadership over if this process was suspended too
+        often (pause_detector.py)."""
         now_ms = self.now_ms()
         if self.driver is not None:
             self.driver.on_tick(now_ms)
@@ -115,7 +119,10 @@ class Controller:
 
 
 def register(dispatcher: Dispatcher, controller: Controller) -> None:
-    """Add every handler of a controller to a dispatcher."""
+    """Add every handler of a controller to a dispatcher, and the audit of administrators' requests.
+
+    Requests are refused while the cores are None.
+    """
 
     def ledger(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
         if controller.driver is None:

@@ -34,10 +34,11 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 from turbopump.net.wire.names import kept_size
 
 HEARTBEAT_TIMEOUT_MS: Final = 10_000
-"""Timeout for a heartbeat without one (DefaultBrokerHeartbeatManager)."""
+"""Timeout of a broker whose heartbeat names none (DefaultBrokerHeartbeatManager)."""
 TIMEOUT_MIN_MS: Final = 100
+"""Least timeout that a broker's heartbeat can set; a smaller one counts as this."""
 TIMEOUT_MAX_MS: Final = 300_000
-"""Limits of a heartbeat's timeout: the failure of a broker with a longer one would go unnoticed."""
+"""Greatest timeout: the failure of a broker with a longer one would go unnoticed."""
 BROKERS_MAX: Final = 50_000
 """Unregistered brokers in the table, at most, so that made-up names cannot fill the memory.
 Registered brokers are bounded by the tables, and never refused for others."""
@@ -60,12 +61,16 @@ READ_FIRST_MS: Final = 100
 STALL_MS: Final = 1_000
 """Gap between two ticks after which brokers may also have failed to connect."""
 CREDIT_MS: Final = 1_000
-"""Extra time for brokers after such a gap, until their next heartbeat (brokerHeartbeatInterval)."""
+"""Time that a broker has for its next heartbeat after a gap of over STALL_MS: an interval of
+heartbeats (brokerHeartbeatInterval)."""
 PRIORITY_LAST: Final = 2**31 - 1
+"""Election priority of a broker that reported none: the last choice."""
 OUTSIDE: Final = 0
+"""Role of a broker outside of the SyncStateSet; see BrokerHeartbeatRequest.standing."""
 MEMBER: Final = 1
+"""Role of a replica in the SyncStateSet."""
 MASTER: Final = 2
-"""A broker's present or last role; see BrokerHeartbeatRequest.standing."""
+"""Role of the group's master."""
 SETTLED_MS: Final = 10_000
 """Minimum age of a master's term before a faster disk may get the master: the role must not
 alternate."""
@@ -73,7 +78,7 @@ NO_CONNECTION: Final = -1
 """Connection of a broker whose connection closed and that sent no heartbeat since."""
 
 Key = tuple[str, str, int]
-"""(cluster, broker name, id)."""
+"""(cluster name, broker name, broker id): one broker."""
 Epochs = tuple[int, int]
 """(last epoch of a broker's log, epoch of the newest SyncStateSet that it knows)."""
 NO_EPOCHS: Final[Epochs] = (-1, -1)
@@ -85,12 +90,19 @@ class Heard:
     """The newest heartbeat of a broker; an epoch of -1: not reported."""
 
     connection: int
+    """Number of the connection over which it came, or NO_CONNECTION."""
     heard_ms: int
+    """Monotonic time of its arrival, or of the broker's last request; later by credited time."""
     timeout_ms: int
+    """Silence after which the broker is dead."""
     epoch: int = -1
+    """masterEpoch of the end of the broker's log."""
     max_offset: int = -1
+    """End of the broker's log in bytes; -1: not reported."""
     confirm_offset: int = -1
+    """Confirmed end of the broker's log in bytes; -1: not reported."""
     priority: int = PRIORITY_LAST
+    """Election priority: a lower number is preferred."""
     leased: bool = False
     """Whether the broker reported, since its registration, that it serves only under leases."""
     credited: bool = False
@@ -173,7 +185,8 @@ class _Dead:
 class Heartbeats:
     """The table of heartbeats; see the module. Times are of the monotonic clock.
 
-    `is_registered` distinguishes the brokers of the tables from made-up names.
+    `timeout_ms` holds for brokers that report none, and for a new leader's wait. `is_registered`
+    distinguishes the brokers of the tables from made-up names.
     """
 
     def __init__(
@@ -207,8 +220,8 @@ class Heartbeats:
         return len(self._heard)
 
     def lead(self, now_ms: int) -> None:
-        """Begin a lead at `now_ms`: marks and silences of earlier leads do not count, and each
-        broker's timeout runs from now at the earliest."""
+        """Begin a lead at `now_ms`: marks (`is_marked`) and deaths by silence of earlier leads do
+        not count, and each broker's timeout runs from now at the earliest."""
         self._marked.clear()
         self._lead_ms = now_ms
         self._silent.clear()
@@ -219,8 +232,8 @@ class Heartbeats:
         """Record a heartbeat; return whether it changes an election, or None if the table is full.
 
         The newest report counts, so a broker that truncated its log does not keep the old length
-        (RocketMQ: the greatest counts). It changes an election if the broker was not electable
-        before, or if its health changed.
+        (RocketMQ: the greatest counts). It changes an election if the broker was not `fresh` or had
+        reported no log before, or if its health changed. The header must have a broker id.
         """
         assert header.broker_id is not None
         if max(len(header.cluster_name), len(header.broker_name)) > NAME_MAX:
@@ -241,7 +254,8 @@ class Heartbeats:
         return is_news or one.health is not before
 
     def on_unregistered(self, header: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """Record a heartbeat of a broker that is not registered, or not under the id it sends."""
+        """Record a heartbeat of a broker that is not registered, or not under the id it sends, in
+        `unregistered`; a name of over NAME_MAX characters is ignored."""
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = Heard(NO_CONNECTION, now_ms, self.timeout_ms)
             _note(one, header)
@@ -252,22 +266,26 @@ class Heartbeats:
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
         """Record a request of a broker as a sign of life without a report on its log.
 
-        Returns whether the broker was dead before.
+        Returns whether the broker was silent for longer than its timeout before; False, without
+        effect, if the table is full.
         """
         was_dead = not self.heard(key, now_ms)
         return self._touched(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
-        """Record a committed registration, with its report on the broker's log."""
+        """Record a committed registration: a damaged or incomplete log marks its `life`; see
+        `is_marked`."""
         if header.life is not None and (header.unclean or header.damaged):
             self._marked[key] = header.life
 
     def is_marked(self, key: Key, life: int | None) -> bool:
-        """Whether this lead committed a registration of that life with a bad log."""
+        """Whether this lead committed a registration of that life (the number of a broker's
+        process) with a damaged or incomplete log."""
         return life is not None and self._marked.get(key) == life
 
     def on_life(self, key: Key, address: str) -> None:
-        """Handle the start of a registration: another version of the broker may run there now."""
+        """Handle the start of a registration: forget the broker's reported role, health, disk speed
+        and use of leases, because another version of the broker may run at `address` now."""
         self.unregistered.discard(key[:2], address)
         if key in self._heard:
             self._heard[key].leased, self._heard[key].standing = False, None
@@ -279,29 +297,29 @@ class Heartbeats:
         self._term_begins_ms[broker_name] = now_ms
 
     def is_settled(self, broker_name: str, now_ms: int) -> bool:
-        """Whether the group's last election that this controller saw is SETTLED_MS ago."""
+        """Whether this controller saw no election of the group in the last SETTLED_MS."""
         return self._term_begins_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
     def discard_reports(self, key: Key, now_ms: int) -> None:
-        """Discard a broker's reports, which belong to its previous life."""
+        """Discard a broker's reports, which belong to its previous process; the broker counts as
+        dead since `now_ms` until its next heartbeat or request."""
         if key in self._heard:
             self._drop(key)
         self._closed.add(key, now_ms)
 
     def timeout_of(self, key: Key) -> int:
-        """Return how long that broker may surely be silent.
-
-        That is its own timeout, but no longer than a leader waits for a broker without a heartbeat.
-        """
+        """Return the time in ms for which silence alone does not make the broker dead on any
+        controller: its own timeout, at most `timeout_ms`. Leases are a fraction of it."""
         one = self._heard.get(key)
         return self.timeout_ms if one is None else min(one.timeout_ms, self.timeout_ms)
 
     def on_closed(self, connection: int) -> list[Key]:
-        """Handle a closed connection; return the brokers without another connection.
+        """Handle a closed connection; return the keys, sorted, of the brokers that are without a
+        connection now.
 
-        Their processes may be dead, which a probe must find out. A broker that has sent a heartbeat
-        over another connection since is not returned (RocketMQ keeps the first connection, and
-        drops such a broker).
+        Their processes may be dead, which a probe must find out; `ended` records that. A broker
+        that has sent a heartbeat over another connection since is not returned (RocketMQ keeps the
+        first connection, and drops such a broker).
         """
         apart = sorted(self._keys.pop(connection, ()))
         for key in apart:
@@ -313,7 +331,8 @@ class Heartbeats:
         return key in self._heard and self._heard[key].connection == NO_CONNECTION
 
     def ended(self, key: Key, now_ms: int) -> bool:
-        """Record the death of a process; False if it sent a heartbeat since its disconnection."""
+        """Record the death of a broker's process; False, without effect, if the broker is connected
+        again or not in the table."""
         if not self.is_disconnected(key):
             return False
         self._drop(key)
@@ -321,7 +340,10 @@ class Heartbeats:
         return True
 
     def expire(self, now_ms: int) -> list[Key]:
-        """Return the brokers whose timeout expired since the last call."""
+        """Remove the brokers whose timeout has expired, and return their keys; drop old facts, too.
+
+        Silence is measured up to `judged_ms` and from the start of this lead at the earliest.
+        """
         now_ms = self._judged(now_ms)
         dead = [
             key
@@ -365,14 +387,15 @@ class Heartbeats:
         )
 
     def fresh(self, key: Key, now_ms: int) -> bool:
-        """Whether a heartbeat came within a part of the timeout, over an open connection."""
+        """Whether a heartbeat or request of the broker came within FRESH_SHARE of its timeout, over
+        a connection that is still open."""
         one = self._heard.get(key)
         if one is None or one.connection == NO_CONNECTION:
             return False
         return one.heard_ms + one.timeout_ms * FRESH_SHARE >= now_ms
 
     def heard(self, key: Key, now_ms: int) -> bool:
-        """Whether a heartbeat came within the timeout."""
+        """Whether a heartbeat or request of the broker came within its timeout."""
         one = self._heard.get(key)
         return one is not None and one.heard_ms + one.timeout_ms >= now_ms
 
@@ -389,12 +412,14 @@ class Heartbeats:
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
     def newest(self, key: Key) -> Heard | None:
-        """Return the newest report of a broker; None if it is dead or reported no log."""
+        """Return the newest report of a broker, a live object; None if it is dead or reported no
+        log."""
         one = self._heard.get(key)
         return None if one is None or one.max_offset < 0 else one
 
     def last_epochs(self, key: Key) -> Epochs:
-        """Return the epochs that a broker reported last, alive or dead."""
+        """Return the epochs that a registered broker reported last, alive or dead; NO_EPOCHS if it
+        reported none."""
         return self._last_epochs.get(key, NO_EPOCHS)
 
     def is_young(self, now_ms: int) -> bool:
@@ -414,7 +439,7 @@ class Heartbeats:
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
     def health(self, key: Key) -> StoreHealth:
-        """Return the store's health as the broker reported it."""
+        """Return the health of the broker's store as reported; FIT if unknown or dead."""
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
@@ -467,17 +492,21 @@ class Heartbeats:
 
 @dataclass(slots=True)
 class LivenessAt:
-    """The table of heartbeats at one time, as elections.Liveness."""
+    """The table of heartbeats, read at the monotonic time `now_ms`, as elections.Liveness.
+
+    It reads the live table, so later heartbeats show.
+    """
 
     heartbeats: Heartbeats
     now_ms: int
 
     def fresh(self, group: Group, broker_id: int) -> bool:
-        """Whether a heartbeat came within a part of the timeout; see the module."""
+        """Whether a heartbeat came within FRESH_SHARE of the broker's timeout, over a connection
+        that is still open."""
         return self.heartbeats.fresh(key_of(group, broker_id), self.now_ms)
 
     def heard(self, group: Group, broker_id: int) -> bool:
-        """Whether a heartbeat came within the timeout; see the module."""
+        """Whether a heartbeat came within the broker's timeout."""
         return self.heartbeats.heard(key_of(group, broker_id), self.now_ms)
 
     def alive(self, group: Group, broker_id: int) -> bool:
@@ -489,35 +518,36 @@ class LivenessAt:
         return self.heartbeats.newest(key_of(group, broker_id))
 
     def health(self, group: Group, broker_id: int) -> StoreHealth:
-        """Return the store's health as the broker reported it."""
+        """Return the health of the broker's store as reported; FIT if unknown or dead."""
         return self.heartbeats.health(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
-        """Whether the broker reported a disk that is fast enough for sends."""
+        """Whether the broker reported a measured disk that is fast enough for sends."""
         one = self.heartbeats.newest(key_of(group, broker_id))
         return one is not None and one.reports_fast
 
     def is_settled(self, group: Group) -> bool:
-        """Whether the group's last election is SETTLED_MS ago."""
+        """Whether this controller saw no election of the group in the last SETTLED_MS."""
         return self.heartbeats.is_settled(group.broker_name, self.now_ms)
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
-        """Return the epochs that a broker reported last, alive or dead."""
+        """Return the epochs that a broker reported last, alive or dead; NO_EPOCHS without any."""
         return self.heartbeats.last_epochs(key_of(group, broker_id))
 
     def may_tell(self, group: Group, broker_id: int) -> bool:
-        """Whether a broker may be about to report facts that are unknown here."""
+        """Whether this lead is young and the broker, not known to be dead, never reported here."""
         return self.heartbeats.may_tell(key_of(group, broker_id), self.now_ms)
 
     def unregistered(self, group: Group) -> list[Heard]:
-        """Return recent reports of the group's running brokers that are not registered."""
+        """Return the reports of the group's unregistered brokers of the last FRESH_SHARE of the
+        timeout, unsorted."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
         return self.heartbeats.unregistered.reports_of(
             (group.cluster_name, group.broker_name), since_ms
         )
 
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
-        """Whether the state of the broker's log in that life is already in the tables."""
+        """Whether this lead committed that the broker's log is bad in that life (process)."""
         return self.heartbeats.is_marked(key_of(group, broker_id), life)
 
     def is_young(self) -> bool:

@@ -43,18 +43,20 @@ from turbopump.net.wire.java_properties import ConfigError, Property
 logger = logging.getLogger(__name__)
 
 TICK_MS = 20
-"""Interval of elections, heartbeats of the quorum and the scans of brokers (DLedger: 10)."""
-NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChanged)
+"""Interval of the ticks that drive elections, heartbeats of the quorum and scans of brokers
+(DLedger: 10)."""
+NOTICE_TIMEOUT_MS = 3_000
+"""Timeout of a notice to a broker (RocketMQ: ControllerManager.notifyBrokerRoleChanged)."""
 CONNECT_TIMEOUT_MS = 1_000
-"""Timeout for a peer whose machine does not respond; a later attempt may succeed."""
+"""Timeout of a connection to a peer or a broker, for a machine that does not respond."""
 STOP_S = 10.0
-"""Time that a stop waits for the disk."""
+"""Seconds that a stop waits for the disk."""
 AGAIN_MS = 1_000
 """Pause after a disk failure, before the files are opened again as by a new process."""
 
 
 def steady_ms() -> int:
-    """Return milliseconds of the monotonic clock, which measures signs of life and leases.
+    """Return the monotonic clock in ms, which measures signs of life and leases.
 
     A wall clock set forward would make every broker silent, one set back would lengthen leases.
     """
@@ -64,8 +66,9 @@ def steady_ms() -> int:
 class ControllerNode:
     """A controller on the running loop.
 
-    `config` belongs to the node: UPDATE_CONTROLLER_CONFIG changes it. `seed` makes its random waits
-    repeatable, `now_ms` is its steady clock.
+    `config` belongs to the node: UPDATE_CONTROLLER_CONFIG and `listen` change it. `files` defaults
+    to the real ones, `seed` makes its random waits repeatable, `now_ms` is its monotonic clock in
+    ms (default `steady_ms`). A node is started once and stopped once.
     """
 
     def __init__(
@@ -101,13 +104,14 @@ class ControllerNode:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this controller leads the quorum."""
+        """Whether this controller leads the quorum and has applied all earlier leaders' entries."""
         return self._parts.driver is not None and self._parts.driver.is_leader
 
     async def listen(self) -> int:
-        """Open the port, before `start` if others must know it; requests are refused until then.
+        """Open the port and return its number; requests are refused until `start`.
 
-        Raises ConfigError.
+        `start` calls it if needed; call it before if others must know the port. Raises ConfigError
+        if the address cannot be used.
         """
         self._loop = asyncio.get_running_loop()
         dispatcher = Dispatcher()
@@ -149,7 +153,8 @@ class ControllerNode:
         self._tick()
 
     async def stop(self) -> None:
-        """Stop sending and close every connection: the peers elect another leader at once."""
+        """Leave the quorum and close every connection, so that the peers elect another leader at
+        once; then wait up to STOP_S for the disk, and close the files."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -303,7 +308,7 @@ class ControllerNode:
 
 
 def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:
-    """Convert the configuration to the quorum's options."""
+    """Convert the configuration to the quorum's options; `members` is `host:port` by id."""
     return RaftOptions(
         self_id=config.self_id,
         peers=members,

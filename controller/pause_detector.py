@@ -14,10 +14,11 @@ from typing import Final
 STALL_MS: Final = 250
 """Gap between two ticks that counts as a stall; ticks come every 20 ms."""
 WINDOW_MS: Final = 10_000
+"""Time before now in which stalls count."""
 SHARE_MAX: Final = 0.3
-"""Fraction of the window."""
+"""Fraction of WINDOW_MS that stalls take when another member should lead."""
 AGAIN_MS: Final = 300_000
-"""Interval of hand-overs."""
+"""Least interval between two hand-overs of the leadership by this process."""
 
 
 class PauseDetector:
@@ -40,11 +41,12 @@ class PauseDetector:
 
     @property
     def stood_ms(self) -> int:
-        """Duration of the stalls that ended in the last ten seconds."""
+        """Sum of the stalls' lengths that ended within WINDOW_MS before the last tick."""
         return sum(length_ms for _, length_ms in self._found)
 
     def is_unfit(self, now_ms: int) -> bool:
-        """Whether another member should lead.
+        """Whether another member should lead: at least two stalls took SHARE_MAX of WINDOW_MS, and
+        the last hand-over is AGAIN_MS ago.
 
         A single stall means little, however long, because its cause has passed.
         """

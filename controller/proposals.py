@@ -27,6 +27,7 @@ WAIT_MS: Final = 5_000
 """Time that a proposal waits in the queue (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
 wait 3 s."""
 NOT_LEADER: Final = "The controller is not in leader state"
+"""Remark of a refusal because this controller does not lead (RocketMQ's text)."""
 
 
 @dataclass(slots=True)
@@ -34,13 +35,17 @@ class ProposalJob:
     """A request in the queue or in progress."""
 
     decide: Callable[[], Decision]
+    """Called once, when all earlier proposals are applied."""
     done: Callable[[Decision], None]
+    """Called once: with the decision once it is applied, or with a refusal."""
     deadline_ms: int
+    """Monotonic time at which the request, if still in the queue, is refused."""
     must_commit: bool = False
+    """Whether an entry is committed even for a decision without events."""
     body: bytes | None = None
     """The entry's body, if another program made it."""
     index: int = -1
-    """Index of the entry, once it is committed."""
+    """Index of the entry, once it is applied; -1 before, and without an entry."""
 
 
 @dataclass(slots=True)
@@ -58,7 +63,7 @@ class Proposals:
     def __init__(self, quorum: Quorum, urgent: Callable[[], ProposalJob | None]) -> None:
         """`urgent` returns the next proposal that precedes all requests, or None."""
         self.applied = -1
-        """Index of the newest entry that is in the tables."""
+        """Index of the newest entry that is in the tables, which the core sets; -1: none."""
         self.unsure = False
         """Whether an entry that was reported as failed may still commit."""
         self._quorum = quorum
@@ -70,15 +75,16 @@ class Proposals:
 
     @property
     def under_way(self) -> tuple[Event, ...]:
-        """The events of the proposal in progress."""
+        """The events of the proposal that is decided and not applied yet; () without one."""
         return () if self._flight is None else self._flight.decision.events
 
     def open(self) -> None:
-        """Accept proposals, because the lead has begun."""
+        """Accept requests in the queue, because the lead has begun."""
         self._is_open = True
 
     def close(self) -> None:
-        """Refuse all queued requests, because the lead has ended or a new lead begins."""
+        """Refuse the queued requests and the request in progress with CONTROLLER_NOT_LEADER, and
+        all further ones until `open`, because the lead has ended or a new lead begins."""
         refused = list(self._waiting)
         if self._flight is not None and self._flight.job is not None:
             # It may still commit; the broker repeats its request and learns the outcome.
@@ -90,7 +96,11 @@ class Proposals:
             job.done(not_leader())
 
     def enqueue(self, job: ProposalJob) -> None:
-        """Add a request to the queue; it is refused at once if the queue is closed or full."""
+        """Add a request to the queue, and `pump`.
+
+        The request is refused at once with CONTROLLER_NOT_LEADER if the queue is closed, or with
+        SYSTEM_BUSY if it is full; `done` may be called before this returns.
+        """
         if not self._is_open:
             job.done(not_leader())
         elif len(self._waiting) >= WAITING_MAX:
@@ -100,13 +110,15 @@ class Proposals:
             self.pump()
 
     def expire(self, now_ms: int) -> None:
-        """Answer and drop the waiting requests whose deadline has passed."""
+        """Drop the requests in the queue whose deadline has passed, and refuse them with
+        SYSTEM_ERROR; the request in progress continues."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waited = f"no decision within {WAIT_MS} ms"
             self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))
 
     def pump(self) -> None:
-        """Decide and propose until a proposal is in progress or the queue is empty."""
+        """Decide and propose until a proposal is in progress or nothing waits; `urgent` proposals
+        come first. A nested call has no effect."""
         if self._pumping:
             return
         self._pumping = True
@@ -117,7 +129,7 @@ class Proposals:
             self._pumping = False
 
     def land(self) -> None:
-        """Complete the proposal in progress, if it is committed and applied."""
+        """Call `done` of the proposal in progress if it is committed and applied, and `pump`."""
         flight = self._flight
         if flight is None or flight.index is None or flight.index > self.applied:
             return
@@ -172,5 +184,5 @@ class Proposals:
 
 
 def not_leader() -> Decision:
-    """The answer of a controller that does not lead."""
+    """Make the refusal CONTROLLER_NOT_LEADER."""
     return Decision(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)

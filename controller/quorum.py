@@ -11,29 +11,43 @@ from turbopump.engine.deferred import Deferred
 
 
 class QuorumEntry(Protocol):
-    """A committed entry. An empty body changes nothing."""
+    """A committed entry: `index` counts from 0 without gaps, `term` is its leader's, `body` is for
+    events.decode. An empty body changes nothing."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Index of the entry; the first ever has 0, without gaps."""
+        ...
+
     @property
-    def term(self) -> int: ...
+    def term(self) -> int:
+        """Term of the leader that appended the entry."""
+        ...
+
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """Encoded events, for events.decode."""
+        ...
 
 
 @runtime_checkable
 class ProposalCommitted(Protocol):
-    """Success of a proposal: it is the entry at `index`, durable on a majority."""
+    """Success of a proposal: it is the entry at `index`, durable on a majority; maybe not applied
+    here yet."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Index of the committed entry."""
+        ...
 
 
 class ProposalFailed(Protocol):
     """Failure of a proposal: it was refused, or may still commit; `reason` is one line."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A single line for remarks and logs."""
+        ...
 
 
 class Quorum(Protocol):
@@ -45,7 +59,7 @@ class Quorum(Protocol):
 
     @property
     def leader_id(self) -> str | None:
-        """Id of the leader, if this node knows it."""
+        """Id of the leader; None if this node knows none."""
 
     @property
     def term(self) -> int:
@@ -56,13 +70,14 @@ class Quorum(Protocol):
 
     @property
     def peers(self) -> Mapping[str, str]:
-        """Addresses of all nodes by id, this one included."""
+        """`host:port` of all nodes by id, this node included."""
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this node leads, and a recent majority excludes any other leader now."""
+        """Whether this node leads at `now_ms` (monotonic), and the promises of a majority exclude
+        any other leader then."""
 
     def append(self, body: bytes) -> Deferred[Any]:
         """Propose an entry; the result is a ProposalCommitted or a ProposalFailed.
 
-        The commit may be reported before or after the entry is applied.
+        It may be resolved before or after the entry is applied, and at once for a refusal.
         """

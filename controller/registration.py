@@ -47,7 +47,11 @@ from turbopump.net.wire.headers import controller as headers
 
 
 def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Decision:
-    """Return the id to apply for (1012)."""
+    """Decide on a request for the id that the group's next broker must apply for (1012).
+
+    The id is only read, not reserved: two brokers may get the same one, and `apply_id` gives it to
+    one of them.
+    """
     cluster, name = header.cluster_name, header.broker_name
     reply = headers.GetNextBrokerIdResponse(cluster, name)
     refusal = _name_refusal(tables, cluster, name)
@@ -58,9 +62,11 @@ def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Deci
 
 
 def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decision:
-    """Give an id to the broker with the check code (1013).
+    """Decide on a broker's request for an id (1013): only the id of `next_id` is given.
 
-    The same code again is the same broker, whose answer was lost.
+    An id that the same check code has already is granted again without an event, because the
+    broker's answer was lost. Refused with CONTROLLER_BROKER_ID_INVALID if another id is next, and
+    with CONTROLLER_INVALID_REQUEST for bad names and full tables.
     """
     cluster, name, broker_id = header.cluster_name, header.broker_name, header.applied_broker_id
     reply = headers.ApplyBrokerIdResponse(cluster, name)
@@ -93,7 +99,11 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
 def register(
     tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, liveness: Liveness
 ) -> Decision:
-    """Register a broker with an id at the start of its process, at its address (1003).
+    """Decide on the registration of a broker's new process with its id and address (1003).
+
+    The answer's header names the master only if it is alive or is this broker; the body is the
+    SyncStateSet. An unknown group, id or check code is refused with
+    CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, and SYSTEM_BUSY asks the broker to repeat the request.
 
     A master's term ended with its previous process, noticed or not. It gets another term with a
     new epoch, because two terms must not share one; or another broker becomes master if this one
@@ -160,7 +170,8 @@ def _unfit(group: Group, broker_id: int, reason: str, liveness: Liveness) -> lis
 
 
 def notice(group: Group) -> Command:
-    """Make the notice of a group's master and SyncStateSet (1008)."""
+    """Make the request, without an answer, that notifies a broker of its group's master, both
+    epochs and SyncStateSet (1008); the master's id and address are None without a master."""
     header = headers.NotifyBrokerRoleChangedRequest(
         group.master_address, group.master_epoch, group.set_epoch, group.master_id
     )
@@ -169,7 +180,11 @@ def notice(group: Group) -> Command:
 
 
 def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> Decision:
-    """Return a group's master and SyncStateSet (1004)."""
+    """Decide on a read of a group's master (header) and SyncStateSet (body) (1004).
+
+    The master's id and address are None without a master, dead or not is not checked. An unknown
+    group is CONTROLLER_BROKER_METADATA_NOT_EXIST.
+    """
     group = tables.groups.get(header.broker_name)
     if group is None:
         remark = "Broker metadata is not existed"
@@ -182,7 +197,11 @@ def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> 
 
 
 def sync_state_data(tables: GroupTables, names: list[str], liveness: Liveness) -> Decision:
-    """Return the state of groups (1006); unknown names are left out."""
+    """Make the answer with the state of the groups of these broker names (1006).
+
+    The body is a BrokerReplicasInfo; unknown names are left out of it. A replica counts as alive in
+    it if a heartbeat came within its timeout.
+    """
     groups = {name: tables.groups[name] for name in names if name in tables.groups}
     info = {name: _replicas_info(group, liveness) for name, group in groups.items()}
     return Decision(body=BrokerReplicasInfo(info).encode())
@@ -206,7 +225,12 @@ def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
 def clean(
     tables: GroupTables, header: headers.CleanBrokerDataRequest, liveness: Liveness
 ) -> Decision:
-    """Remove brokers that an administrator declares lost (1011)."""
+    """Decide on an administrator's request to remove lost brokers of a group (1011).
+
+    `broker_controller_ids_to_clean` is broker ids separated by ";", unknown ones are skipped; empty
+    means the whole group. Living brokers, and a whole group with a master, are only removed with
+    `is_clean_living_broker`; a refusal is CONTROLLER_INVALID_CLEAN_BROKER_METADATA.
+    """
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):

@@ -17,7 +17,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import join_replicas_info
 
 Reply = Deferred[Command] | Steps[Deferred[Command]]
-"""The core's answer to a request."""
+"""The core's answer to a request: it is resolved at once or later, or Steps return it."""
 
 REPLICAS_OF_STEP: Final = 256
 """Replicas per step, in 5 ms; the last group of a step is encoded completely."""
@@ -28,11 +28,11 @@ def in_steps(
     now: Callable[[], tuple[GroupTables, LivenessAt, int]],
     answer: Callable[[Decision | None], Deferred[Command]],
 ) -> Steps[Deferred[Command]]:
-    """Answer with the state of the named groups, each as of its own step.
+    """Make the answer with the state of the groups of these broker names, each as of its own step.
 
-    `now` returns the tables, the liveness and the term in which this controller leads. `answer`
-    receives None if the term has changed; it checks that this controller surely leads, which is
-    then true for each step, too.
+    `now` returns (tables, liveness, term in which this controller leads, or NO_TERM). `answer` is
+    called once, with None if the term has changed between the steps; it checks that this controller
+    surely leads, which is then true for each step, too.
     """
     bodies: list[bytes] = []
     some: list[str] = []

@@ -47,34 +47,69 @@ CODES: Final = frozenset(
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     }
 )
-"""Codes of the requests that are answered here."""
+"""Codes of the requests that `ControllerRequests.answer` handles."""
 NO_TERM: Final = -2
-"""Replaces the term while this controller does not lead."""
+"""Value that replaces the term while this controller does not lead."""
 
 
 class DecisionState(Protocol):
-    """The part of the core that requests use."""
+    """The part of ControllerCore that requests use; ControllerCore describes each member."""
 
     @property
-    def config(self) -> ControllerConfig: ...
+    def config(self) -> ControllerConfig:
+        """The settings, which may change between two requests."""
+        ...
+
     @property
-    def quorum(self) -> Quorum: ...
+    def quorum(self) -> Quorum:
+        """The replicated log."""
+        ...
+
     @property
-    def tables(self) -> GroupTables: ...
+    def tables(self) -> GroupTables:
+        """The groups after the last applied entry; requests only read them."""
+        ...
+
     @property
-    def heartbeats(self) -> Heartbeats: ...
+    def heartbeats(self) -> Heartbeats:
+        """The table of heartbeats, which requests change."""
+        ...
+
     @property
-    def proposals(self) -> Proposals: ...
+    def proposals(self) -> Proposals:
+        """The queue of proposals."""
+        ...
+
     @property
-    def leading(self) -> bool: ...
+    def leading(self) -> bool:
+        """Whether this controller leads and has applied all earlier entries; it may be deposed."""
+        ...
+
     @property
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Monotonic time of the request in progress."""
+        ...
+
     @property
-    def sure(self) -> bool: ...
-    def liveness(self) -> LivenessAt: ...
-    def attend(self, broker_name: str) -> None: ...
-    def touch(self, broker_name: str, broker_id: int, connection: int) -> None: ...
-    def is_moving(self, broker_name: str) -> bool: ...
+    def sure(self) -> bool:
+        """Whether this controller leads and cannot have been deposed meanwhile."""
+        ...
+
+    def liveness(self) -> LivenessAt:
+        """Return the liveness of the brokers at `now_ms`."""
+        ...
+
+    def attend(self, broker_name: str) -> None:
+        """Have the group checked by the next `proposals.pump`; decides nothing itself."""
+        ...
+
+    def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
+        """Record a broker's request as a sign of life; see ControllerCore.touch."""
+        ...
+
+    def is_moving(self, broker_name: str) -> bool:
+        """Whether the group may be about to get another master, so that no lease may be granted."""
+        ...
 
 
 class ControllerRequests:
@@ -96,7 +131,12 @@ class ControllerRequests:
         }
 
     def answer(self, connection: int, request: Command) -> Reply:
-        """Answer a request with any of CODES. Never raises for its content."""
+        """Answer a request; `connection` is the number of its connection.
+
+        The answer is resolved at once, or when its proposal is applied, refused or expired
+        (WAIT_MS). Never raises for a request's content: another code than CODES is refused with
+        REQUEST_CODE_NOT_SUPPORTED, a malformed header or body with SYSTEM_ERROR.
+        """
         answer = self._answers.get(request.code)
         if answer is None:
             text = f" request type {request.code} not supported"

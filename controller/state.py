@@ -21,7 +21,7 @@ from turbopump.controller import events
 from turbopump.controller.events import Event
 
 GROUPS_MAX: Final = 10_000
-"""Broker groups in a controller, at most: ten times RocketMQ's largest known clusters."""
+"""Registered broker groups, at most: ten times RocketMQ's largest known clusters."""
 REPLICAS_MAX: Final = 100
 """Ids of a group, without removed ones, at most; replicated groups have 2 to 5."""
 RETIRED_MAX: Final = 1_000
@@ -34,27 +34,34 @@ messages between members (raft/options.py, SNAPSHOT_MAX)."""
 WRITTEN_AT_ONCE: Final = 16
 """Groups encoded with each event, so that all are encoded before the next snapshot."""
 SNAPSHOT_VERSION: Final = 1
+"""Value of `version` in a snapshot; any other is refused."""
 UNCLEAN: Final = "unclean"
+"""RegisteredReplica.unfit of a broker whose log may lack acknowledged messages."""
 DAMAGED: Final = "damaged"
-"""Reasons why a broker is unfit: its log may lack messages, or is damaged and cannot be led."""
+"""RegisteredReplica.unfit of a broker whose log is damaged: it never becomes master."""
 
 
 @dataclass(slots=True)
 class RegisteredReplica:
-    """A broker with an id; `unfit` is the reason why it is no candidate, "" for a candidate."""
+    """A broker with an id."""
 
     address: str
+    """`host:port` of its last registration."""
     check_code: str
+    """Random text of the broker by which a repeated request for an id is recognized."""
     unfit: str = ""
+    """Reason why the broker must not become master (UNCLEAN, DAMAGED); "": it may."""
 
 
 @dataclass(slots=True)
 class ForgottenGroup:
-    """The numbers that remain of a removed group."""
+    """The numbers that remain of a removed group; the defaults are a new group's."""
 
     next_id: int = 1
+    """Id of the next new broker."""
     master_epoch: int = 0
     set_epoch: int = 0
+    """Epoch of the SyncStateSet."""
 
 
 @dataclass(slots=True)
@@ -64,11 +71,16 @@ class Group:
     cluster_name: str
     broker_name: str
     next_id: int = 1
+    """Id of the next new broker."""
     replicas: dict[int, RegisteredReplica] = field(default_factory=dict)
+    """All registered brokers by id, dead or alive."""
     master_id: int | None = None
+    """Id of the master, which may be dead; None: the group has no master."""
     master_epoch: int = 0
     members: frozenset[int] = frozenset()
+    """Broker ids of the SyncStateSet."""
     set_epoch: int = 0
+    """Epoch of the SyncStateSet."""
     had_master: bool = False
     """Whether the group ever had a master: before the first one, any broker may become it."""
     eligible: frozenset[int] = frozenset()
@@ -77,7 +89,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Bytes of this group in a snapshot, at most."""
+        """Upper bound of this group's bytes in a snapshot."""
         texts = [self.cluster_name, self.broker_name]
         for replica in self.replicas.values():
             texts += (replica.address, replica.check_code)
@@ -86,11 +98,12 @@ class Group:
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Brokers that have all acknowledged messages, unless they are unfit."""
+        """Ids of the members and eligible brokers: each has all acknowledged messages, except that
+        an unfit broker, which is included, may have lost some."""
         return self.members | self.eligible
 
     def is_current_master(self, broker_id: int | None, epoch: int | None) -> bool:
-        """Whether that broker is the master, in its own epoch."""
+        """Whether `broker_id` is the master, and `epoch` is the present masterEpoch."""
         return self.master_id is not None and (broker_id, epoch) == (
             self.master_id,
             self.master_epoch,
@@ -98,25 +111,28 @@ class Group:
 
     @property
     def master_address(self) -> str | None:
-        """Address of the master."""
+        """`host:port` of the master; None without a master."""
         return None if self.master_id is None else self.replicas[self.master_id].address
 
     @property
     def addresses(self) -> dict[int, str]:
-        """Addresses by id."""
+        """`host:port` of each registered broker by id."""
         return {broker_id: replica.address for broker_id, replica in self.replicas.items()}
 
     def is_unfit(self, broker_id: int) -> bool:
-        """Whether that broker must not become master."""
+        """Whether that broker must not become master. Raises KeyError for an unknown id."""
         return self.replicas[broker_id].unfit != ""
 
     @property
     def unfit_members(self) -> frozenset[int]:
-        """Members that count for sends and not for elections."""
+        """Ids of members whose acknowledgements sends wait for, but that must not become master."""
         return frozenset(member for member in self.members if self.is_unfit(member))
 
     def after(self, *happened: Event) -> "Group":
-        """Return a copy of the group with events applied that keep it; this one is not changed."""
+        """Return a copy of the group after these events, in order; this object is not changed.
+
+        The events must not remove the whole group.
+        """
         replicas = {
             key: RegisteredReplica(one.address, one.check_code, one.unfit)
             for key, one in self.replicas.items()
@@ -138,7 +154,8 @@ class Group:
         return copy
 
     def apply(self, event: Event) -> None:
-        """Apply an event to this group. An event that does not fit has no effect."""
+        """Apply an event of this group to this object. An event that does not fit, for example with
+        an unknown id, has no effect."""
         match event:
             case events.AlterSyncStateSet(members=members):
                 self._alter(members)
@@ -202,14 +219,17 @@ class GroupTables:
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
+        """Groups by broker name; only `apply` changes them."""
         self.retired: dict[str, ForgottenGroup] = {}
+        """Removed groups by broker name, the oldest removal first."""
         self._texts: dict[str, bytes] = {}
         """Encoded groups, so that a snapshot needs no long encoding on the loop."""
         self._changed: dict[str, None] = {}
         """Groups without a current encoding, the oldest change first."""
 
     def apply(self, event: Event) -> None:
-        """Apply a committed event. Never raises, whatever the log contains."""
+        """Apply a committed event. An event of an unknown group has no effect, except
+        ApplyBrokerId, which creates it. Never raises, whatever the log contains."""
         if isinstance(event, events.Read):
             return
         group = self.groups.get(event.broker_name)
@@ -228,7 +248,7 @@ class GroupTables:
     def has(
         self, cluster_name: str, broker_name: str, broker_id: int, address: str | None = None
     ) -> bool:
-        """Whether that broker is registered, at that address if one is given."""
+        """Whether that broker is registered, and at `address` unless that is None."""
         group = self.groups.get(broker_name)
         if group is None or group.cluster_name != cluster_name:
             return False
@@ -236,16 +256,17 @@ class GroupTables:
         return replica is not None and address in (None, replica.address)
 
     def numbers(self, broker_name: str) -> ForgottenGroup:
-        """Return the first numbers for a group that does not exist."""
+        """Return the numbers with which a group of this name would be created: the last ones of the
+        removed group, or a new group's. Call it only for a name without a group."""
         return self.retired.get(broker_name) or ForgottenGroup()
 
     @property
     def size(self) -> int:
-        """Bytes of all groups in a snapshot, at most."""
+        """Upper bound of the bytes of all existing groups in a snapshot."""
         return sum(group.size for group in self.groups.values())
 
     def snapshot(self) -> bytes:
-        """Encode the tables; equal tables give equal bytes."""
+        """Encode the tables as JSON for `restore`; equal tables give equal bytes."""
         for name in list(self._changed):
             self._write(name)
         retired = [
@@ -261,7 +282,7 @@ class GroupTables:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> "GroupTables":
-        """Decode the tables of a snapshot. Raises ValueError if it is malformed."""
+        """Decode the tables of a `snapshot`. Raises ValueError if it is malformed."""
         tables = cls()
         try:
             whole = json.loads(snapshot)

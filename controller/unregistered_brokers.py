@@ -18,15 +18,17 @@ class Timed(Protocol):
     """The report of a broker."""
 
     heard_ms: int
+    """Monotonic time of its arrival."""
 
 
 T = TypeVar("T", bound=Timed)
 Name = tuple[str, str]
-"""Cluster and broker name."""
+"""(cluster name, broker name): a broker group."""
 
 
 class UnregisteredBrokers(Generic[T]):
-    """Reports of unregistered brokers: at most `count_max`, with names of `size_max` bytes."""
+    """The newest report of each unregistered broker: at most `count_max` brokers, whose names and
+    addresses have at most `size_max` bytes. Times are of the monotonic clock."""
 
     def __init__(self, count_max: int, size_max: int) -> None:
         self._count_max, self._size_max = count_max, size_max
@@ -37,7 +39,10 @@ class UnregisteredBrokers(Generic[T]):
         return self._count
 
     def add(self, name: Name, address: str, heard: T) -> None:
-        """Keep a report as the newest of the unregistered broker of this name at this address."""
+        """Keep a report as the newest of the unregistered broker of this group at `address`.
+
+        Without effect if the broker is new and a bound would be exceeded.
+        """
         if address in self._groups.get(name, ()):
             self._groups[name][address] = heard
             return
@@ -47,7 +52,7 @@ class UnregisteredBrokers(Generic[T]):
             self._count, self._size = self._count + 1, self._size + size
 
     def discard(self, name: Name, address: str) -> None:
-        """Remove a broker that is registered, or was silent for too long."""
+        """Remove the report of the broker at `address`, if there is one."""
         group = self._groups.get(name, {})
         if group.pop(address, None) is not None:
             self._count, self._size = self._count - 1, self._size - kept_size(*name, address)
@@ -55,11 +60,11 @@ class UnregisteredBrokers(Generic[T]):
                 del self._groups[name]
 
     def reports_of(self, name: Name, since_ms: int) -> list[T]:
-        """Return the reports of a group's brokers since that time."""
+        """Return the reports of a group's brokers that arrived at or after `since_ms`, unsorted."""
         return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
 
     def expire(self, before_ms: int) -> None:
-        """Remove reports from before that time."""
+        """Remove reports that arrived before `before_ms`."""
         old = [
             (name, address)
             for name, group in self._groups.items()

@@ -27,7 +27,9 @@ from turbopump.spark.schema import arrow_schema
 from turbopump.spark.store_location import StoreFolder, locate
 
 STORE_COLUMN = "store"
+"""The column with the store's location, which is not in the log."""
 OnDamage = Callable[[Deviation], None]
+"""Receives each damaged place that a reader skips."""
 
 
 def open_table(
@@ -37,7 +39,11 @@ def open_table(
     damaged: OnDamage | None = None,
     verify_crc: bool = False,
 ) -> LogTable:
-    """Open the table of the store at a path or URI. Raises StoreError, whose text is a sentence."""
+    """Open the table of the store at a path or URI, as the store is now.
+
+    With `opener`, `location` is a path that it opens. `damaged` and `verify_crc`: see `read_arrow`.
+    Raises StoreError, whose text is a sentence.
+    """
     try:
         path, found = locate(location) if opener is None else (location, opener)
         return LogTable.open(path, found, damaged=damaged, check_body=verify_crc)
@@ -110,7 +116,8 @@ def make_query(
     verify_crc: bool = False,
     batch_rows: int = BATCH_ROWS,
 ) -> ScanQuery:
-    """Make the decoder's selection; `columns` are names of the table's columns."""
+    """Make the decoder's selection; `columns` are names of the table's columns, and all limits are
+    inclusive, as in `read_arrow`."""
     query = ScanQuery(
         columns=decoded(columns),
         topics=None if topics is None else frozenset(map(_bytes, topics)),
@@ -131,7 +138,7 @@ def make_query(
 
 
 def decoded(columns: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that come from the log itself."""
+    """Return the columns without STORE_COLUMN, in the same order: the log itself has these."""
     return tuple(name for name in columns if name != STORE_COLUMN)
 
 
@@ -144,7 +151,12 @@ def read_range(
     opener: LogOpener | None = None,
     damaged: OnDamage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected records of a range; columns are in the order of `schema`."""
+    """Yield the selected records of a range as batches, in the order of the log; columns are in the
+    order of `schema`.
+
+    `opener` must be the opener of the table that `part` comes from; None: `location` is located
+    again. Raises StoreError for damage, unless `damaged` is given.
+    """
     if opener is None:
         opener = locate(location)[1]
     constant = _ConstantColumn(location)

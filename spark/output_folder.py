@@ -20,11 +20,13 @@ def is_remote(target: str) -> bool:
 
 @contextmanager
 def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
-    """Yield the name of a folder to write to; it becomes the target when the block succeeds.
+    """Yield the path of a folder to write to; it becomes the target when the block succeeds.
 
-    A remote target is written directly: Spark's committer shows readers all of it or nothing.
-    Raises JobError if something is in the way. With `overwrite`, a folder is replaced only if an
-    export wrote it, which the file named `mark` shows.
+    The folder (`target.part`) is not made here. When the block ends, its files are synced and it is
+    renamed; if the block raises, it is removed. A remote target is yielded as it is: Spark's
+    committer shows readers all of it or nothing. Raises JobError if something is in the way. With
+    `overwrite`, a folder is replaced only if a job wrote it, which the file named `mark` in it
+    shows.
     """
     if is_remote(target):
         yield target
@@ -59,7 +61,8 @@ def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
 
 
 def write_text(folder: str, name: str, text: str) -> None:
-    """Write a small file of a local or remote folder."""
+    """Write a small text file into a folder of this machine or a URI; an existing file is replaced.
+    Raises OSError."""
     if not is_remote(folder):
         Path(folder, name).write_text(text)
         return

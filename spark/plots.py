@@ -31,6 +31,7 @@ COLOURS = (
     "#5f6b76",
     "#9aa5ae",
 )
+"""Colours of lines, in the order of their use."""
 BINS = 60
 """Bars of a histogram, at most."""
 
@@ -61,12 +62,17 @@ class Line:
     """A line over time; a value of None interrupts it."""
 
     points: Sequence[tuple[float, float | None]]
-    """(unix time in s, value)."""
+    """(unix time in s, value) in order of time; `numbered_lines`: (number, value)."""
     colour: str
+    """HTML colour, such as "#3b6fb6"."""
 
 
 def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = False) -> str:
-    """Draw lines over time; `number` is the plot's own on the page."""
+    """Draw lines over time in UTC, and return SVG.
+
+    `number` is the plot's own on the page, `label` the text of the value axis. With `log`, that
+    axis is logarithmic above 1.
+    """
     with _figure(number) as (figure, axes, done):
         everything = [time for line in lines for time, _ in line.points]
         dated = _time_axis(axes, everything)
@@ -106,7 +112,8 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
 
 
 def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
-    """Draw bars over a logarithmic axis; each metric is its buckets and a colour."""
+    """Draw bars over a logarithmic value axis with the text `label`, and return SVG; each metric is
+    (its buckets, HTML colour). `number` is the plot's own on the page."""
     with _figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
         edges = _edges([bucket for rows in buckets for bucket in rows])

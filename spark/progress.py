@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Look = Callable[[], tuple[int, int | None, str]]
-"""Returns (done, total or None if unknown, unit) of the progress."""
+"""Returns (number done, total or None if unknown, unit and state as text) of the progress."""
 
 LOOK_S = 0.5  # interval of updates of a bar
 LINE_S = 10.0  # interval of lines on a file that is no terminal; short jobs print none
@@ -50,14 +50,18 @@ class Stages:
 
 @contextmanager
 def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
-    """Show the progress of `spark` until the block ends."""
+    """Show the progress of the session's tasks on `out` (default stderr) until the block ends."""
     with following(Stages(spark.sparkContext.statusTracker()).look, out):
         yield
 
 
 @contextmanager
 def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
-    """Show the progress that `look` returns until the block ends; `out` defaults to stderr."""
+    """Show the progress that `look` returns until the block ends; `out` defaults to stderr.
+
+    A thread calls `look` every LOOK_S for a bar on a terminal, else every LINE_S for a line. An
+    error of `look` ends the display, not the block.
+    """
     file = out or sys.stderr
     over = threading.Event()
     show = _bar if file.isatty() else _lines
@@ -106,3 +110,4 @@ def _bar(look: Look, over: threading.Event, file: TextIO) -> None:
 
 
 Show = Callable[[Look, threading.Event, TextIO], None]
+"""Shows the progress on a file until the event is set."""

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-"""Spark has microseconds only; the log's milliseconds fit."""
+"""Type of times: Spark has microseconds only; the log's milliseconds fit."""
 PROPERTIES = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+"""Type of the column `properties`: texts by name."""
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -53,8 +54,11 @@ confirmed: the record ends at or before the confirmed end of the store.
 """
 
 COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
+"""Names of all columns, in the order of the table."""
 BODY_COLUMN = "body"
+"""Name of the column with the message's body."""
 COLUMNS_WITHOUT_BODY: tuple[str, ...] = tuple(name for name in COLUMNS if name != BODY_COLUMN)
+"""Names of all columns but the body, in the order of the table."""
 
 
 class UnknownColumn(ValueError):
@@ -62,7 +66,8 @@ class UnknownColumn(ValueError):
 
 
 def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the requested columns in the table's order; None: all. Raises UnknownColumn."""
+    """Return the requested columns in the table's order, each once; None: all. Raises
+    UnknownColumn."""
     if columns is None:
         return COLUMNS
     wanted = set(columns)
@@ -72,11 +77,13 @@ def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def parse_columns(text: str | None) -> tuple[str, ...]:
-    """Parse a comma list of columns into the table's order; "": all. Raises UnknownColumn."""
+    """Parse a comma list of columns into the table's order; "" and None: all. Raises
+    UnknownColumn."""
     names = [name.strip() for name in (text or "").split(",")]
     return ordered([name for name in names if name] or None)
 
 
 def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
-    """Return the Arrow schema of some columns, or of all."""
+    """Return the Arrow schema of some columns, in the table's order; None: all. Raises
+    UnknownColumn."""
     return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])

@@ -22,21 +22,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """Rows of stores. Empty topics or queues: all. `from_ms` is inclusive, `until_ms` exclusive."""
+    """Rows of stores; a limit of None is no limit, empty topics or queues mean all."""
 
     stores: tuple[str, ...]
+    """Paths or URIs."""
     topics: tuple[str, ...] = ()
     queue_ids: tuple[int, ...] = ()
     from_ms: int | None = None
+    """Least store time, in epoch ms, inclusive."""
     until_ms: int | None = None
+    """Upper limit of the store time, in epoch ms, exclusive."""
     min_log_offset: int | None = None
     max_log_offset: int | None = None
-    """Greatest log offset, inclusive as `min_log_offset`."""
+    """Greatest log offset of a record's first byte, inclusive as `min_log_offset`."""
     confirmed: bool = True
+    """Whether a replicated store is read only to its confirmed end."""
     prune_by_time: bool = False
+    """Whether whole files outside of the times are skipped; see `read_arrow`."""
 
     def arrow(self, columns: tuple[str, ...]) -> "Iterator[tuple[int, pa.RecordBatch]]":
-        """Yield the rows without Spark as (index of the store, batch), store by store."""
+        """Yield the rows without Spark as (index of the store in `stores`, batch), store by store,
+        in the order of each log. Raises the errors of `read_arrow`."""
         from turbopump.spark.arrow import read_arrow
 
         for number, store in enumerate(self.stores):
@@ -45,7 +51,7 @@ class RowSelection:
                 yield number, batch
 
     def limits(self) -> dict[str, Any]:
-        """Return the selection as arguments of `read_arrow`, without columns."""
+        """Return the selection, except stores and columns, as keyword arguments of `read_arrow`."""
         return {
             "topics": list(self.topics) or None,
             "queue_ids": list(self.queue_ids) or None,
@@ -58,7 +64,10 @@ class RowSelection:
         }
 
     def frame(self, spark: "SparkSession", columns: tuple[str, ...]) -> "DataFrame":
-        """Return the rows as a Spark frame with these columns. Raises Spark's errors."""
+        """Return the rows as a lazy Spark frame with these columns, in this order.
+
+        Registers the format with the session. Raises Spark's errors.
+        """
         from turbopump.spark import register
 
         register(spark)
@@ -78,7 +87,8 @@ class RowSelection:
         return spark.read.format("turbopump").options(**given).load().select(*columns)
 
     def describe(self) -> dict[str, Any]:
-        """Return the selection as JSON values for manifests."""
+        """Return the selection as JSON values by field name, for manifests;
+        `RowSelection(**values)` makes it again."""
         return {
             "stores": list(self.stores),
             "topics": list(self.topics),
@@ -93,7 +103,10 @@ class RowSelection:
 
 
 def selection_of(given: argparse.Namespace) -> RowSelection:
-    """Make the selection from parsed arguments. Raises JobError if a folder has several stores."""
+    """Make the selection from the parsed arguments of `add_selection`.
+
+    A folder that has one store means that store. Raises JobError if it has several.
+    """
     try:
         stores = tuple(map(one_store, given.stores))
     except SeveralStores as error:

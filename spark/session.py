@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+"""Address to which a local Spark is bound."""
 BAD_INPUT = 2
 """Exit code of a job that could not begin; a job's own results are 0 (yes) and 1 (a violation)."""
 
 ARROW_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark reads each value of a batch separately, and Arrow would check its bounds again each time.
-The batches are our own, so the check is switched off."""
+"""Options of a local JVM: Spark reads each value of a batch separately, and Arrow would check its
+bounds again each time. The batches are our own, so the check is switched off."""
 
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": ARROW_UNCHECKED,
@@ -41,12 +42,15 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "16",  # Spark's default, 200, suits a cluster
 }
+"""Settings of a local session, unless the user's --conf sets them."""
 ALWAYS_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # the same report on every machine
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no time zone
 }
+"""Settings of every session, unless the user's --conf sets them."""
 OUR_ERROR = re.compile(r"turbopump\.[\w.]+: (.+)")
-"""The last line of a worker's traceback."""
+"""The last line of a worker's traceback with an error of this project; its group is the error's
+text."""
 LOG_TAIL = 2000  # bytes of the JVM's output that are shown if it did not start
 
 
@@ -59,7 +63,8 @@ class SparkUnavailable(JobError):
 
 
 def check() -> None:
-    """Check that pyspark and Java are installed. Raises SparkUnavailable."""
+    """Check that pyspark, pyarrow and Java (unless spark-submit started this process) are
+    installed; starts nothing. Raises SparkUnavailable."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise SparkUnavailable(
             "this needs Spark: pip install '.[spark]' in a clone of Turbopump, or "
@@ -78,10 +83,11 @@ def java() -> str | None:
 def start(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "SparkSession":
-    """Return this process's session, making it if necessary.
+    """Return this process's Spark session, making it if necessary; the caller stops it.
 
-    Without a master and outside of spark-submit it is a local session. Raises SparkUnavailable if
-    it cannot be made, JobError for a setting that is not KEY=VALUE.
+    Without a master and outside of spark-submit it is a local session. `conf` are texts KEY=VALUE
+    that override the settings here. `verbose` leaves the JVM's output on stderr. Raises
+    SparkUnavailable if it cannot be made, JobError for a setting that is not KEY=VALUE.
     """
     settings = _settings(conf)
     check()
@@ -113,7 +119,7 @@ def start(
 def session(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "Iterator[SparkSession]":
-    """Provide a session for one job: start it, show its progress, and stop it afterwards.
+    """Provide a session for one job: `start` it, show its progress on stderr, and stop it after.
 
     A session that existed before is not stopped. Spark's errors become JobError, with the text of
     our own error if a worker's report contains one.
@@ -140,7 +146,7 @@ def _as_sentences() -> Iterator[None]:
 
 
 def sentence_of(report: str) -> str:
-    """Return our last error in Spark's failure report, else the report's first line."""
+    """Return the text of our last error in Spark's failure report, else the report's first line."""
     lines = [line.strip() for line in report.splitlines() if line.strip()]
     ours = [found for line in lines if (found := OUR_ERROR.match(line))]
     if ours:
@@ -174,9 +180,11 @@ def job_main(
     argv: Sequence[str] | None,
     work: "Callable[[SparkSession, argparse.Namespace], int]",
 ) -> int:
-    """Run a job as a program: parse, start, work, stop; return the exit code of `work`.
+    """Run a job as a program: parse `argv` (None: the process's), start a session, call
+    `work(spark, arguments)`, stop; return the exit code of `work`.
 
-    A JobError prints a sentence and gives exit code 2.
+    A JobError, or our own error in a worker, is printed to stderr as a sentence and gives
+    BAD_INPUT; any other error is raised.
     """
     given = parser.parse_args(argv)
     try:

@@ -17,8 +17,8 @@ from turbopump.engine.snapshot.log_table import LogBytes
 from turbopump.pyx.region import Region
 
 STEP_BYTES = 8 << 20
-"""Bytes per request to an object store: transferring them takes about 100 times the latency of a
-request, and they need little of a worker's memory."""
+"""Bytes per read of a remote file: transferring them takes about 100 times the latency of a
+request to an object store, and they need little of a worker's memory."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -49,17 +49,18 @@ class StoreFolder:
     system: fs.FileSystem
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """See LogOpener."""
+        """Return (name, size in bytes) of the files directly in a folder, sorted by name; [] for a
+        missing folder."""
         found = self.system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return sorted((info.base_name, info.size) for info in found if info.is_file)
 
     def read(self, path: str) -> bytes:
-        """See LogOpener."""
+        """Return a whole file. Raises FileNotFoundError."""
         with self._open(path) as file:
             return bytes(file.read())
 
     def open(self, path: str) -> LogBytes:
-        """See LogOpener."""
+        """Open a file for reads of STEP_BYTES; the caller closes it. Raises FileNotFoundError."""
         return _Pieces(path, self._open(path))
 
     def _open(self, path: str) -> pa.NativeFile:
@@ -69,9 +70,9 @@ class StoreFolder:
 
 
 def locate(location: str) -> tuple[str, StoreFolder | None]:
-    """Return (path, file system) of a location; None: this machine's.
+    """Return (path, file system) of a location; the file system is None for this machine's.
 
-    Raises OSError, ValueError.
+    Nothing is opened yet. Raises OSError or ValueError (pyarrow's) for a URI that it cannot use.
     """
     if not _SCHEME.match(location):
         return location, None

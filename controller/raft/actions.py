@@ -22,6 +22,7 @@ class Committed:
     index: int
     term: int
     pos: int
+    """Byte position of the entry; see Entry.pos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,11 @@ class Failed:
 
     code: RaftResponseCode
     reason: str
+    """A single line for logs."""
 
 
 Outcome = Committed | Failed
+"""Result of an append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class SaveTerm:
 
     term: int
     vote: str | None
+    """Id of the member that has this member's vote in `term`; None: not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,9 @@ class TruncateFrom:
 
 @dataclass(frozen=True, slots=True)
 class SaveSnapshot:
-    """Write a snapshot, then let the log begin after `base` with `entries`.
+    """Write a snapshot, then let the log consist of `entries` after `base`.
 
-    Both are durable before the next action.
+    `base` is the snapshot's base or earlier. Both are durable before the next action.
     """
 
     snapshot: Snapshot
@@ -74,14 +78,15 @@ class SaveSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Request the machine's state after all entries up to `index`, for `Raft.on_snapshot`."""
+    """Encode the machine's state after all entries up to `index`, inclusive, and give it to
+    `Raft.on_snapshot`."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """Replace the machine's state by a snapshot of all entries up to `index`."""
+    """Replace the machine's state by a snapshot of all entries up to `index`, inclusive."""
 
     index: int
     data: bytes
@@ -96,16 +101,17 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Send a request to a peer; `Raft.on_response` follows once, with None for a failure."""
+    """Send a request to a peer, then call `Raft.on_response` once, with None for a failure."""
 
     peer_id: str
     call: int
+    """Number of the call, for `on_response`."""
     message: RaftMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer the request that was received with this token."""
+    """Answer the request for which `Raft.on_request` got this token."""
 
     token: object
     message: RaftMessage
@@ -113,7 +119,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Resolve the result of `Raft.append`."""
+    """Resolve `later`, which `Raft.append` returned, with `outcome`."""
 
     later: Deferred[Outcome]
     outcome: Outcome
@@ -123,7 +129,7 @@ class Settle:
 class BecameLeader:
     """This member leads, and has applied an entry of its own term.
 
-    So all entries that any earlier leader committed are applied.
+    So all entries that any earlier leader committed are applied here.
     """
 
     term: int
@@ -131,7 +137,7 @@ class BecameLeader:
 
 @dataclass(frozen=True, slots=True)
 class LostLead:
-    """This member, after BecameLeader, stopped leading."""
+    """This member, after BecameLeader, stopped leading in `term`."""
 
     term: int
 
@@ -150,3 +156,4 @@ Action = (
     | BecameLeader
     | LostLead
 )
+"""A step that the driver performs."""

@@ -35,9 +35,11 @@ from turbopump.controller.raft.votes import ParseResult, Pause
 from turbopump.engine.types import LONG_AGO_MS
 
 ROUND_SYNCS = 4
-"""Syncs by which a round is longer: two for the votes, each after one in progress."""
+"""Durations of a sync added to a vote round's timeout: two for the votes, each after another sync
+in progress."""
 FAVOUR_SYNCS = 3
-"""Syncs by which a favoured member has longer: its own, the voter's, and one before."""
+"""Durations of a sync added to the time that a favoured candidate has to win: its own, the voter's,
+and a sync before."""
 
 
 @dataclass(slots=True)
@@ -45,17 +47,23 @@ class Round:
     """A round of vote requests in progress."""
 
     term: int
+    """Term in which the votes are."""
     is_pre: bool
+    """Whether it is a round of pre-votes."""
     started_ms: int
     wait_ms: int
+    """Timeout after `started_ms` (monotonic), without the time for syncs."""
     known_max_term: int
+    """Greatest term that any answer reported."""
     results: dict[str, VoteResult] = field(default_factory=dict)
+    """Answers by member id, this member's own included."""
 
 
 class Candidate:
-    """The candidate's rounds; see the module.
+    """The candidate's rounds; see the module. Times are of the monotonic clock.
 
-    Methods that return a bool: whether the election is won.
+    `on_tick`, `run` and `on_voted` return whether the election is won. Until `abstains_until_ms` no
+    round starts by itself. `is_taking` returns whether the leader asked this member to lead.
     """
 
     def __init__(
@@ -64,7 +72,9 @@ class Candidate:
         self.member = member
         self.round: Round | None = None
         self.last = ParseResult.WAIT_TO_REVOTE
+        """Result of the last vote round."""
         self.next_ms = LONG_AGO_MS
+        """Time of the next round, at the earliest."""
         self.abstains_until_ms = abstains_until_ms
         self.hurry_until_ms = LONG_AGO_MS
         """The leader is dead, so pauses are short until then: others learn of its death a little
@@ -81,7 +91,7 @@ class Candidate:
         return low + int(self.member.rng.random() * (high - low))
 
     def interval_ms(self) -> int:
-        """Return the random pause between two rounds."""
+        """Return a new random pause between two rounds, in ms, with the time of a sync."""
         options = self.member.options
         if self._is_taking():
             return self._hurried_ms()
@@ -96,8 +106,8 @@ class Candidate:
         )
 
     def hurry(self, now_ms: int) -> None:
-        """Start the next round soon, because the leader is dead; an earlier vote of this member for
-        another candidate does not delay it."""
+        """Let the next round start within `max_take_leadership_vote_interval_ms`, because the
+        leader is dead; an earlier vote of this member for another candidate does not delay it."""
         self._favoured = None
         self.last = ParseResult.WAIT_TO_VOTE_NEXT
         most_ms = self.member.options.max_take_leadership_vote_interval_ms
@@ -105,7 +115,8 @@ class Candidate:
         self.hurry_until_ms = now_ms + self.member.options.promise_ms
 
     def on_tick(self, now_ms: int) -> bool:
-        """Advance the time of a candidate."""
+        """End a round whose timeout has passed, or start the next round if it is due; call it only
+        as a candidate."""
         found = self.round
         if found is not None:
             syncs_ms = 0 if found.is_pre else ROUND_SYNCS * self.member.sync_ms
@@ -119,7 +130,8 @@ class Candidate:
         return self._ask(term, now_ms, is_pre=True)
 
     def wanted_term(self) -> int:
-        """Return the term of the next round."""
+        """Return the term of the next round: the present one if this member's vote in it is its own
+        or free and no leader had it, else a later one."""
         member = self.member
         if self._free_term > member.term:
             return self._free_term
@@ -131,7 +143,7 @@ class Candidate:
     # Rounds
 
     def run(self, term: int, now_ms: int) -> bool:
-        """Vote for itself and request votes, in a term without a pre-vote round."""
+        """Save this member's vote for itself in `term` and request votes, without pre-votes."""
         self.member.save_term(term, self.member.id)
         self.last = ParseResult.WAIT_TO_REVOTE
         return self._ask(term, now_ms, is_pre=False)
@@ -158,7 +170,8 @@ class Candidate:
     def on_voted(
         self, peer: str, request: VoteRequest, response: VoteResponse | None, now_ms: int
     ) -> bool:
-        """Handle an answer to a vote request; None if it failed."""
+        """Handle the answer of `peer` to a vote request or pre-vote; `response` is None if the call
+        failed. An answer to an earlier round is ignored."""
         found = self.round
         is_pre = request.pre_vote is not None
         term = request.pre_vote if is_pre else request.term
@@ -220,7 +233,8 @@ class Candidate:
     # Other candidates
 
     def favours_another(self, request: VoteRequest, now_ms: int) -> bool:
-        """Whether this member is a candidate, or recently voted for another than the requester."""
+        """Whether this member prefers another candidate than the sender of a pre-vote: itself in a
+        vote round or with a better log, or a member that it voted for a short time ago."""
         member, candidate = self.member, request.leader_id
         if self.round is not None and not self.round.is_pre:
             return True
@@ -231,7 +245,8 @@ class Candidate:
         return self._favoured not in (None, candidate) and now_ms < self._favoured_until_ms
 
     def give_way(self, now_ms: int) -> None:
-        """This member is willing to vote for a peer, so end its own round.
+        """End this member's own round, and start none for an interval, because it is willing to
+        vote for a peer.
 
         The peer may lack other votes, so no candidate is refused yet.
         """
@@ -239,7 +254,8 @@ class Candidate:
         self.next_ms = max(self.next_ms, now_ms + self.interval_ms())
 
     def favour(self, candidate: str, now_ms: int) -> None:
-        """This member voted for `candidate`; delay its own candidacy."""
+        """Record that this member voted for `candidate`: end its own round, and for an interval
+        (plus FAVOUR_SYNCS) start none and grant no other candidate a pre-vote."""
         self.round = None
         self._favoured = candidate
         wait_ms = self.interval_ms() + FAVOUR_SYNCS * self.member.sync_ms

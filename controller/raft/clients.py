@@ -21,7 +21,7 @@ from turbopump.controller.raft.messages import (
 
 
 def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
-    """Make an answer with only an error code."""
+    """Make the answer that refuses `message` with `code`, with this member's leader and term."""
     return RESPONSES[type(message)](
         code=code,
         group=message.group,
@@ -33,14 +33,14 @@ def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -
 
 
 def metadata(member: MemberState, request: MetadataRequest) -> RaftMessage:
-    """Answer a request for metadata (DLedgerServer.handleMetadata)."""
+    """Make the answer with the leader and all members' addresses (DLedgerServer.handleMetadata)."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
 def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
-    """Answer an append with its outcome."""
+    """Make the answer to an append: index and position of the committed entry, or the refusal."""
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
     return AppendEntryResponse(
@@ -53,8 +53,10 @@ def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome)
 
 
 def get(member: MemberState, request: GetEntriesRequest, leads: bool) -> RaftMessage:
-    """Return the committed entry at an index.
+    """Answer with the committed entry at `request.begin_index`.
 
+    Refused with NOT_LEADER unless `leads`, with INDEX_OUT_OF_RANGE for an index that is not
+    committed, and with INDEX_LESS_THAN_LOCAL_BEGIN if a snapshot replaced the entry.
     DLedgerServer.handleGet also returns uncommitted entries.
     """
     index = request.begin_index

@@ -73,27 +73,29 @@ NO_CAMPAIGN = {
     RaftResponseCode.INCONSISTENT_TERM,
     RaftResponseCode.INCONSISTENT_LEADER,
 }
-"""Refusals of a transfer request after which the member surely does not campaign."""
+"""Codes that refuse a transfer request and prove that the member does not campaign for it."""
 SYNC_HANGS_MS = 5000
-"""Limit of a sync: beyond it the disk hangs, so this member does not lead, and lets others run."""
+"""Duration of a sync at which the disk hangs: this member then neither leads nor campaigns."""
 
 
 @dataclass(slots=True)
 class Taking:
-    """A request of the leader that this member take over."""
+    """A request of the leader that this member take over the leadership."""
 
     token: object
+    """Token of the request, for its Answer."""
     request: LeadershipTransferRequest
     deadline_ms: int
-    """The time until which its log must be long enough."""
+    """Monotonic time until which this member's log must have the leader's last entry."""
     term: int = -1
-    """The term in which this member campaigns."""
+    """The term in which this member campaigns; -1 before it does."""
 
 
 class Raft:
     """A member of the quorum; see the module.
 
-    `now_ms` never decreases; `on_tick` is called about every 10 ms.
+    `now_ms` is of the monotonic clock and never decreases; `on_tick` is called every 10 to 20 ms.
+    After each call the driver performs the actions of `take`.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class Raft:
 
     @property
     def term(self) -> int:
-        """The current term."""
+        """The current term, which may not be durable yet."""
         return self.member.term
 
     @property
@@ -144,7 +146,7 @@ class Raft:
 
     @property
     def leader_id(self) -> str | None:
-        """Id of the leader, if this member knows it."""
+        """Id of the current term's leader; None if unknown."""
         return self.member.leader_id
 
     @property
@@ -154,7 +156,7 @@ class Raft:
 
     @property
     def peers(self) -> dict[str, str]:
-        """Addresses of all members by id."""
+        """`host:port` of all members by id, this one included."""
         return self.options.peers
 
     def has_quorum(self, now_ms: int) -> bool:
@@ -162,7 +164,7 @@ class Raft:
         return self.leading is not None and self.leading.has_quorum(now_ms)
 
     def take(self) -> list[Action]:
-        """Return the actions to perform, in order; see actions.py."""
+        """Remove and return the actions to perform, in order; see actions.py."""
         if self.leading is not None:
             self.leading.push(self.now_ms)
         actions, self.member.actions = self.member.actions, []
@@ -184,7 +186,7 @@ class Raft:
         return appended
 
     def on_tick(self, now_ms: int) -> None:
-        """Advance the time."""
+        """Advance the time: elections, heartbeats, and timeouts of calls, appends and transfers."""
         self.now_ms = now_ms
         member = self.member
         if now_ms >= self._next_sweep_ms:
@@ -200,7 +202,8 @@ class Raft:
             self._tick_candidate()
 
     def on_request(self, message: RaftMessage, token: object, now_ms: int) -> None:
-        """Handle a request of a peer or a client; an Answer with its token follows later."""
+        """Handle a request of a peer or a client; one Answer with this `token` follows, in the next
+        `take` or later."""
         self.now_ms = now_ms
         code = RaftResponseCode.SUCCESS
         if message.group != self.options.group:
@@ -258,13 +261,13 @@ class Raft:
             self.campaign.hurry(now_ms)
 
     def on_synced(self, took_ms: int) -> None:
-        """Record the duration of a sync; a longer one counts at once, shorter ones gradually."""
+        """Record a complete sync's time; a longer one counts at once, shorter ones gradually."""
         member = self.member
         member.sync_ms = min(SYNC_HANGS_MS, max(took_ms, member.sync_ms - member.sync_ms // 8))
         self._disk_hangs = False
 
     def on_sync_waits(self, for_ms: int, now_ms: int) -> None:
-        """Record the duration of a sync that is still in progress.
+        """Record the time in ms that a sync in progress has taken.
 
         Beyond SYNC_HANGS_MS the disk hangs. Heartbeats would keep a lead in which no entry can be
         written, so this member gives the lead up.
@@ -285,7 +288,8 @@ class Raft:
     def transfer_to(
         self, peer_id: str, now_ms: int, token: object | None = None
     ) -> RaftResponseCode:
-        """Hand the leadership over; SUCCESS if that begins. With a token, an Answer follows."""
+        """Ask a follower to take over the leadership; SUCCESS if the request is on its way, else
+        the refusal. With a token and SUCCESS, an Answer with the outcome follows."""
         self.now_ms = now_ms
         leading = self.leading
         if leading is None:
@@ -315,7 +319,7 @@ class Raft:
         return RaftResponseCode.SUCCESS
 
     def read(self, index: int) -> Entry | None:
-        """Return a committed entry that no snapshot has replaced yet."""
+        """Return the committed entry at `index`; None if uncommitted or replaced by a snapshot."""
         return self.member.log.get(index) if index <= self.member.committed else None
 
     # Roles

@@ -33,7 +33,8 @@ from turbopump.controller.raft.storage import DURABLE, Durable
 
 
 class DiskOrder:
-    """The queues of actions; see the module."""
+    """The queues of actions; see the module. The user performs the actions of `next`, writes the
+    actions of `batch` to the disk, and reports them to `wrote`."""
 
     def __init__(self) -> None:
         self._free: deque[Action] = deque()
@@ -49,7 +50,8 @@ class DiskOrder:
         return len(self._free) + len(self._votes) + len(self._log)
 
     def add(self, actions: Iterable[Action]) -> None:
-        """Queue actions; each of them waits for earlier writes that it rests on."""
+        """Queue actions, in the order of `Raft.take`; each waits for the earlier writes that it
+        depends on."""
         for action in actions:
             if is_free(action):
                 self._free.append(action)
@@ -62,7 +64,8 @@ class DiskOrder:
                 self._log.append((self._terms, action))
 
     def next(self) -> Action | None:
-        """Return the next possible action; None if the queues are empty or wait for the disk."""
+        """Remove and return the next action that may be performed now, never a durable one; None if
+        the queues are empty or wait for the disk."""
         if self._free:
             return self._free.popleft()
         while self._votes:
@@ -88,33 +91,35 @@ class DiskOrder:
         return None
 
     def batch(self) -> list[Durable]:
-        """Return the next durable actions to write.
+        """Return the queued durable actions to write next, in order; they remain queued until
+        `wrote`. [] if nothing is queued.
 
-        Writing them early is safe, and one sync serves many.
+        Terms and votes come first, alone. Writing actions early is safe, and one sync serves many.
         """
         terms: list[Durable] = [one for one in self._votes if isinstance(one, SaveTerm)]
         return terms or [action for _, action in self._log if isinstance(action, DURABLE)]
 
     def wrote(self, batch: Sequence[Durable]) -> None:
-        """Record that the actions of a batch are durable: the first ones of a queue, or all."""
+        """Record that the actions of the last `batch` are durable, so that `next` continues after
+        them."""
         if isinstance(batch[0], SaveTerm):
             self._written_terms += len(batch)
         else:
             self._written += len(batch)
 
     def clear(self) -> None:
-        """Drop all queued actions."""
+        """Drop all queued actions; a write in progress must not be reported afterwards."""
         for queue in (self._free, self._votes, self._log):
             queue.clear()
 
 
 def is_free(action: Action) -> bool:
-    """Whether the action is a pre-vote or its answer."""
+    """Whether the action sends a pre-vote or its answer, which waits for no write."""
     message = action.message if isinstance(action, Call | Answer) else None
     return isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None
 
 
 def rests_on_terms_only(action: Action) -> bool:
-    """Whether the action promises nothing about the log."""
+    """Whether the action sends a vote, a heartbeat or an answer to one: it waits for terms only."""
     message = action.message if isinstance(action, Call | Answer) else None
     return isinstance(message, VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse)

@@ -43,7 +43,11 @@ def check_leader(
 
 
 def on_push(member: MemberState, request: PushEntryRequest, now_ms: int) -> PushEntryResponse:
-    """Perform the leader's push; the answer follows the durable actions."""
+    """Perform a push of the leader on `member` and return the answer, which must be sent after the
+    durable actions that this added to `member.actions`.
+
+    A push that does not come from this term's leader is refused without effect (`check_leader`).
+    """
     code = check_leader(member, request)
     if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms
@@ -200,7 +204,8 @@ _HANDLERS = {
 def on_install(
     member: MemberState, request: InstallSnapshotRequest, now_ms: int
 ) -> InstallSnapshotResponse:
-    """Install a snapshot in place of entries; if all are committed, only acknowledge it."""
+    """Install the leader's snapshot in place of entries, and return the answer, which must be sent
+    after the durable actions; if all its entries are committed here, only acknowledge it."""
     code = check_leader(member, request)
     if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms

@@ -45,30 +45,41 @@ class FollowerState(Enum):
     """State of a follower's dispatcher; see the module."""
 
     COMPARE = "COMPARE"
+    """Search for the last entry that both logs have."""
     TRUNCATE = "TRUNCATE"
+    """Remove the follower's entries after it."""
     APPEND = "APPEND"
+    """Send new entries and the committed index."""
     INSTALL_SNAPSHOT = "INSTALL_SNAPSHOT"
+    """Send the snapshot, because it replaced entries that the follower lacks."""
 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """The leader's view of a follower."""
+    """The leader's view of a follower. Times are of the monotonic clock."""
 
     peer_id: str
     compare: int
-    """Index that is compared, or was when the follower agreed."""
+    """Index of the entry that is compared, or was when the follower agreed."""
     state: FollowerState = FollowerState.COMPARE
     match: int = -1
     """Index up to which all entries are on the follower's disk, and will stay."""
     next: int = 0
+    """Index of the next entry to append."""
     commit_told: int = -1
+    """Committed index that the follower has acknowledged."""
     call: int | None = None
+    """Number of the push in progress."""
     sent_ms: int = 0
+    """Time of the last push."""
     wait_until_ms: int = LONG_AGO_MS
+    """No push before this time."""
     heart_beat_due_ms: int = LONG_AGO_MS
+    """Time of the next heartbeat."""
     heard_sent_ms: int = LONG_AGO_MS
-    """Sending time of the newest heartbeat that the follower answered."""
+    """Sending time of the newest heartbeat that the follower answered with SUCCESS."""
     live: bool = True
+    """Whether the last heartbeat got any answer."""
 
 
 @dataclass(slots=True)
@@ -77,19 +88,25 @@ class Pending:
 
     later: Deferred[Outcome]
     deadline_ms: int
+    """Monotonic time at which it fails with WAIT_QUORUM_ACK_TIMEOUT."""
 
 
 class LeaderTerm:
-    """This member's leadership in a single term."""
+    """This member's leadership in a single term. Times are of the monotonic clock.
+
+    Making it appends the empty first entry of the term.
+    """
 
     def __init__(self, member: MemberState, now_ms: int) -> None:
         self.member = member
         self.term = member.term
         self.started_ms = now_ms
         self.transferee: str | None = None
+        """Id of the member that was asked to take over: appends are refused meanwhile."""
         self.peers = {
             peer: FollowerProgress(peer, member.log.end) for peer in member.options.others
         }
+        """Progress of each follower by id."""
         self._pending: dict[int, Pending] = {}
         first = member.log.next_entry(self.term, b"")
         member.append((first,))
@@ -104,8 +121,8 @@ class LeaderTerm:
     # Appends
 
     def append(self, body: bytes, now_ms: int) -> Deferred[Outcome]:
-        """Propose an entry with this body; resolves with its place once committed, or with the
-        failure."""
+        """Append an entry with this body and start its replication; resolved with Committed by a
+        Settle action, or with Failed, at once if refused."""
         member, later = self.member, Deferred[Outcome]()
         if self.transferee is not None:
             later.resolve(
@@ -122,7 +139,8 @@ class LeaderTerm:
         return later
 
     def fail_pending(self) -> None:
-        """The term ended: fail pending appends, because the next leader decides their outcome."""
+        """Add actions that fail all pending appends with TERM_CHANGED: the term ended, and the next
+        leader decides their outcome."""
         failed = Failed(RaftResponseCode.TERM_CHANGED, f"term {self.term} has ended")
         for pending in self._pending.values():
             self.member.actions.append(Settle(pending.later, failed))
@@ -162,7 +180,7 @@ class LeaderTerm:
     # Time
 
     def on_tick(self, now_ms: int) -> None:
-        """Send heartbeats and due pushes, and fail appends that waited too long."""
+        """Send due heartbeats and pushes, and fail appends whose deadline has passed."""
         for progress in self.peers.values():
             if now_ms >= progress.heart_beat_due_ms:
                 progress.heart_beat_due_ms = (
@@ -174,15 +192,16 @@ class LeaderTerm:
         self.push(now_ms)
 
     def is_cut_off(self, now_ms: int) -> bool:
-        """Whether no majority answered heartbeats for longer than followers wait."""
+        """Whether no majority, this member included, answered heartbeats sent in the last
+        `promise_ms`, so that followers elect another leader; False until the term is as old."""
         heard_ms = max(self._quorum_heard_ms(now_ms), self.started_ms)
         return now_ms - heard_ms > self.member.options.promise_ms
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether no other member can lead now.
+        """Whether no other member can lead at `now_ms`.
 
-        A majority, this member included, answered heartbeats that were sent so recently that it
-        still keeps its promise to elect no other.
+        A majority, this member included, answered heartbeats that were sent less than `lease_ms`
+        ago, so it still keeps its promise to elect no other. False during a transfer of leadership.
         """
         if self.transferee is not None:
             return False
@@ -195,7 +214,8 @@ class LeaderTerm:
     def on_heart_beat(
         self, waiting: Waiting, response: RaftMessage | None, now_ms: int
     ) -> int | None:
-        """Handle the answer to a heartbeat; return a term to become a candidate in, or None."""
+        """Handle the answer to a heartbeat (None: the call failed); return the term in which this
+        member must become a candidate, or None if it still leads."""
         progress = self.peers[waiting.peer_id]
         progress.live = response is not None
         if response is None:
@@ -215,7 +235,7 @@ class LeaderTerm:
     # Pushes
 
     def push(self, now_ms: int) -> None:
-        """Send each follower its next push, unless one is in progress."""
+        """Send each follower its next due push, unless one is in progress or a pause is."""
         limit_ms = self.member.options.max_push_time_out_ms + self.member.patience_ms
         for progress in self.peers.values():
             if progress.call is not None:
@@ -305,7 +325,8 @@ class LeaderTerm:
     def on_push(
         self, call: int, waiting: Waiting, response: RaftMessage | None, now_ms: int
     ) -> int | None:
-        """Handle the answer to a push or a snapshot; return a term to become a candidate in."""
+        """Handle the answer to a push or a snapshot (None: the call failed); return the term in
+        which this member must become a candidate, or None if it still leads."""
         progress = self.peers[waiting.peer_id]
         if progress.call != call:
             return None
@@ -387,9 +408,9 @@ class LeaderTerm:
     # Transfer
 
     def lag(self, peer_id: str) -> int:
-        """Return the number of entries that a follower is known to lack."""
+        """Return the number of entries that a follower lacks, as known here: it may have more."""
         return self.member.log.end - self.peers[peer_id].match
 
     def live_peers(self) -> Iterator[str]:
-        """Yield the followers that answer heartbeats."""
+        """Yield the ids of the followers that answered the last heartbeat, or were sent none."""
         return (peer for peer, progress in self.peers.items() if progress.live)

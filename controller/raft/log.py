@@ -19,22 +19,26 @@ class Entry:
 
     index: int
     term: int
+    """Term of the leader that appended it."""
     pos: int
+    """Byte position in DLedger's layout: the sum of the sizes of all earlier entries."""
     body: bytes = b""
 
     @property
     def size(self) -> int:
-        """Bytes in DLedger's layout."""
+        """Bytes in DLedger's layout: ENTRY_OVERHEAD and the body."""
         return ENTRY_OVERHEAD + len(self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The last removed entry: index and term, and the position after it."""
+    """The last entry before a log's first: a snapshot has replaced it. The defaults are the base of
+    a log from its very first entry."""
 
     index: int = -1
     term: int = -1
     pos: int = 0
+    """Byte position after that entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,11 @@ class Snapshot:
 
 
 class Log:
-    """Entries from `base.index + 1` to `end`, terms never decreasing."""
+    """Entries from `base.index + 1` to `end`, terms never decreasing.
+
+    All arguments that it cannot satisfy are programmer errors (assert), unless a method returns
+    None for them.
+    """
 
     def __init__(self, base: Base | None = None, entries: Iterable[Entry] = ()) -> None:
         self.base = base if base is not None else Base()
@@ -70,7 +78,7 @@ class Log:
 
     @property
     def end_pos(self) -> int:
-        """Position of the next entry."""
+        """Byte position that the next entry gets."""
         last = self._entries[-1] if self._entries else None
         return last.pos + last.size if last is not None else self.base.pos
 
@@ -80,7 +88,8 @@ class Log:
         return self._entries[at] if 0 <= at < len(self._entries) else None
 
     def term_at(self, index: int) -> int | None:
-        """Return the term at an index, which may be the base's; None if unknown."""
+        """Return the term of the entry at an index, which may be the base's; None if the log lacks
+        it."""
         if index == self.base.index:
             return self.base.term
         entry = self.get(index)
@@ -94,7 +103,8 @@ class Log:
         return index
 
     def last_of_term(self, term: int, limit: int) -> int | None:
-        """Return the last index up to `limit` in the log that has this term."""
+        """Return the last index, at most `limit`, with this term; None if the log has no such
+        entry. The base counts as an entry."""
         while limit >= max(self.base.index, 0) and (found := self.term_at(limit)) is not None:
             if found <= term:
                 return limit if found == term else None
@@ -102,7 +112,8 @@ class Log:
         return None
 
     def slice(self, first: int, count_max: int, bytes_max: int) -> list[Entry]:
-        """Return entries from `first`, at least one if it exists."""
+        """Return consecutive entries from index `first`, at most `count_max` with `bytes_max` bytes
+        (of `Entry.size`), but the first one even if it is larger; [] after the end."""
         at = first - self.base.index - 1
         assert at >= 0, "the entry was removed by a snapshot"
         found: list[Entry] = []
@@ -115,16 +126,16 @@ class Log:
         return found
 
     def upto(self, last: int, above: int) -> tuple[Entry, ...]:
-        """Return the entries with indexes from `above` + 1 to `last`."""
+        """Return the entries with indexes from `above` + 1 to `last`, inclusive, in order."""
         start = above - self.base.index
         return tuple(self._entries[start : last - self.base.index])
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all entries."""
+        """Return all entries in order; the tuple does not change later."""
         return tuple(self._entries)
 
     def base_at(self, index: int) -> Base:
-        """Return the base of a log without the entries up to `index`."""
+        """Return the base that the log would have without the entries up to `index`, inclusive."""
         if index == self.base.index:
             return self.base
         entry = self.get(index)
@@ -132,11 +143,11 @@ class Log:
         return Base(index, entry.term, entry.pos + entry.size)
 
     def next_entry(self, term: int, body: bytes) -> Entry:
-        """Make the entry that can be appended next."""
+        """Make the entry that `extend` can append next; appends nothing."""
         return Entry(self.end + 1, term, self.end_pos, body)
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Append consecutive entries."""
+        """Append entries that continue the log: each index by 1, and no lower term."""
         for entry in entries:
             assert entry.index == self.end + 1, f"entry {entry.index} after {self.end}"
             assert entry.term >= self.end_term, f"entry {entry.index} is of an older term"
@@ -149,7 +160,8 @@ class Log:
         del self._entries[at:]
 
     def compact(self, index: int) -> None:
-        """Remove all entries up to `index`, which a snapshot contains: it becomes the base."""
+        """Remove all entries up to `index`, inclusive, which a snapshot contains: that entry
+        becomes the base."""
         base = self.base_at(index)
         del self._entries[: index - self.base.index]
         self.base = base
@@ -161,7 +173,8 @@ class Log:
 
 
 def fits(entries: Sequence[Entry], first: int, term: int) -> bool:
-    """Whether another member's entries are consecutive from `first`, with no term above `term`."""
+    """Whether another member's entries have consecutive indexes from `first`, and terms that never
+    decrease and never exceed `term`."""
     last_term = -1
     for number, entry in enumerate(entries):
         if entry.index != first + number or not last_term <= entry.term <= term:

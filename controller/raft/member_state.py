@@ -31,20 +31,25 @@ UNKNOWN_LEADER: Final = ""
 
 
 class RaftRole(Enum):
-    """Role of a member (MemberState.Role)."""
+    """Raft role of a member in its present term (MemberState.Role)."""
 
     CANDIDATE = "CANDIDATE"
+    """The member follows no leader, and may request votes."""
     LEADER = "LEADER"
+    """A majority voted for the member; see Raft.is_leader."""
     FOLLOWER = "FOLLOWER"
+    """The member received a heartbeat of the term's leader."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """Durable state of a member from its previous process."""
+    """Durable state of a member from its previous process; the defaults are a new member's."""
 
     term: int = 0
     vote: str | None = None
+    """Id of the member that got the vote in `term`; None: not given."""
     log: Log | None = None
+    """Entries on the disk; None: the log is empty."""
     snapshot: Snapshot | None = None
     is_new: bool = True
     """Whether the folder never had any state; otherwise the member may have made a promise, even if
@@ -53,15 +58,21 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An unanswered call."""
+    """A call without an answer yet."""
 
     peer_id: str
     message: RaftMessage
+    """The request."""
     sent_ms: int
+    """Monotonic time of the Call action."""
 
 
 class MemberState:
-    """The shared state of a member; see the module."""
+    """The shared state of a member; see the module.
+
+    Methods change the state in memory at once, and add the actions that make it durable to
+    `actions`. Times are of the monotonic clock.
+    """
 
     def __init__(self, options: RaftOptions, restored: Restored, rng: random.Random) -> None:
         self.options = options
@@ -84,8 +95,9 @@ class MemberState:
         self.heard_ms = LONG_AGO_MS
         """Time of the last message from a follower's leader."""
         self.sync_ms = 0
-        """Duration of a sync here, as the driver measured."""
+        """Duration of a sync here in ms, as the driver measured."""
         self.actions: list[Action] = []
+        """Actions to perform, in order; `Raft.take` removes them."""
         self._calls: dict[int, Waiting] = {}
         self._next_call = 0
         self._snapshot_asked = -1
@@ -100,7 +112,7 @@ class MemberState:
 
     @property
     def given(self) -> str | None:
-        """The member that has the vote of this term, or None.
+        """Id of the member that has this member's vote in this term; None if the vote is free.
 
         A term with a leader has no vote left: a member that voted for that leader may have lost its
         disk since.
@@ -109,11 +121,15 @@ class MemberState:
 
     @property
     def patience_ms(self) -> int:
-        """Extra time for answers: requests wait for writes here, and answers for writes there."""
+        """Extra time in ms for answers: requests wait for writes here, and answers for writes at
+        the peer."""
         return 4 * self.sync_ms
 
     def save_term(self, term: int, vote: str | None) -> None:
-        """Save a new term, or a vote in it; votes of the old term are void."""
+        """Set and save a later term, or the vote in the present term if it is free.
+
+        A lower term or a second vote is a programmer error. Without effect if both are unchanged.
+        """
         assert term > self.term or (term == self.term and self.vote in (None, vote)), "a term back"
         if term > self.term:
             self.led_by = None
@@ -133,7 +149,8 @@ class MemberState:
             self.actions.append(AppendEntries(entries))
 
     def truncate_from(self, index: int) -> None:
-        """Remove entries; never committed ones, and never as a leader."""
+        """Remove the entry at `index` and all after it from the log, and request the same of the
+        disk; committed entries and a leader's are a programmer error."""
         assert index > self.committed, f"committed entries are cut from {index} on"
         assert self.role is not RaftRole.LEADER, "a leader cuts its log"
         self.log.truncate_from(index)
@@ -150,15 +167,20 @@ class MemberState:
         self.actions.append(Apply(entries))
 
     def ask_for_snapshot(self) -> None:
-        """Request a snapshot if it is due. Call it when all applied entries have been reported."""
+        """Add a TakeSnapshot if `snapshot_threshold` entries were committed since the last request
+        or installed snapshot.
+
+        Call it after `commit` and the Settle actions of its entries.
+        """
         if self.committed - self._snapshot_asked >= self.options.snapshot_threshold:
             self._snapshot_asked = self.committed
             self.actions.append(TakeSnapshot(self.committed))
 
     def took_snapshot(self, index: int, data: bytes) -> bool:
-        """Keep the state of all entries up to `index`, and drop older entries except for a few.
+        """Make `data`, the machine's state after the entry `index`, the snapshot, and remove older
+        entries from the log except for `snapshot_keep`.
 
-        False if the state is too large to be sent, or a newer snapshot exists.
+        False, without effect, if `data` exceeds SNAPSHOT_MAX or a newer snapshot exists.
         """
         known = self.snapshot.base.index if self.snapshot is not None else -1
         if len(data) > SNAPSHOT_MAX or index <= known or index < self.log.base.index:
@@ -170,7 +192,11 @@ class MemberState:
         return True
 
     def install(self, base: Base, data: bytes) -> None:
-        """Install a leader's snapshot that is ahead of the committed index."""
+        """Install a leader's snapshot of all entries up to `base`, which must be ahead of
+        `committed`.
+
+        Entries after `base` remain if the log has the base's entry; otherwise all are removed.
+        """
         assert base.index > self.committed, "an older snapshot is installed"
         if self.log.term_at(base.index) == base.term:
             self.log.compact(base.index)
@@ -187,7 +213,7 @@ class MemberState:
     # Calls
 
     def call(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
-        """Send a request to a peer; return the call's number."""
+        """Add the Call action that sends a request to a peer; return the call's number."""
         call = self._next_call
         self._next_call += 1
         self._calls[call] = Waiting(peer_id, message, now_ms)
@@ -195,7 +221,8 @@ class MemberState:
         return call
 
     def answered(self, peer_id: str, call: int) -> Waiting | None:
-        """Return the call that was answered; None if it was forgotten."""
+        """Remove and return the call that was answered; None if it was answered or forgotten
+        before, or went to another peer."""
         waiting = self._calls.get(call)
         if waiting is None or waiting.peer_id != peer_id:
             return None
@@ -207,7 +234,8 @@ class MemberState:
         self._calls.pop(call, None)
 
     def forget_old(self, now_ms: int) -> None:
-        """Forget old calls, so that a driver that loses an answer costs no memory."""
+        """Forget calls sent more than twice `rpc_timeout_ms` and `patience_ms` ago, so that a
+        driver that loses an answer costs no memory."""
         limit = now_ms - 2 * self.options.rpc_timeout_ms - self.patience_ms
         for call in [call for call, one in self._calls.items() if one.sent_ms < limit]:
             del self._calls[call]

@@ -21,8 +21,9 @@ from turbopump.controller.raft.log import ENTRY_OVERHEAD, Entry
 from turbopump.engine import fastjson
 
 INT64_MAX = (1 << 63) - 1
+"""Greatest accepted absolute value of a number in a message."""
 LIST_MAX = 10_000
-"""Entries, members or indexes in one message."""
+"""Entries, members or indexes in one message, at most."""
 
 VALUES_MAX = 200_000
 """Commas and brackets of a message, at most, counted before parsing: LIST_MAX entries have half of
@@ -39,92 +40,99 @@ class MessageError(ValueError):
 class RaftRequestCode(IntEnum):
     """Remoting codes (DLedgerRequestCode)."""
 
-    METADATA = 50000
-    APPEND = 50001
-    GET = 50002
-    VOTE = 51001
-    HEART_BEAT = 51002
-    PULL = 51003
-    PUSH = 51004
-    LEADERSHIP_TRANSFER = 51005
-    INSTALL_SNAPSHOT = 51006
+    METADATA = 50000  # of a client: the leader and all members
+    APPEND = 50001  # of a client: append an entry
+    GET = 50002  # of a client: read an entry
+    VOTE = 51001  # a candidate's request
+    HEART_BEAT = 51002  # the leader's
+    PULL = 51003  # unused
+    PUSH = 51004  # the leader's entries, or a comparison of logs
+    LEADERSHIP_TRANSFER = 51005  # to the leader, or to its successor
+    INSTALL_SNAPSHOT = 51006  # the leader's snapshot (DLedger 0.3.3)
 
 
 class RaftResponseCode(IntEnum):
-    """Values of an answer's member `code` (DLedgerResponseCode)."""
+    """Values of an answer's member `code` (DLedgerResponseCode). A member here sends only SUCCESS
+    and codes with a comment."""
 
     UNKNOWN = -1
     SUCCESS = 200
     TIMEOUT = 300
     METADATA_ERROR = 301
-    NETWORK_ERROR = 302
+    NETWORK_ERROR = 302  # the member that was asked to lead did not answer
     UNSUPPORTED = 303
-    UNKNOWN_GROUP = 400
-    UNKNOWN_MEMBER = 401
-    UNEXPECTED_MEMBER = 402
-    EXPIRED_TERM = 403
-    NOT_LEADER = 404
-    NOT_FOLLOWER = 405
-    INCONSISTENT_STATE = 406
-    INCONSISTENT_TERM = 407
+    UNKNOWN_GROUP = 400  # the request names another quorum
+    UNKNOWN_MEMBER = 401  # the request is for another member, or of no member
+    UNEXPECTED_MEMBER = 402  # a heartbeat with the receiver's own id
+    EXPIRED_TERM = 403  # the request's term is lower than the receiver's
+    NOT_LEADER = 404  # the receiver does not lead
+    NOT_FOLLOWER = 405  # a push to a member that follows no leader
+    INCONSISTENT_STATE = 406  # the logs differ at the pushed place
+    INCONSISTENT_TERM = 407  # the request's term is not the receiver's
     INCONSISTENT_INDEX = 408
-    INCONSISTENT_LEADER = 409
-    INDEX_OUT_OF_RANGE = 410
-    UNEXPECTED_ARGUMENT = 411
+    INCONSISTENT_LEADER = 409  # the sender is not the leader of the receiver's term
+    INDEX_OUT_OF_RANGE = 410  # no committed entry has the index
+    UNEXPECTED_ARGUMENT = 411  # a field cannot be used
     REPEATED_REQUEST = 412
     REPEATED_PUSH = 413
     DISK_ERROR = 414
     DISK_FULL = 415
-    TERM_NOT_READY = 416
-    FALL_BEHIND_TOO_MUCH = 417
-    TAKE_LEADERSHIP_FAILED = 418
-    INDEX_LESS_THAN_LOCAL_BEGIN = 419
-    REQUEST_WITH_EMPTY_BODYS = 420
+    TERM_NOT_READY = 416  # the receiver has only raised its term: repeat the heartbeat
+    FALL_BEHIND_TOO_MUCH = 417  # the successor lacks too many entries
+    TAKE_LEADERSHIP_FAILED = 418  # the successor did not become leader
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419  # a snapshot has replaced the entry
+    REQUEST_WITH_EMPTY_BODYS = 420  # an append without a body
     INTERNAL_ERROR = 500
-    TERM_CHANGED = 501
-    WAIT_QUORUM_ACK_TIMEOUT = 502
-    LEADER_PENDING_FULL = 503
+    TERM_CHANGED = 501  # the term ended: the entry may be committed or not
+    WAIT_QUORUM_ACK_TIMEOUT = 502  # no majority in time: the entry may be committed or not
+    LEADER_PENDING_FULL = 503  # too many appends wait
     ILLEGAL_MEMBER_STATE = 504
     LEADER_NOT_READY = 505
-    LEADER_TRANSFERRING = 506
+    LEADER_TRANSFERRING = 506  # the leader is handing over
 
 
 class VoteResult(StrEnum):
-    """A member's answer to a candidate (VoteResponse.RESULT)."""
+    """A member's answer to a candidate; votes.py has the conditions (VoteResponse.RESULT)."""
 
-    UNKNOWN = "UNKNOWN"
-    ACCEPT = "ACCEPT"
-    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"
-    REJECT_UNEXPECTED_LEADER = "REJECT_UNEXPECTED_LEADER"
-    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"
-    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"
-    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"
-    REJECT_TERM_NOT_READY = "REJECT_TERM_NOT_READY"
-    REJECT_TERM_SMALL_THAN_LEDGER = "REJECT_TERM_SMALL_THAN_LEDGER"
-    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"
-    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"
-    REJECT_TAKING_LEADERSHIP = "REJECT_TAKING_LEADERSHIP"
+    UNKNOWN = "UNKNOWN"  # no vote now
+    ACCEPT = "ACCEPT"  # the vote is given
+    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"  # the candidate is no member
+    REJECT_UNEXPECTED_LEADER = "REJECT_UNEXPECTED_LEADER"  # the candidate has the voter's id
+    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"  # the term is below the voter's
+    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"  # another member has the vote
+    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"  # the voter follows another leader
+    REJECT_TERM_NOT_READY = "REJECT_TERM_NOT_READY"  # DLedger's: ask again
+    REJECT_TERM_SMALL_THAN_LEDGER = "REJECT_TERM_SMALL_THAN_LEDGER"  # term below the voter's log
+    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"  # log ends in a lower term
+    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"  # log ends before the voter's
+    REJECT_TAKING_LEADERSHIP = "REJECT_TAKING_LEADERSHIP"  # the voter takes over itself
 
 
 class PushType(StrEnum):
     """Kind of a push (PushEntryRequest.Type)."""
 
-    APPEND = "APPEND"
-    COMMIT = "COMMIT"
-    COMPARE = "COMPARE"
-    TRUNCATE = "TRUNCATE"
+    APPEND = "APPEND"  # entries to append
+    COMMIT = "COMMIT"  # the committed index only
+    COMPARE = "COMPARE"  # compare index and term of an entry
+    TRUNCATE = "TRUNCATE"  # remove entries that the leader lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftMessage:
-    """Members that all messages have (RequestOrResponse)."""
+    """Fields that all messages have (RequestOrResponse); None is omitted in the JSON."""
 
     code: int = RaftResponseCode.SUCCESS
+    """A RaftResponseCode; only meaningful in answers."""
     group: str | None = None
+    """Name of the quorum."""
     leader_id: str | None = None
+    """Id of the sender's leader; in a vote request and its answer, of the candidate."""
     local_id: str | None = None
+    """Id of the member that sent the request."""
     remote_id: str | None = None
+    """Id of the member that receives the request."""
     term: int = -1
+    """Term of the sender; -1: not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +140,9 @@ class VoteRequest(RaftMessage):
     """A candidate, named by `leader_id`, requests a vote."""
 
     ledger_end_index: int = -1
+    """Index of the last entry of the candidate's log."""
     ledger_end_term: int = -1
+    """Term of that entry."""
     transfer: bool | None = None
     """Whether the leader itself requested this election (ours)."""
     pre_vote: int | None = None
@@ -165,7 +175,9 @@ class PushEntryRequest(RaftMessage):
 
     type: PushType = PushType.APPEND
     commit_index: int = -1
+    """Index of the leader's last committed entry."""
     entry: Entry | None = None
+    """The only entry; None with a batch, and with COMMIT."""
     batch_entry: tuple[Entry, ...] = ()
     pre_log_index: int | None = None
     pre_log_term: int | None = None
@@ -176,7 +188,7 @@ class PushEntryRequest(RaftMessage):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries."""
+        """The entries of the batch, or the only entry, or ()."""
         if self.batch_entry:
             return self.batch_entry
         return (self.entry,) if self.entry is not None else ()
@@ -184,14 +196,19 @@ class PushEntryRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEntryResponse(RaftMessage):
-    """The bounds of the follower's log; `x_term` and `x_index` describe its conflicting entry."""
+    """The answer to a push, with the bounds of the follower's log."""
 
     index: int | None = None
+    """Index of the first pushed entry; None without entries."""
     begin_index: int = -1
     end_index: int = -1
+    """Indexes of the first and the last entry of the follower's log."""
     count: int = 0
+    """Number of pushed entries, at least 1."""
     x_term: int | None = None
+    """Term of the follower's conflicting entry, only with INCONSISTENT_STATE."""
     x_index: int | None = None
+    """Index of the follower's first entry of that term."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,22 +218,26 @@ class InstallSnapshotRequest(RaftMessage):
     last_included_index: int = -1
     last_included_term: int = -1
     last_included_pos: int | None = None
-    """The position after the snapshot's last entry (ours)."""
+    """The byte position after the snapshot's last entry (ours)."""
     data: bytes = b""
+    """The machine's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshotResponse(RaftMessage):
-    """The answer to a snapshot."""
+    """The answer to a snapshot: SUCCESS means that it is on the follower's disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipTransferRequest(RaftMessage):
-    """To the leader: hand over. To `transferee_id`: take over, once its log is that long."""
+    """To the leader: hand the leadership over. To `transferee_id`: take it over."""
 
     transfer_id: str | None = None
+    """Id of the present leader."""
     transferee_id: str | None = None
+    """Id of the member that is to lead."""
     take_leadership_ledger_index: int = 0
+    """Index of the last entry that the new leader must have before it campaigns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,21 +252,22 @@ class MetadataRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse(RaftMessage):
-    """All members and their addresses."""
+    """The leader (`leader_id`) and all members."""
 
     peers: dict[str, str] | None = None
+    """`host:port` of each member by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryRequest(RaftMessage):
-    """A client appends an entry."""
+    """A client appends an entry with this body; an empty one is refused."""
 
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryResponse(RaftMessage):
-    """Index and position of the entry."""
+    """Index and byte position of the committed entry; -1 with an error code."""
 
     index: int = -1
     pos: int = -1
@@ -253,7 +275,7 @@ class AppendEntryResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEntriesRequest(RaftMessage):
-    """A client reads the entry at `begin_index`."""
+    """A client reads the entry at `begin_index`; the other fields have no effect here."""
 
     begin_index: int | None = None
     max_size: int = 0
@@ -262,7 +284,7 @@ class GetEntriesRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEntriesResponse(RaftMessage):
-    """The requested entry, or nothing."""
+    """The requested entry; () with an error code."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -314,7 +336,7 @@ M = TypeVar("M", bound=RaftMessage)
 
 
 def request_code(message: RaftMessage) -> int:
-    """Return the remoting code of a request."""
+    """Return the remoting code of a request. Raises KeyError for an answer."""
     return _CODES[type(message)]
 
 
@@ -336,7 +358,8 @@ def encode(message: RaftMessage) -> bytes:
 
 
 def decode(kind: type[M], body: bytes) -> M:
-    """Decode a message from a frame's body. Raises MessageError."""
+    """Decode a message from a frame's body; unknown JSON members are skipped, missing ones get
+    their defaults. Raises MessageError if the body is malformed or over its limit (SIZES_MAX)."""
     return _message(kind, _object(kind, body))
 
 
@@ -373,7 +396,7 @@ def _message(kind: type[M], found: dict[str, Any]) -> M:
 
 
 def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
-    """Decode a push with many entries in steps. Raises MessageError."""
+    """Decode a push with many entries in steps; the generator returns it. Raises MessageError."""
     kind = PushEntryRequest
     found = _object(kind, body)
     listed = found.pop("batchEntry", None)
@@ -390,13 +413,15 @@ def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
 
 
 def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotRequest]:
-    """Decode a snapshot whose `data` has megabytes in steps. Raises MessageError."""
+    """Decode a snapshot whose `data` has megabytes in steps; the generator returns it. Raises
+    MessageError."""
     message, data = yield from _base64_in_steps(InstallSnapshotRequest, body, _DATA)
     return replace(message, data=data)
 
 
 def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
-    """Decode an append whose entry has megabytes in steps. Raises MessageError."""
+    """Decode an append whose entry has megabytes in steps; the generator returns it. Raises
+    MessageError."""
     limit = SIZES_MAX[AppendEntryRequest]
     if len(body) > limit:
         raise MessageError(f"{AppendEntryRequest.__name__}: {len(body)} bytes, over {limit}")
@@ -436,7 +461,7 @@ IN_STEPS: Final[dict[type[RaftMessage], Callable[[bytes], Generator[None, None, 
     InstallSnapshotRequest: snapshot_in_steps,
     PushEntryRequest: push_in_steps,
 }
-"""Decoders for bodies over SMALL_MAX."""
+"""Decoders in steps for bodies over SMALL_MAX, by kind of request."""
 
 
 def _members_of(kind: type[RaftMessage]) -> list[tuple[str, str, Any, Any]]:

@@ -34,30 +34,46 @@ class RaftOptions:
     peers: dict[str, str]
     """Addresses of all members by id, this one included."""
     group: str = "default"
+    """Name of the quorum; requests with another name are refused."""
     heart_beat_time_interval_ms: int = 2000
+    """Interval of the leader's heartbeats to each follower."""
     max_heart_beat_leak: int = 3
+    """Heartbeat intervals of silence after which a follower becomes a candidate."""
     min_vote_interval_ms: int = 300
+    """Least pause between two vote rounds of a candidate."""
     max_vote_interval_ms: int = 1000
+    """Greatest pause, without extra time; the pause is random."""
     vote_wait_ms: int = 2000
     """Timeout of a vote round, plus up to half of it as jitter."""
     min_take_leadership_vote_interval_ms: int = 30
+    """Least pause of a member that was asked to lead, or whose leader is known to be dead."""
     max_take_leadership_vote_interval_ms: int = 100
+    """Greatest pause of such a member."""
     leadership_transfer_wait_timeout_ms: int = 1000
+    """Time that a member which was asked to lead waits for the leader's last entries."""
     max_leadership_transfer_wait_index: int = 1000
+    """Entries that a member lacks for which a transfer of leadership to it is refused."""
     preferred_leader_ids: tuple[str, ...] = ()
+    """Members to which any other leader hands the leadership over."""
     check_preferred_leader_interval_ms: int = 1000
+    """Interval of checks whether a preferred member can take over."""
     max_pending_requests_num: int = 10_000
+    """Appends that wait for a majority, at most; further ones fail with LEADER_PENDING_FULL."""
     max_wait_ack_time_ms: int = 2500
+    """Time after which an append fails with WAIT_QUORUM_ACK_TIMEOUT, plus time for slow disks."""
     max_push_time_out_ms: int = 1000
+    """Time after which an unanswered push is sent again, plus time for slow disks."""
     push_pause_ms: int = 500
     """Pause after a push that was refused or failed."""
     rpc_timeout_ms: int = 3000
+    """Limit of a transfer of leadership; twice this time after it was sent a call is forgotten."""
     snapshot_threshold: int = 1000
     """Entries applied since the last snapshot after which the next one is due."""
     snapshot_keep: int = 100
     """Entries before a snapshot that remain: a follower that misses only these needs no snapshot.
     At least 1."""
     majority: int = field(init=False, default=0)
+    """Number of members in a majority; computed."""
 
     def __post_init__(self) -> None:
         if self.self_id not in self.peers:
@@ -68,7 +84,7 @@ class RaftOptions:
 
     @property
     def others(self) -> list[str]:
-        """All members but this one."""
+        """Ids of all members but this one, in the order of `peers`."""
         return [peer for peer in self.peers if peer != self.self_id]
 
     @property

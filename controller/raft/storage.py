@@ -58,17 +58,23 @@ from turbopump.engine.disk.files import FileLock, Files, MappedFile, sync_above
 from turbopump.engine.types import StoreError
 
 CURRENT_TERM = "currterm"
+"""Name of the file of term and vote."""
 ENTRIES = "entries"
+"""Name of the file of the log."""
 SNAPSHOT = "snapshot"
+"""Name of the file of the snapshot."""
 LOCK = "lock"
+"""Name of the file that a running process locks."""
 TEMPORARY = ".tmp"
+"""Ending of a file's name until the file replaces the old one."""
 SIZE_MIN = 1 << 20
 """Bytes of the file of entries, at least: some thousand events, more than between two snapshots."""
 SLOT_SIZE = 4096
-"""A page, so that a torn write of a slot does not touch the other."""
+"""Bytes of a slot of `currterm`: a page, so that a torn write does not touch the other slot."""
 COPY_SIZE = 2048
+"""Bytes of each of the two copies of the record in a slot."""
 VOTE_MAX = COPY_SIZE - 32
-"""Bytes of the id of the member that got the vote."""
+"""Bytes of the id of the member that got the vote, at most."""
 
 _ENTRIES_MAGIC = b"TPRaftE1"
 _SNAPSHOT_MAGIC = b"TPRaftS1"
@@ -81,12 +87,16 @@ _AFTER_CRC = 12
 _RECORD_AFTER_CRC = 8
 
 Durable = SaveTerm | AppendEntries | TruncateFrom | SaveSnapshot
+"""An action that `RaftStorage.do` performs."""
 DURABLE = (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot)
-"""The actions that a storage performs."""
+"""The same for `isinstance`."""
 
 
 class RaftStorage:
-    """The files in one folder; `open` it first."""
+    """The files in one folder; `open` it first.
+
+    All methods block, and may raise OSError; afterwards the object must not be used.
+    """
 
     def __init__(self, files: Files, folder: str, size_min: int = SIZE_MIN) -> None:
         self._files = files
@@ -105,9 +115,10 @@ class RaftStorage:
         """Number of syncs, by which a driver measures their duration."""
 
     def open(self) -> Restored:
-        """Load the durable state of the previous process.
+        """Lock the folder, made if it is missing, and load and sync the durable state of the
+        previous process.
 
-        Raises StoreError for damage or a folder in use, and OSError.
+        Raises StoreError for damage or a folder in use, and OSError; the folder is unlocked then.
         """
         files, folder = self._files, self._folder
         files.make_folders(folder)
@@ -188,7 +199,8 @@ class RaftStorage:
         self._vote_number = number
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Append entries to the file, with one sync."""
+        """Append entries that continue the log to the file, with one sync; a full file is replaced
+        by a larger one, with two."""
         assert self._mapped is not None, "not open"
         next_index = self._base.index + len(self._entries) + 1
         assert entries and entries[0].index == next_index, "entries do not follow the log"
@@ -233,7 +245,7 @@ class RaftStorage:
             self.append(entries[len(kept) :])
 
     def close(self) -> None:
-        """Close the mappings and release the lock."""
+        """Close the files and unlock the folder, without a sync; it may be called again."""
         for mapped in (self._mapped, self._votes):
             if mapped is not None:
                 mapped.close()

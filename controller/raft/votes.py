@@ -26,14 +26,16 @@ class ParseResult(Enum):
     REVOTE_IMMEDIATELY = auto()
     """The same, at once: some voters only had to raise their term."""
     PASSED = auto()
+    """The candidate is elected."""
     WAIT_TO_VOTE_NEXT = auto()
     """Request votes again in the next term."""
 
 
 class Pause(Enum):
-    """Time of the next round."""
+    """Pause before the next round."""
 
     NONE = auto()
+    """Begin at once, or not at all if the round passed."""
     VOTE = auto()
     """After a vote's interval."""
     LONG_VOTE = auto()
@@ -44,14 +46,17 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """The state that a vote depends on."""
+    """The state of the member that is asked for a vote."""
 
     self_id: str
     peers: frozenset[str]
+    """Ids of all members, this one included."""
     term: int
     vote: str | None
+    """Id of the member that has its vote in `term`; None: free."""
     leader_id: str | None
     ledger_end_index: int
+    """Index of the last entry of its log."""
     ledger_end_term: int
     promised: bool = False
     """Whether it has made a promise to a leader that others may rely on (ours)."""
@@ -65,11 +70,13 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoteVerdict:
-    """The answer, its term, and whether the voter's term rises to the candidate's."""
+    """The answer to a vote request."""
 
     result: VoteResult
     term: int
+    """Term to send in the answer."""
     raises: bool = False
+    """Whether the voter's term rises to the candidate's."""
 
 
 def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
@@ -88,7 +95,7 @@ def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
 
 
 def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
-    """Decide on a vote. ACCEPT must be durable before it is sent."""
+    """Decide on a vote; changes nothing. The caller saves an ACCEPT before it is sent."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
     result, term, raises = VoteResult.ACCEPT, voter.term, False
@@ -135,7 +142,8 @@ _BIGGER = {VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER
 
 
 def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bool:
-    """Whether a round need not wait for the `missing` answers.
+    """Whether a round need not wait for the `missing` answers; `results` has the candidate's own
+    vote, too, and `majority` is a number of members.
 
     Ours: also when a majority has answered and the round cannot pass.
     """
@@ -155,9 +163,11 @@ def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bo
 def parse(
     results: Iterable[VoteResult], known_max_term: int, term: int, majority: int
 ) -> tuple[ParseResult, Pause]:
-    """Return (the result of a round, the pause before the next round), from the answers so far.
-    `known_max_term` is the greatest term that any member reported; the conditions are tried in
-    order."""
+    """Return (the result of a round in `term`, the pause before the next round), from the answers
+    that have arrived, the candidate's own vote included.
+
+    `known_max_term` is the greatest term that any member reported, `majority` a number of members.
+    """
     found = list(results)
     accepted = found.count(VoteResult.ACCEPT)
     ready = accepted + found.count(VoteResult.REJECT_TERM_NOT_READY)

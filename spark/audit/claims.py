@@ -18,6 +18,7 @@ from turbopump.spark.audit.logs import AuditedLog, label_of
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 ACKED, CONSUMED, WRITERS = "acked-survives", "consumed-survives", "one-writer"
+"""Names of the promises on acknowledged messages, on read messages, and on one broker per epoch."""
 SOUGHT_MAX = 20
 """Missing messages, at most, that the audit searches for at other places."""
 
@@ -32,6 +33,7 @@ class Fact(NamedTuple):
     """Index of the store in AuditedStores."""
     log_offset: int
     key: str
+    """The property UNIQ_KEY, or ""."""
     digest: str
     """SHA-256 of the body, all 64 digits; "" for an inner batch, whose messages are not
     distinguished."""
@@ -43,11 +45,15 @@ class JudgedStore:
 
     name: str
     min: int
+    """First log offset of the log."""
     confirm: int
+    """Confirmed end that the store reports, even if its log is shorter."""
     deleted: dict[str, int]
+    """End of the log at a topic's last deletion, by topic."""
     first: dict[tuple[str, int], int]
-    """First queue offset that is still in the log, by queue."""
+    """First queue offset that is still in the log, by (topic, queue id)."""
     epochs: Epochs | None
+    """The epoch list; None: unreliable or missing."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +75,7 @@ class Judgement:
     """The first SOUGHT_MAX claims whose message is not at its place, by log offset."""
 
     def add(self, other: "Judgement") -> None:
-        """Add the results of another task."""
+        """Add the results of another task to this object."""
         for mine, theirs in (
             (self.acked, other.acked),
             (self.consumed, other.consumed),
@@ -79,12 +85,13 @@ class Judgement:
         self.missing = first_of([*self.missing, *other.missing])
 
     def tally_of(self, claim: Claim) -> Tally:
-        """Return the tally that counts a claim: reads or acknowledgements."""
+        """Return the tally that counts a claim: `consumed` for a read, else `acked`."""
         return self.consumed if claim.read else self.acked
 
 
 def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
-    """Return the first SOUGHT_MAX missing messages of all workers, in the order of findings."""
+    """Sort `claims`, pairs (log offset or -1, claim), in place, in the order of findings, and
+    return the first SOUGHT_MAX."""
     claims.sort(key=lambda one: (one[0], one[1].place, one[1].digest, one[1].read))
     return claims[:SOUGHT_MAX]
 
@@ -106,7 +113,8 @@ def audited_stores(logs: Sequence[AuditedLog], leader: AuditedLog) -> AuditedSto
 
 
 def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judgement) -> None:
-    """Judge one claim; `facts` are all messages at its place, of any store, in any order."""
+    """Judge one claim and add the result to `judged`; `facts` are all messages at its place, of any
+    store, in any order."""
     tally = judged.tally_of(claim)
     tally.count("claims")
     there = _by_store(claim, facts, audited)

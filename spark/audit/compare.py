@@ -26,7 +26,9 @@ class Difference:
     one: AuditedReplica
     other: AuditedReplica
     start: int
+    """Log offset of the first piece."""
     end: int
+    """Log offset after the last piece."""
 
 
 def leader_of(
@@ -35,7 +37,8 @@ def leader_of(
     """Return the leader's store, by its name or, without a name, as an election would choose.
 
     An election prefers the newest epoch, then the longest log, then the store whose election in
-    that epoch is in a ledger. Raises ValueError if no store has the name.
+    that epoch is in a ledger (`elected`: pairs of epoch and broker). Raises ValueError if no store
+    has the name.
     """
     if name:
         for log in logs:
@@ -56,7 +59,7 @@ def leader_of(
 def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
     """Return the log offset at which a replica would truncate its log under that leader.
 
-    None if the epoch lists do not show it.
+    None if one of the epoch lists is unreliable, or both have nothing in common.
     """
     if not (replica.labels.known and leader.labels.known):
         return None
@@ -68,9 +71,11 @@ def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
 def check_points(
     logs: Sequence[AuditedLog], leader: AuditedLog, truncation: Tally, epochs: Tally
 ) -> dict[str, int]:
-    """Return each replica's consistent point with the leader.
+    """Return each replica's consistent point with the leader, a log offset by the store's name;
+    replicas without a point are left out.
 
-    Reports a violation where a replica has confirmed bytes after its point.
+    Adds a violation to `truncation` where a replica has confirmed bytes after its point, and to
+    `epochs` where epoch lists label common bytes differently.
     """
     points = {}
     for log in logs:
@@ -102,7 +107,8 @@ def check_points(
 
 
 def cuts_of(logs: Sequence[AuditedLog], points: dict[str, int]) -> list[int]:
-    """Return the log offsets at which blocks are divided."""
+    """Return the log offsets, ascending, at which blocks are divided: starts, confirmed ends and
+    ends of the logs, and `points`."""
     ends = [(log.replica.min, log.replica.confirmed_end, log.replica.end) for log in logs]
     return sorted({*points.values(), *(at for one in ends for at in one)})
 
@@ -115,7 +121,11 @@ def check_bytes(
     equal: Tally,
     truncation: Tally,
 ) -> None:
-    """Compare the digests of all stores, piece by piece."""
+    """Compare the digests of all stores, piece by piece.
+
+    Pieces that two stores have confirmed must be equal (`equal`), and so must a replica's pieces
+    below its point (`points`, by store name) and the leader's (`truncation`). Raises OSError.
+    """
     replicas = {log.replica.name: log.replica for log in logs}
     master = leader.replica
     digests: dict[tuple[int, int], dict[str, bytes]] = {}
@@ -199,7 +209,8 @@ def _narrowed(run: Difference, points: dict[str, int], is_sure: bool, *, narrow:
 
 
 def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tally) -> None:
-    """Check truncations in the ledgers: at the right offset, and never below confirmed bytes."""
+    """Check truncations in the ledgers: at the consistent point of the recorded epoch lists, and
+    never below confirmed bytes; violations go to `truncation`."""
     for cut in cuts:
         truncation.count("cuts")
         replica = next((log.replica for log in logs if is_of(cut.store, log.replica)), None)

@@ -20,24 +20,25 @@ from turbopump.spark.audit.scan import RecordWalk, topic_of
 BLOCK_BYTES = 4 << 20
 """Bytes of log under one digest: 16 bytes each, 40 MB for 10 TB; narrowing down reads 4 MiB."""
 DIGEST_BYTES = 16
+"""Bytes of a digest (BLAKE2b)."""
 COMPARE_BYTES = 4096
+"""Bytes compared at once when a difference is narrowed down."""
 
 
 @dataclass(slots=True, frozen=True)
 class DigestTask:
-    """Pieces of a file to digest.
-
-    `bounds` has the log offsets of their starts and of the last piece's end.
-    """
+    """Pieces of a file to digest."""
 
     store: str
+    """Name of the store."""
     file: LogFile
     bounds: tuple[int, ...]
+    """Log offsets of the pieces' starts, ascending, and of the last piece's end."""
 
 
 @dataclass(slots=True, frozen=True)
 class DigestReport:
-    """Digests of the pieces, in order."""
+    """Digests of the task's pieces, in order."""
 
     task: DigestTask
     digests: tuple[bytes, ...]
@@ -46,7 +47,11 @@ class DigestReport:
 def tasks_of(
     replicas: Sequence[AuditedReplica], cuts: Sequence[int], block: int
 ) -> list[DigestTask]:
-    """Make one task for each file of each store."""
+    """Make one task for each file of each store that has records.
+
+    Its pieces end at multiples of `block`, and at the log offsets `cuts` and the starts of all
+    stores' files.
+    """
     inner = sorted({*cuts, *(file.base for one in replicas for file in one.files)})
     tasks = []
     for replica in replicas:
@@ -61,7 +66,7 @@ def tasks_of(
 
 
 def digest_file(task: DigestTask) -> DigestReport:
-    """Digest the pieces of a file. Raises OSError."""
+    """Read the pieces of the task's file and return their digests. Raises OSError."""
     digests = []
     base = task.file.base
     with mapped(task.file.path) as opened:
@@ -86,7 +91,7 @@ def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int 
 
 @dataclass(slots=True, frozen=True)
 class RecordPlace:
-    """Place of the record that contains a given byte."""
+    """Place of a record: its first byte in the log, and its place in its queue."""
 
     log_offset: int
     topic: str
@@ -95,7 +100,8 @@ class RecordPlace:
 
 
 def record_at(file: LogFile, log_offset: int) -> RecordPlace | None:
-    """Find the record that contains a byte, by a walk from the file's beginning.
+    """Return the place of the record that contains the byte at `log_offset`, by a walk from the
+    file's beginning.
 
     None in a filler, in damage or after the end. Raises OSError.
     """

@@ -27,12 +27,14 @@ class TaskRunner(Protocol):
     """Runs the tasks of an audit."""
 
     def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
-        """Run `work` on each task and return the results in order. Both must be picklable."""
+        """Run `work` on each task and return the results in the order of the tasks. Both must be
+        picklable. Errors of `work` are raised, maybe while the results are read."""
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
-        """Judge all claims of the ledgers."""
+        """Judge all claims in `parts` of ledgers by the messages in the log files of `tasks`.
+        Raises OSError, LedgerError."""
 
 
 class LocalTaskRunner:
@@ -42,6 +44,7 @@ class LocalTaskRunner:
         self._workers = workers
 
     def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+        """Run the tasks: lazily and one by one in this process, or all at once with workers."""
         if self._workers == 1 or len(tasks) < 2:
             return map(work, tasks)
         context = multiprocessing.get_context("spawn")
@@ -51,6 +54,7 @@ class LocalTaskRunner:
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
+        """Judge all claims in this process; see `facts.judge_in_rounds`."""
         return judge_in_rounds(parts, tasks, audited)
 
 
@@ -61,12 +65,15 @@ class SparkTaskRunner:
         self._spark = spark
 
     def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+        """Run all tasks in Spark and return the results in order; LedgerError and OSError of an
+        executor are raised here."""
         given = self._spark.sparkContext.parallelize(list(tasks), max(len(tasks), 1))
         return [_or_raise(result) for result in given.map(partial(_done, work)).collect()]
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
+        """Judge all claims in Spark, joined with the messages by place. Raises Spark's errors."""
         from pyspark.sql import functions as f
 
         from turbopump.spark.audit.sources import PLACE, Claims, Facts, packed

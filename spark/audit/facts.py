@@ -36,18 +36,22 @@ ELSEWHERE_MAX = 2
 """Other places of a message that a finding lists, at most."""
 
 Place = tuple[str, int, int]
+"""(topic, queue id, queue offset)."""
 
 
 @dataclass(slots=True, frozen=True)
 class FactTask:
-    """A file whose messages are needed."""
+    """A log file whose messages are needed."""
 
     store: int
+    """Index of the store in AuditedStores."""
     file: LogFile
     confirm: int | None
+    """The store's confirmed end; None: the whole log is confirmed."""
     end: int
     """End of the log's records, as a log offset."""
     batch_topics: frozenset[str]
+    """Topics whose records hold several messages."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +63,8 @@ class Placed:
 
 
 def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Placed]:
-    """Yield the messages of a file, or only those at the `wanted` places. Raises OSError."""
+    """Yield the messages of a file in the order of the log, or only the messages at the `wanted`
+    places; an inner batch yields one for each queue offset. Raises OSError."""
     names: dict[bytes, str] = {}
     with mapped(task.file.path) as opened:
         region = opened.region
@@ -96,7 +101,9 @@ class Summary:
     """Summary of some parts of the ledgers; claims are only counted."""
 
     acked: int = 0
+    """Number of acknowledgements."""
     read: int = 0
+    """Number of reads."""
     confirmed: dict[str, int] = field(default_factory=dict)
     """Greatest reported confirmed end, by store."""
     elected: dict[tuple[int, str], int | None] = field(default_factory=dict)
@@ -106,11 +113,12 @@ class Summary:
     deleted: dict[str, int] = field(default_factory=dict)
     """End of the log at the last deletion, by topic."""
     cuts: list[Cut] = field(default_factory=list)
+    """Truncations, at most CUTS_MAX."""
     left_out: int = 0
     """Lines of brokers beyond CUTS_MAX and WRITERS_MAX, which are not checked."""
 
     def add(self, other: "Summary") -> None:
-        """Add the summary of other parts."""
+        """Add the summary of other parts to this object."""
         self.acked += other.acked
         self.read += other.read
         self.left_out += other.left_out
@@ -126,7 +134,7 @@ class Summary:
 
 
 def summarize(part: Part) -> Summary:
-    """Summarize one part of a ledger. Raises OSError, LedgerError."""
+    """Read one part of a ledger and return its summary. Raises OSError, LedgerError."""
     summary = Summary()
     for entry in read_part(part):
         if isinstance(entry, Claim):
@@ -158,7 +166,7 @@ def _put(summary: Summary, writer: tuple[int, str]) -> None:
 
 
 def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
-    """Yield all claims. Raises OSError, LedgerError."""
+    """Yield all claims of the parts, in order. Raises OSError, LedgerError."""
     for part in parts:
         yield from (entry for entry in read_part(part) if isinstance(entry, Claim))
 
@@ -169,7 +177,8 @@ def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
 def judge_in_rounds(
     parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores, count: int = ROUND
 ) -> Judgement:
-    """Judge all claims of the ledgers, `count` per round. Raises OSError, LedgerError."""
+    """Judge all claims in `parts` of ledgers by the messages in the log files of `tasks`, `count`
+    claims per round; each round reads all files. Raises OSError, LedgerError."""
     judged = Judgement()
     claims = claims_of(parts)
     while some := list(islice(claims, count)):
@@ -188,14 +197,17 @@ def judge_in_rounds(
 
 @dataclass(slots=True, frozen=True)
 class SearchTask:
-    """A file to search for messages that are missing from their places."""
+    """A log file to search for messages that are missing from their places."""
 
     facts: FactTask
+    """The file."""
     sought: tuple[Claim, ...]
+    """Claims whose messages are missing."""
 
 
 def search(task: SearchTask) -> list[tuple[int, Placed]]:
-    """Return pairs (index of the claim, place of its message), found by body or key.
+    """Return pairs (index of the claim in `sought`, message at another place), found by its body's
+    digest, or by its key if the claim has no digest.
 
     At most ELSEWHERE_MAX per claim in the file. Raises OSError.
     """

@@ -46,10 +46,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND = "its body or key is found"
+"""Text in a finding of a missing message, before its other places."""
 FOUND_NOWHERE = f"{FOUND} nowhere else"
+"""Text in a finding of a missing message without another place."""
 NO_LEDGER = "no ledger of received messages was given"
+"""Reason why promises on claims are undecided."""
 USABLE, BROKEN, UNUSABLE = 0, 1, 2
-"""Exit codes."""
+"""Exit codes: no promise was broken, a promise was broken, the input cannot be used."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,6 +68,7 @@ class AuditOptions:
     workers: int = 1
     """Number of processes, without Spark."""
     block_bytes: int = BLOCK_BYTES
+    """Bytes of log under one digest when replicas are compared."""
     epoch_files: tuple[str, ...] = ()
     """Epoch lists outside of their stores, as `name=file`, or just a file for a single store."""
 
@@ -74,8 +78,11 @@ class Audit:
     """Result of an audit."""
 
     verdicts: tuple[Verdict, ...]
+    """Verdicts on the promises, in the order of the report."""
     leader: str
+    """Name of the leader's store."""
     stores: tuple[AuditedReplica, ...]
+    """The stores, in the order of the options."""
 
     @property
     def is_broken(self) -> bool:
@@ -83,7 +90,8 @@ class Audit:
         return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
     def verdict(self, name: str) -> Verdict:
-        """Return the verdict with that name."""
+        """Return the verdict on the promise with that name. Raises StopIteration for an unknown
+        name."""
         return next(one for one in self.verdicts if one.name == name)
 
     def members(self) -> dict[str, Any]:
@@ -130,7 +138,8 @@ class Tallies:
 
 
 def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
-    """Run the audit. Raises Unusable, LedgerError, OSError."""
+    """Run the audit, in this machine's processes if `spark` is None; changes no store. Raises
+    Unusable, LedgerError, OSError, and Spark's errors."""
     runner: TaskRunner = (
         LocalTaskRunner(options.workers) if spark is None else SparkTaskRunner(spark)
     )
@@ -340,7 +349,8 @@ def _verdicts(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit code."""
+    """Run the command: print the audit; return USABLE, BROKEN or UNUSABLE. `argv` None: the
+    process's arguments."""
     parser = parsers.truncation()
     given = parser.parse_args(argv)
     stores = tuple(one for text in given.stores for one in named_stores(text))

@@ -22,15 +22,18 @@ PART_BYTES = 64 << 20
 LINE_MAX = 1 << 20
 """Bytes of a line, at most; a list of 10,000 epochs fits."""
 DIGEST_MIN, DIGEST_MAX = 16, 64
+"""Hex digits of a digest that a ledger may have, at least and at most."""
 DIGEST_SIZE = 32
 """Hex digits of the SHA-256 in our ledgers: 16 bytes distinguish all messages of a run."""
 ID_SIZES = (32, 56)
 """Hex digits of an offset message id: host of IPv4 or IPv6, port, log offset."""
 NUMBER_MAX = (1 << 63) - 1
+"""Greatest number in a ledger."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ledger")
 """Names of ledgers in a folder end in one of these."""
 
 Pairs = tuple[tuple[int, int], ...]
+"""An epoch list as pairs (epoch, start as log offset), ascending."""
 
 
 class LedgerError(ValueError):
@@ -49,10 +52,13 @@ class Claim:
     digest: str = ""
     """First hex digits of the SHA-256 of the body as it was sent; "": not recorded."""
     key: str = ""
-    """The property UNIQ_KEY."""
+    """The property UNIQ_KEY; "": not recorded."""
     log_offset: int | None = None
+    """Log offset of the message; None: not recorded."""
     broker: str = ""
+    """Name of the broker that acknowledged or served the message; "": not recorded."""
     epoch: int | None = None
+    """masterEpoch of that broker; None: not recorded."""
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -62,7 +68,7 @@ class Claim:
 
 @dataclass(slots=True, frozen=True)
 class Confirmed:
-    """A broker reported that its log is confirmed up to `log_offset`."""
+    """The broker with the store `store` reported that its log is confirmed up to `log_offset`."""
 
     store: str
     log_offset: int
@@ -70,7 +76,8 @@ class Confirmed:
 
 @dataclass(slots=True, frozen=True)
 class Elected:
-    """A broker became master, with its log ending at `log_offset` if that was recorded."""
+    """The broker `broker` became master in `epoch` (masterEpoch), with its log ending at
+    `log_offset` if that was recorded."""
 
     epoch: int
     broker: str
@@ -89,31 +96,38 @@ class Deleted:
 class Cut:
     """A store truncated its log to `to`.
 
-    `own` and `other` are the epoch lists that the handshake compared, as pairs (epoch, start).
+    `own` and `other` are the epoch lists that the handshake compared. Places are log offsets; None:
+    not recorded.
     """
 
     store: str
     start: int
     """End of the log before."""
     to: int
+    """End of the log after."""
     epoch: int | None = None
+    """masterEpoch in which the store truncated."""
     confirm: int | None = None
     """Confirmed end before."""
     own: Pairs | None = None
+    """Epoch list of the store."""
     other: Pairs | None = None
+    """Epoch list of the master."""
     other_end: int | None = None
+    """End of the master's log."""
 
 
 Entry = Claim | Confirmed | Elected | Deleted | Cut
+"""An event of a ledger: a line."""
 
 
 def digest_of(body: bytes | bytearray | memoryview) -> str:
-    """Return the digest of a body as ledgers have it."""
+    """Return the digest of a body as our ledgers have it: DIGEST_SIZE hex digits of its SHA-256."""
     return hashlib.sha256(body).hexdigest()[:DIGEST_SIZE]
 
 
 def encode(entry: Entry) -> str:
-    """Encode an entry as a line, with its newline."""
+    """Encode an entry as a line of JSON, with its newline."""
     members: dict[str, Any]
     if isinstance(entry, Claim):
         members = {
@@ -265,7 +279,7 @@ def _pairs(value: dict[str, Any], name: str) -> Pairs | None:
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """The lines of a file that begin in [start, end)."""
+    """The lines of a file that begin in [start, end), two positions in bytes."""
 
     path: str
     start: int
@@ -273,7 +287,9 @@ class Part:
 
 
 def parts_of(paths: list[str], part_bytes: int = PART_BYTES) -> list[Part]:
-    """Divide ledgers into parts; a folder means all ledgers in it. Raises OSError, LedgerError."""
+    """Divide ledgers into parts, in the order of `paths`; a folder means all ledgers directly in
+    it, a compressed file is one part. Raises OSError, and LedgerError for a folder without a
+    ledger."""
     parts = []
     for path in map(Path, paths):
         files = (
@@ -291,7 +307,8 @@ def parts_of(paths: list[str], part_bytes: int = PART_BYTES) -> list[Part]:
 
 
 def read_part(part: Part) -> Iterator[Entry]:
-    """Yield the entries of a part. Raises OSError, LedgerError."""
+    """Yield the entries of a part in the order of its lines. Raises OSError, and LedgerError for a
+    malformed line or file."""
     if part.path.endswith(".gz"):
         with gzip.open(part.path, "rb") as packed:
             try:

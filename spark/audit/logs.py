@@ -28,7 +28,9 @@ class TrailingBytes:
 
     file: LogFile
     first: int
+    """Log offset of the first such byte."""
     last: int
+    """Log offset of the last such byte."""
     is_half: bool
     """Whether they may be the beginning of the next record."""
 
@@ -43,8 +45,11 @@ class AuditedLog:
     queue_ends: dict[Queue, int]
     """Queue offset after the last message, by queue."""
     behind: list[TrailingBytes]
+    """Bytes after the end that are not zeros, by file."""
     unaligned_epoch_starts: tuple[int, ...]
+    """Starts of epochs, as log offsets, at which no record begins."""
     count: int
+    """Number of records."""
 
 
 def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
@@ -65,7 +70,8 @@ def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
 def put_together(
     replica: AuditedReplica, reports: Sequence[FileReport], records: Tally, places: Tally
 ) -> AuditedLog:
-    """Join the reports of a store's files, in order; violations go to the tallies."""
+    """Join the reports of a store's files, given in the order of the files; damage goes to
+    `records`, jumps in queue offsets and wrong units to `places`."""
     end, confirmed, is_full = replica.min, replica.min, True
     queues: dict[Queue, QueueRun] = {}
     first: dict[Queue, int] = {}
@@ -164,7 +170,8 @@ def _join(
 
 
 def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
-    """Check each epoch list by itself: unique, ascending, each epoch beginning at a record."""
+    """Check each epoch list by itself: unique, ascending, each epoch beginning at a record before
+    the log's end; violations go to `epochs`."""
     for log in logs:
         replica = log.replica
         if not replica.replicated:
@@ -210,7 +217,8 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
 
 
 def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Tally) -> None:
-    """Check that each epoch begins at the same log offset in all stores."""
+    """Check that each epoch begins at the same log offset in all stores that have it; violations
+    go to `epochs`."""
     starts: dict[int, tuple[int, str]] = {}
     for log in (leader, *(one for one in logs if one is not leader)):
         for entry in log.replica.labels.epochs:
@@ -229,7 +237,8 @@ def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Ta
 def check_same_bytes_same_labels(
     replica: AuditedReplica, leader: AuditedReplica, point: int, epochs: Tally
 ) -> None:
-    """Check that below the consistent point both epoch lists give each byte the same epoch."""
+    """Check that below the consistent point, the log offset `point`, both epoch lists give each
+    byte the same epoch; the first difference goes to `epochs`."""
     own, theirs = replica.epochs, leader.epochs
     if not own.entries or not theirs.entries:
         return
@@ -250,7 +259,7 @@ def check_same_bytes_same_labels(
 
 
 def label_of(epochs: Epochs, log_offset: int) -> int | None:
-    """Return the epoch of a byte; None before the first epoch."""
+    """Return the epoch of the byte at `log_offset`; None before the first epoch."""
     number = epochs.at(LogOffset(log_offset))
     return None if number is None else epochs.entries[number].epoch
 
@@ -259,7 +268,8 @@ def label_of(epochs: Epochs, log_offset: int) -> int | None:
 
 
 def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tally) -> None:
-    """Check that the bytes after a log's end, or after a truncation, are zeros."""
+    """Check that the bytes after a log's end, or after a truncation (`cuts`), are zeros; results go
+    to `truncation`."""
     for log in logs:
         replica = log.replica
         truncation.count("tails")

@@ -27,20 +27,27 @@ FOLDERS_MAX = 100_000
 
 
 Queue = tuple[str, int]
+"""(topic, queue id)."""
 
 
 class Unit(NamedTuple):
-    """A queue unit and its place; size 0: never written."""
+    """A queue unit and its place."""
 
     log_offset: int
+    """Log offset of the record that it points to."""
     size: int
+    """Bytes of that record; 0: the unit was never written."""
     tags_code: int
+    """Hash of the tags, a delivery time, or the address of an extension."""
     file: str
+    """Path of the queue file."""
     position: int
+    """Position of the unit in the file, in bytes."""
 
 
 class QueueFiles:
-    """All consume queues of a store."""
+    """All consume queues of a store, as a context manager that closes the files. The list of a
+    queue's files is read once."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -63,9 +70,10 @@ class QueueFiles:
         self._mapped.clear()
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
-        """Return the unit of a message.
+        """Return the unit at a queue offset, written or not.
 
         None if no file of the queue covers it: it never existed, or retention removed the file.
+        Raises OSError.
         """
         at = queue_offset * UNIT_SIZE
         for base, size, path in self._list(topic, queue_id):
@@ -77,12 +85,13 @@ class QueueFiles:
         return None
 
     def reaches(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the first file of the queue begins at or before the message."""
+        """Whether the first file of the queue begins at or before the queue offset; False without a
+        file."""
         files = self._list(topic, queue_id)
         return bool(files) and files[0][0] <= queue_offset * UNIT_SIZE
 
     def folder(self, topic: str, queue_id: int) -> str:
-        """Return the folder of a queue's files."""
+        """Return the path of the folder of a queue's files, which need not exist."""
         return f"{self._folder}/{topic}/{queue_id}"
 
     def tags_code(self, topic: str, queue_id: int, unit: Unit) -> int | None:
@@ -128,7 +137,7 @@ class QueueFiles:
         return mapped
 
     def all(self) -> list[Queue]:
-        """Return all queues that have a folder."""
+        """Return all queues that have a folder, in the order of the folders' listing."""
         folder = self._folder
         return [
             (topic, int(name))
@@ -152,15 +161,20 @@ class EndTask:
     """A store to check for queue units after the last messages."""
 
     store: str
+    """Name of the store in findings."""
     root: str
+    """Path of the store."""
     log_min: int
+    """First log offset of the log; units that point below it are ignored."""
     is_stopped: bool
+    """Whether it was shut down cleanly: only then is such a unit a violation."""
     ends: dict[Queue, int]
     """Queue offset after the last message in the log, by queue."""
 
 
 def check_ends(task: EndTask) -> Tally:
-    """Report queue units without a message in the log. Raises OSError."""
+    """Return a tally "queue-offsets" with a finding for each queue that has a unit after its last
+    message in the log. Raises OSError."""
     places = Tally("queue-offsets")
     with QueueFiles(task.root) as queues:
         for topic, queue_id in queues.all():

@@ -36,6 +36,7 @@ from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 
 NO_EPOCHS = Epochs()
+"""An epoch list without entries."""
 
 
 class Unusable(Exception):
@@ -44,7 +45,7 @@ class Unusable(Exception):
 
 @dataclass(slots=True, frozen=True)
 class LogFile:
-    """A file of a log; it begins at log offset `base`."""
+    """A file of a log; it begins at log offset `base` and has `size` bytes, records or not."""
 
     path: str
     base: int
@@ -64,6 +65,7 @@ class Labels:
     known: bool = False
     """Whether `epochs` is reliable: the file, or its current second copy, is intact."""
     findings: tuple[Finding, ...] = ()
+    """Faults of the files."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,29 +73,38 @@ class AuditedReplica:
     """A store to be audited; see the module."""
 
     name: str
+    """Name given by the user, or the path."""
     root: str
+    """Path of the store."""
     files: tuple[LogFile, ...]
+    """Files of the log, ascending, without gaps."""
     labels: Labels
     replicated: bool
+    """Whether the store ever belonged to a replicated group."""
     confirm: int | None
     """The saved confirmOffset; None: the whole log counts as confirmed."""
     is_stopped: bool
     """Whether it was shut down cleanly, so that no process has it open and none died with it."""
     deleted: dict[str, int]
-    """End of the log at a topic's deletion: earlier records are not the present topic's."""
+    """End of the log at a topic's last deletion, by topic: earlier records are not the present
+    topic's."""
     batch_topics: frozenset[str]
+    """Topics whose records hold several messages."""
     min: int = 0
+    """First log offset of the log."""
     end: int = 0
     """End of the whole records; known after the scan."""
 
     @property
     def confirmed_end(self) -> int:
-        """Log offset up to which the log must equal all others."""
+        """Log offset up to which the log must equal all others: `promised_end`, but at most
+        `end`."""
         return min(self.promised_end, self.end)
 
     @property
     def promised_end(self) -> int:
-        """The confirmed end as the store reports it, even if its log is shorter."""
+        """The confirmed end as the store reports it, even if its log is shorter; the log's end if
+        it reports none."""
         return self.end if self.confirm is None else self.confirm
 
     @property
@@ -102,11 +113,11 @@ class AuditedReplica:
         return self.labels.epochs.within(LogOffset(self.end))
 
     def scanned(self, end: int, confirm: int | None) -> "AuditedReplica":
-        """Return a copy with the results of the scan."""
+        """Return a copy with the scan's end of the whole records and confirmed end."""
         return replace(self, end=end, confirm=confirm)
 
     def file_at(self, log_offset: int) -> LogFile | None:
-        """Return the file that contains a byte."""
+        """Return the file that contains the byte at `log_offset`; None outside of the files."""
         for file in self.files:
             if file.base <= log_offset < file.end:
                 return file
@@ -114,7 +125,7 @@ class AuditedReplica:
 
 
 def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
-    """Open a store given as a path or as `name=path`. Raises Unusable.
+    """Read the small files of a store given as a path or as `name=path`. Raises Unusable.
 
     `epoch_file` is the path of its epoch list, if the broker's storePathEpochFile moved it.
     """
@@ -175,7 +186,8 @@ def _deleted(files: RealFiles, root: str) -> dict[str, int]:
 
 @contextmanager
 def mapped(path: str) -> Iterator[MappedFile]:
-    """Map a file read-only; pages are read when they are used."""
+    """Map a file read-only until the block ends; pages are read when they are used. Raises
+    OSError."""
     opened = RealFiles().open(path, readonly=True)
     try:
         yield opened
@@ -184,12 +196,12 @@ def mapped(path: str) -> Iterator[MappedFile]:
 
 
 def queue_folder(root: str) -> str:
-    """Return the folder of a store's consume queues."""
+    """Return the path of the folder of a store's consume queues."""
     return f"{root}/{QUEUE_FOLDER}"
 
 
 def extension_folder(root: str) -> str:
-    """Return the folder of the extensions of a store's consume queues."""
+    """Return the path of the folder of the extensions of a store's consume queues."""
     return f"{root}/{EXTENSION_FOLDER}"
 
 

@@ -27,11 +27,15 @@ from turbopump.spark.audit.verdicts import Finding, Tally
 ROWS = 4096
 """Records whose boundaries one call finds: about 800 KB."""
 ZERO_PIECE = 1 << 20
+"""Bytes that are compared with zeros at once, at most."""
 PREPARED, ROLLBACK, TRANSACTION_BITS = 0x4, 0xC, 0xC
-"""Half messages and rollbacks take no queue offset (RocketMQ: MessageSysFlag)."""
+"""Values of sys_flag's bits TRANSACTION_BITS for half messages and rollbacks, which take no queue
+offset (RocketMQ: MessageSysFlag)."""
 INNER_BATCH = 0x80
+"""Bit of sys_flag of a record that holds several messages."""
 
 Row = list[int]
+"""A record's numbers, by the column indexes of pyx.record."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,14 +43,20 @@ class FileTask:
     """A file to scan, and the facts about its store that the scan needs."""
 
     store: str
+    """Name of the store in findings."""
     root: str
+    """Path of the store."""
     file: LogFile
     confirm: int | None
+    """The store's confirmed end; None: the whole log is confirmed."""
     is_stopped: bool
+    """Whether the store was shut down cleanly."""
     starts: tuple[int, ...]
-    """Starts of epochs in this file, as log offsets."""
+    """Starts of epochs in this file, as log offsets, ascending."""
     deleted: dict[str, int]
+    """End of the log at a topic's last deletion, by topic."""
     batch_topics: frozenset[str]
+    """Topics whose records hold several messages."""
 
 
 @dataclass(slots=True)
@@ -54,9 +64,13 @@ class QueueRun:
     """A queue's messages in one file, in the log's order."""
 
     first: int
+    """Queue offset of the first message."""
     next: int
+    """Queue offset after the last message."""
     first_log: int
+    """Log offset of the first message."""
     last_log: int
+    """Log offset of the last message."""
     faults: int = 0
     """Damaged places before its last message; missing messages may have lain there."""
 
@@ -69,9 +83,11 @@ class FileReport:
     end: int = 0
     """Log offset after the last whole record or filler."""
     is_full: bool = False
+    """Whether the file ends with its filler, so that the log continues in the next file."""
     confirmed: int = 0
-    """The greatest record end that is confirmed."""
+    """The greatest record end that is confirmed, as a log offset."""
     count: int = 0
+    """Number of records."""
     faults: int = 0
     """Number of damaged places."""
     queues: dict[Queue, QueueRun] = field(default_factory=dict)
@@ -88,7 +104,10 @@ class FileReport:
 
 
 class RecordWalk:
-    """Iterates over the records of a file as rows (columns of pyx.record); see the module."""
+    """Iterates, once, over the records of a file as rows (columns of pyx.record); see the module.
+
+    `sure_end` is the confirmed end as a log offset; None: the whole log is confirmed.
+    """
 
     def __init__(self, region: Region, file: LogFile, sure_end: int | None) -> None:
         self.region = region
@@ -96,6 +115,7 @@ class RecordWalk:
         self.position = 0
         """Position after the last record or skipped damage."""
         self.is_full = False
+        """Whether the walk ended at the file's filler."""
         self.faults: list[tuple[int, str]] = []
         """(position, reason) of each damaged place that was skipped."""
         self._sure_end = sure_end
@@ -190,7 +210,8 @@ def width_of(row: Row, region: Region, is_batch: bool) -> int:
 
 
 def scan_file(task: FileTask) -> FileReport:
-    """Scan a file and report on it. Raises OSError."""
+    """Scan a log file and its queue units, and report on it; damage is a finding, not an error.
+    Raises OSError."""
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
     with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
         walk = RecordWalk(opened.region, task.file, task.confirm)
@@ -290,7 +311,12 @@ def goes_on(
     log_offset: int,
     is_damaged: bool,
 ) -> bool:
-    """Judge a jump in a queue's offsets; return False if the topic was deleted in between."""
+    """Judge a jump from `run.next` to the queue offset `found` of the message at `log_offset`;
+    return False if the topic was deleted in between, which excuses it.
+
+    `is_damaged`: the log is damaged between the two, so missing messages are undecided. Results go
+    to `places`.
+    """
     topic, queue_id = queue
     begins_anew = task.deleted.get(topic, 0)
     if run.last_log < begins_anew and (log_offset >= begins_anew or found == 0):

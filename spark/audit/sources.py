@@ -19,19 +19,22 @@ from turbopump.spark.audit.facts import claims_of, facts_of
 BATCH_ROWS = 8192
 """Rows per Arrow batch: about 2 MB."""
 PLACE = ["topic", "queue", "offset"]
+"""Columns by which claims and facts are joined."""
 CLAIMS_DDL = (
     "topic STRING, queue INT, offset BIGINT, read BOOLEAN, digest STRING, key STRING, log BIGINT, "
     "broker STRING, epoch BIGINT"
 )
+"""Columns of claims, as Spark's DDL; see ledger.Claim."""
 FACTS_DDL = (
     "topic STRING, queue INT, offset BIGINT, store INT, at BIGINT, found_key STRING, "
     "found_digest STRING"
 )
+"""Columns of messages in logs, as Spark's DDL: place, then the fields of claims.Fact."""
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
 
 
 def packed(tasks: Sequence[Any]) -> str:
-    """Encode tasks as an option of a Spark reader."""
+    """Encode picklable tasks as text for the option `tasks` of the readers of Claims and Facts."""
     return base64.b64encode(pickle.dumps(list(tasks))).decode()
 
 
@@ -72,22 +75,24 @@ class _Table(DataSource):
 
 
 class Claims(_Table):
-    """Claims of clients; a task is a part of a ledger."""
+    """Claims of clients as a Spark table; a task is a part of a ledger (ledger.Part)."""
 
     DDL = CLAIMS_DDL
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format for Spark's readers."""
         return "turbopump-audit-claims"
 
 
 class Facts(_Table):
-    """Messages of logs; a task is a file."""
+    """Messages of logs as a Spark table; a task is a file (facts.FactTask)."""
 
     DDL = FACTS_DDL
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format for Spark's readers."""
         return "turbopump-audit-facts"
 
 

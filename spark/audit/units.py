@@ -23,7 +23,7 @@ from turbopump.spark.audit.queue_files import Queue, QueueFiles, Unit
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 Found = Callable[[str, str, int | None], None]
-"""(what, file, position): a violation of the record under examination."""
+"""Receives (sentence, file, position) of a violation of the record under examination."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class NotCompared:
     """Records of topics with inner batches, whose units have another form."""
 
     def add(self, other: "NotCompared") -> None:
-        """Add the counts of another file."""
+        """Add the counts of another file to this object."""
         self.absent += other.absent
         self.unmade += other.unmade
         self.batches += other.batches
@@ -72,16 +72,23 @@ class UnitCheck:
     """Checks the queue units of a file's records."""
 
     store: str
+    """Name of the store in findings."""
     base: int
+    """Log offset at which the file begins."""
     confirm: int | None
+    """The store's confirmed end; None: the whole log is confirmed."""
     is_stopped: bool
+    """Whether it was shut down cleanly, so that confirmed records must have units."""
     region: Region
+    """The mapped file."""
     queues: QueueFiles
     places: Tally
+    """Receives violations and counts."""
     not_compared: NotCompared = field(default_factory=NotCompared)
 
     def compare(self, row: list[int], topic: str) -> None:
-        """Compare one record (columns of pyx.record) with its unit. Raises OSError."""
+        """Compare one record (a row with columns of pyx.record) of this topic with its unit, and
+        record the result in `places` or `not_compared`. Raises OSError."""
         queue_id, number = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
         log_offset = self.base + row[kernel.POSITION]
         size = row[kernel.SIZE]

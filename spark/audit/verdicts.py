@@ -19,8 +19,11 @@ class PromiseOutcome(Enum):
     """Outcome for one promise."""
 
     HOLDS = "holds"
+    """Everything was checked, without a violation."""
     VIOLATED = "violated"
+    """A violation was found."""
     UNDECIDED = "not decidable"
+    """No violation was found, but something could not be checked."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,7 +33,9 @@ class Finding:
     what: str
     """A sentence that describes the violation."""
     store: str = ""
+    """Name of the store."""
     file: str = ""
+    """Path of the file."""
     position: int | None = None
     """Byte within `file`."""
     log_offset: int | None = None
@@ -47,7 +52,8 @@ class Finding:
         return (known[0], self.topic or "", *known[1:], self.store, self.file, self.what)
 
     def members(self) -> dict[str, Any]:
-        """Return the finding as JSON values, without fields that do not apply."""
+        """Return the finding as JSON values by their names in the report, without fields that do
+        not apply."""
         names = {
             "what": self.what,
             "store": self.store,
@@ -80,10 +86,12 @@ class Verdict:
     """The verdict on one promise."""
 
     name: str
+    """Name of the promise, such as "truncation"."""
     outcome: PromiseOutcome
     counts: dict[str, int]
     """Number of checked objects, by kind."""
     findings: tuple[Finding, ...] = ()
+    """The first violations in the order of `Finding.order`."""
     more: int = 0
     """Number of findings that are not listed."""
     undecided: tuple[str, ...] = ()
@@ -101,7 +109,7 @@ class Verdict:
         }
 
     def lines(self) -> list[str]:
-        """Return the verdict as lines of text."""
+        """Return the verdict as lines of text: the outcome, then findings and reasons."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         outcome = self.outcome.value
         shown = outcome.upper() if self.outcome is PromiseOutcome.VIOLATED else outcome
@@ -118,21 +126,28 @@ class Tally:
     """Collects findings and counts for one verdict; tallies of parts can be added in any order."""
 
     name: str
+    """Name of the promise."""
     counts: dict[str, int] = field(default_factory=dict)
+    """Number of checked objects, by kind."""
     findings: list[Finding] = field(default_factory=list)
+    """Violations, unsorted; more than `limit` until the next shortening."""
     total: int = 0
+    """Number of all violations."""
     reasons: set[str] = field(default_factory=set)
+    """Reasons why something could not be checked."""
     limit: int = FINDINGS_MAX
+    """Violations that the verdict lists, at most."""
 
     def found(self, finding: Finding) -> None:
-        """Record a violation."""
+        """Count a violation, and keep it if it may be among the first `limit`."""
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
             self._shorten()
 
     def cannot_tell(self, why: str) -> None:
-        """Record a reason why the promise could not be checked for an object."""
+        """Record a reason why the promise could not be checked for an object; the verdict is then
+        not HOLDS. Reasons beyond REASONS_MAX are dropped."""
         if len(self.reasons) < REASONS_MAX:
             self.reasons.add(why)
 
@@ -141,7 +156,8 @@ class Tally:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, other: "Tally") -> None:
-        """Add the findings of another worker on the same promise."""
+        """Add the findings, counts and reasons of another worker on the same promise; `other` is
+        not changed."""
         self.total += other.total
         self.findings += other.findings
         self._shorten()
@@ -151,12 +167,13 @@ class Tally:
             self.cannot_tell(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Record several violations."""
+        """Record several violations; see `found`."""
         for finding in findings:
             self.found(finding)
 
     def verdict(self, *, looked: bool = True) -> Verdict:
-        """Return the verdict; `looked` is False if no object could be checked."""
+        """Return the verdict on all that was recorded; `looked` is False if no object could be
+        checked: then it is UNDECIDED without a violation."""
         self._shorten()
         if self.total:
             outcome = PromiseOutcome.VIOLATED

@@ -12,8 +12,8 @@ from turbopump.spark.commands.times import time_ms
 LOCAL = "local[*]"
 """Default of --master."""
 STALL_S = 5
-"""Default of --stall-seconds. Shorter silences are normal for many producers, and would hide the
-others."""
+"""Default of --stall-seconds: whole seconds. Shorter silences are normal for many producers, and
+would hide the others."""
 
 
 def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -143,7 +143,7 @@ def export() -> argparse.ArgumentParser:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that select rows."""
+    """Add the arguments that `selection.selection_of` reads: stores, topics, queues and limits."""
     add = parser.add_argument
     add(
         "stores",
@@ -189,7 +189,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def add_spark(parser: argparse.ArgumentParser) -> None:
-    """Add the options that all jobs have."""
+    """Add the options that all jobs have: --master, --conf and --verbose."""
     parser.add_argument(
         "--master",
         metavar="URL",

@@ -15,7 +15,7 @@ class SeveralStores(ValueError):
 
 
 def stores_in(path: str) -> list[str]:
-    """Return the stores that a path means.
+    """Return the stores that a path or URI means, sorted by path.
 
     A folder without a commit log means the stores directly below it, if it has any. Any other path
     means itself, whether it is a store or not.
@@ -45,7 +45,10 @@ def one_store(path: str) -> str:
 
 
 def named_stores(text: str) -> list[str]:
-    """Resolve `name=path` or a path like `stores_in`; several stores are named by their folders."""
+    """Resolve `name=path` or a path by `stores_in`, and return the stores in the same form.
+
+    Several stores are named `name-folder=path`, or `folder=path` without a name.
+    """
     name, separator, path = text.rpartition("=")
     found = stores_in(path)
     if len(found) == 1:

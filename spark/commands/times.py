@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 TIME_MS_MAX: Final = 1 << 62
-"""Far beyond any record's time, and within the numbers of kernels and Spark."""
+"""Greatest accepted epoch ms: far beyond any record's time, and within the numbers of kernels and
+Spark."""
 
 
 def time_ms(text: str) -> int:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEPT_FLAGS = ~(COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
+"""Mask of the bits of sys_flag that remain after decompression."""
 PLACE = ("topic", "queue_id", "queue_offset")
+"""Columns that name a body's place in errors."""
 
 
 class UnreadableBody(ValueError):
@@ -28,10 +30,10 @@ class UnreadableBody(ValueError):
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decompress the bodies of a batch, and adjust `sys_flag` and `body_size`.
+    """Return the batch with decompressed bodies, and `sys_flag` and `body_size` adjusted to them.
 
-    The batch must have these columns, the body and its place. A batch without a compressed body is
-    returned unchanged. Raises UnreadableBody.
+    The batch must have these columns, `body` and PLACE. A batch without a compressed body is
+    returned itself. Raises UnreadableBody.
     """
     flags, stored = batch.column("sys_flag"), batch.column("body")
     bodies = plain_bodies(flags, stored, *(batch.column(name) for name in PLACE))
@@ -44,7 +46,8 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Array:
-    """Decompress bodies; the error for a bad body names its place from the columns `place`."""
+    """Return the bodies, decompressed where `flags` (sys_flag) demand it; `place` are the columns
+    of PLACE. Without a compressed body, `bodies` itself. Raises UnreadableBody."""
     rows = pc.indices_nonzero(_compressed(flags)).to_pylist()
     if not rows:
         return bodies
@@ -60,7 +63,8 @@ def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Arra
 
 
 def plain_frame(frame: "DataFrame") -> "DataFrame":
-    """Decompress the bodies of a Spark frame with body, sys_flag, place and maybe body_size."""
+    """Return the Spark frame with decompressed bodies, and `sys_flag` and `body_size` (if there)
+    adjusted; it must have `body`, `sys_flag` and PLACE. Lazy: a bad body fails Spark's query."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
 

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FAILED = 1
+"""Exit code of an export without rows."""
 DATASET_VERSION = 1
+"""Value of `turbopump_dataset` in the manifest."""
 MANIFEST = "dataset.json"
+"""Name of the manifest in a dataset's folder."""
 PARQUET_MARK = "_SUCCESS"  # Spark's, in a folder that it has written completely
 NUMBERS = {
     "queue_id": "int32",
@@ -45,8 +48,11 @@ NUMBERS = {
     "sys_flag": "int32",
     "reconsume_times": "int32",
 }
+"""Type of each column of numbers in a dataset, by name."""
 TIMES = {"born_ms": "born_time", "store_ms": "store_time"}
+"""Column of times of the table by the dataset's column, which has int64 epoch ms."""
 STRINGS = ("topic", "tags", "keys")
+"""Columns of texts in a dataset; null becomes ""."""
 READ = (*NUMBERS, *TIMES.values(), *STRINGS, "body")
 """Columns of the table that go into a dataset."""
 
@@ -57,24 +63,30 @@ class NothingFound(JobError):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Input of an export. `columns` are Parquet's; a dataset always has the same columns."""
+    """Input of an export."""
 
     selection: RowSelection
     target: str
+    """Folder to create, or for Parquet a URI."""
     format: str = "parquet"
+    """"parquet" or "ninja" (an mmap-ninja dataset)."""
     columns: tuple[str, ...] = COLUMNS
+    """Columns of Parquet; a dataset always has the same columns."""
     plain_bodies: bool = False
+    """Whether compressed bodies are decompressed."""
     overwrite: bool = False
+    """Whether an existing export is replaced."""
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export; `body_bytes` is None if no bodies were exported."""
+    """Result of an export."""
 
     target: str
     format: str
     rows: int
     body_bytes: int | None
+    """Bytes of all exported bodies; None without bodies."""
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
@@ -92,9 +104,10 @@ class ExportResult:
 
 
 def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
-    """Export the selected rows; only Parquet needs a session.
+    """Export the selected rows to `options.target`, which appears completely or not at all; only
+    Parquet needs a session.
 
-    Raises JobError, and NothingFound if the selection has no rows.
+    Raises JobError, NothingFound if the selection has no rows, and Spark's errors.
     """
     try:
         if options.format == "ninja":
@@ -213,7 +226,8 @@ def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
 
 
 def options_of(given: argparse.Namespace) -> ExportOptions:
-    """Make the options from parsed arguments. Raises JobError."""
+    """Make the options from the parsed arguments of `parsers.export`. Raises JobError if no topics
+    are selected, a column is unknown or a folder has several stores."""
     if not given.topics and not given.all_topics:
         raise JobError("no topics are selected: use -t or --all-topics")
     try:
@@ -231,7 +245,8 @@ def options_of(given: argparse.Namespace) -> ExportOptions:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
+    """Run the command, and return its exit code: 0, FAILED without rows, BAD_INPUT for an error,
+    which is printed to stderr. `argv` None: the process's arguments."""
     made = parsers.export()
     given = made.parse_args(argv)
     try:

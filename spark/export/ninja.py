@@ -23,15 +23,19 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
+"""An array of numbers of any type."""
 Bytes = npt.NDArray[np.uint8]
+"""Bytes of rows, one row after another."""
 Offsets = npt.NDArray[np.int64]
+"""Positions of rows in Bytes: one more than there are rows, as in Arrow."""
 
 WRITE_BUFFER = 1 << 20
 """Bytes of a column that are buffered before the array is extended, which costs 0.1 ms."""
 
 
 class Numbers:
-    """A column with one number per row."""
+    """A column with one number per row, in a new folder; `width` > 0: an array of that many columns
+    instead. Its methods raise OSError."""
 
     def __init__(self, folder: Path, dtype: str, *, width: int = 0) -> None:
         folder.mkdir(parents=True)
@@ -42,7 +46,8 @@ class Numbers:
         self.rows = 0
 
     def append(self, values: Array) -> None:
-        """Add rows, of a type that converts without loss."""
+        """Add rows, of a type that converts without loss (else TypeError); they may stay in memory
+        until `finish`."""
         if not len(values):
             return
         rows = values.astype(self._dtype, casting="safe", copy=False)
@@ -56,12 +61,12 @@ class Numbers:
             self._held_rows += len(rows)
 
     def finish(self) -> None:
-        """Complete the folder."""
+        """Write the buffered rows; nothing may be added afterwards."""
         if self._held_rows or not self._has_begun:
             self._flush()
 
     def close(self) -> None:
-        """Discard rows that were not written."""
+        """Discard the buffered rows; without effect after `finish`."""
         self._held_rows = 0
 
     def _flush(self) -> None:
@@ -104,7 +109,8 @@ class _Data:
 
 
 class Ragged:
-    """A column with bytes of any length per row: a RaggedMmap of uint8."""
+    """A column with bytes of any length per row, in a new folder: a RaggedMmap of uint8. Its
+    methods raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,7 +129,7 @@ class Ragged:
         self._data.append(offsets, data)
 
     def finish(self) -> None:
-        """Complete the folder."""
+        """Write all buffers and the folder's small files; nothing may be added afterwards."""
         for part in (self._data, self._places, self._lengths, self._shapes):
             part.finish()
         (self._folder / "shape.ninja").write_bytes(struct.pack("<Q", self._data.size))
@@ -137,7 +143,7 @@ class Ragged:
 
 
 class Strings:
-    """A column with a text per row: a StringsMmap."""
+    """A column with a text per row, in a new folder: a StringsMmap. Its methods raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -146,12 +152,12 @@ class Strings:
         self._places = _Places(folder)
 
     def append(self, offsets: Offsets, data: Bytes) -> None:
-        """Add rows of UTF-8 text, in the form that Ragged.append takes."""
+        """Add rows of UTF-8 text: row n is data[offsets[n]:offsets[n + 1]]."""
         self._places.append(offsets, self._data.size)
         self._data.append(offsets, data)
 
     def finish(self) -> None:
-        """Complete the folder."""
+        """Write all buffers and the folder's small files; nothing may be added afterwards."""
         self._places.finish()
         self._data.finish()
         (self._folder / "type.ninja").write_text("string")

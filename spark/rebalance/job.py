@@ -29,13 +29,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 VIOLATED = 1
+"""Exit code of a negative verdict."""
 SHOWN_MAX = 100  # faults and malformed lines that are listed; all are counted
 VERDICT, REPORT = "verdict.json", "report.html"
+"""Names of the files in the output folder."""
 DRAWN_MAX = 2_000
 """Rebalances per strategy in the plots, at most."""
 DURATIONS = ("compute_ms", "time_consumed_ms", "overlap_ms", "unowned_ms")
+"""Columns that are summarized as percentiles."""
 SHARES = (0.5, 0.9, 0.99)
+"""Percentiles of DURATIONS, as fractions; the maximum comes after them."""
 KEY = ("group", "topic", "allocator")
+"""Columns by which rebalances are summarized."""
 
 ROW_DDL = (
     "file STRING, error STRING, time TIMESTAMP, `group` STRING, topic STRING, allocator STRING, "
@@ -45,29 +50,42 @@ ROW_DDL = (
     "compute_ms DOUBLE, time_consumed_ms BIGINT, overlap_ms DOUBLE, unowned_ms DOUBLE, "
     "faults ARRAY<STRING>, before_id STRING, after_id STRING"
 )
+"""Columns of a measured line, as Spark's DDL; `error` is the fault of a malformed line, else
+null."""
 
 
 @dataclass(frozen=True)
 class RebalanceOptions:
-    """Histories, output and limits; a limit of None is not checked."""
+    """Histories, output and limits; a limit of None is not checked, a broken one is a violation.
+
+    The limits hold for each group, topic and allocator: for the greatest balance degree, stickiness
+    and retention over all rebalances, the 99th percentile of the time, and the least evenness.
+    """
 
     histories: tuple[str, ...]
+    """Files or folders of JSON lines, or URIs."""
     output: str | None = None
+    """Folder to create for the report; None: none is written."""
     window_minutes: int = 60
+    """Width of the time windows in the table `windows`."""
     max_balance_degree: float | None = None
     min_stickiness: float | None = None
     max_time_ms: float | None = None
     min_evenness: float | None = None
     min_retention: float | None = None
     overwrite: bool = False
+    """Whether an existing report in `output` is replaced."""
 
 
 @dataclass(frozen=True)
 class StrategySummary:
-    """All rebalances by one allocator, in all groups; durations are percentiles in ms."""
+    """All rebalances by one allocator, in all groups; names are as in measures.Measures, summed if
+    they are counts."""
 
     allocator: str
+    """Name of the strategy that assigned the queues."""
     rebalances: int
+    """Number of rebalances."""
     balance_degree_mean: float
     balance_degree_max: float
     stickiness: float | None
@@ -83,16 +101,19 @@ class StrategySummary:
     revoked: int
     assigned: int
     faulty: int
+    """Rebalances with a wrong assignment."""
     breaks: int
     """Rebalances that did not begin with the assignment before: lines are missing."""
     unsettled: int
     """Rebalances without an end, in a history in which others have one."""
     compute_ms: tuple[float, ...] | None
-    """Percentiles 50, 90, 99 and 100; None if no line has the time."""
+    """Percentiles 50, 90, 99 and 100, as of all times here; None if no line has the time."""
     time_consumed_ms: tuple[float, ...] | None
+    """Time from a rebalance's start to its end."""
     overlap_ms: tuple[float, ...] | None
     """Time during which a queue had two owners."""
     unowned_ms: tuple[float, ...] | None
+    """Time during which a queue had no owner."""
 
 
 @dataclass(frozen=True)
@@ -103,24 +124,31 @@ class GroupSummary(StrategySummary):
     topic: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the members, group and topic first."""
+        """Return the fields as JSON values, group and topic first."""
         return {"group": self.group, "topic": self.topic, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """Result of the job."""
+    """Result of the rebalance job: summaries and verdict."""
 
     rebalances: int
+    """Number of well-formed lines."""
     unreadable: int
+    """Number of malformed lines."""
     groups: tuple[GroupSummary, ...]
+    """Summaries, sorted by group, topic and allocator."""
     strategies: tuple[StrategySummary, ...]
+    """Summaries, sorted by allocator."""
     violations: tuple[str, ...]
     """Reasons for a negative verdict, in sentences; the first SHOWN_MAX of each kind."""
     output: str | None = None
+    """Folder of the report; None: none was written."""
 
     @property
     def ok(self) -> bool:
+        """Whether the verdict is positive: all lines are well-formed and faultless, and no limit is
+        broken."""
         return not self.violations
 
     def to_json(self) -> dict[str, Any]:
@@ -202,7 +230,9 @@ def _durations(name: str, found: tuple[float, ...] | None) -> str:
 
 
 def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
-    """Read, measure, group, judge and write the report. Raises JobError."""
+    """Read and measure the histories, write the report into `options.output`, and return the
+    result. Raises JobError if they cannot be read or the output is in the way, and Spark's
+    errors."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -391,7 +421,8 @@ def _write(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 if the verdict is negative."""
+    """Run the command: print the result; return 0, VIOLATED for a negative verdict, or BAD_INPUT if
+    it could not run. `argv` None: the process's arguments."""
 
     def work(spark: "SparkSession", given: argparse.Namespace) -> int:
         if given.window < 1:

@@ -48,24 +48,32 @@ class BadHistory(ValueError):
 
 @dataclass(frozen=True)
 class Rebalance:
-    """A line of a history."""
+    """A rebalance of a group's queues of a topic: a line of a history."""
 
     time_ms: int
+    """Epoch ms of the rebalance."""
     group: str
     topic: str
     allocator: str
+    """Name of the strategy that assigned the queues."""
     trigger: str
+    """Cause of the rebalance; "": not recorded."""
     members: tuple[str, ...]
+    """Client ids of the group's members, as recorded."""
     queues: frozenset[Queue]
+    """All queues of the topic."""
     before: Assignment
     after: Assignment
     faults: tuple[str, ...]
-    """Faults of the assignment; see _faults."""
+    """Sentences about queues without or with two owners, unknown queues and owners."""
     compute_ms: float | None = None
+    """Time to compute the assignment; None: not recorded, as for all times here."""
     time_consumed_ms: int | None = None
+    """Time from the rebalance's start to its end."""
     overlap_ms: float | None = None
     """The longest time for which a queue may have had two owners, as the broker saw it."""
     unowned_ms: float | None = None
+    """The longest time for which a queue had no owner, as the broker saw it."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Measures:
 
     members: int
     queues: int
+    """Queues of the topic."""
     balance_degree: float
     balance_score: int
     evenness: float
@@ -81,6 +90,7 @@ class Measures:
     revoked: int
     """Queues that a client had and lost, summed over all clients."""
     assigned: int
+    """Queues that a client got, summed over all clients."""
     stayed: int
     moved: int
     moved_min: int
@@ -91,7 +101,8 @@ class Measures:
 
 
 def parse(line: str) -> Rebalance:
-    """Parse and check a line of a history. Raises BadHistory."""
+    """Parse and check a line of a history (docs/FORMATS.md). Raises BadHistory if it is malformed;
+    a wrong assignment only adds to `faults`."""
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -121,7 +132,7 @@ def parse(line: str) -> Rebalance:
 
 
 def measure(one: Rebalance) -> Measures:
-    """Compute the measures of a rebalance."""
+    """Compute the measures of a rebalance; a group without members has evenness and retention 1."""
     members = sorted(set(one.members))
     sizes = [len(one.after.get(client, ())) for client in members]
     score = pairwise(sizes)
@@ -147,14 +158,15 @@ def measure(one: Rebalance) -> Measures:
 
 
 def pairwise(sizes: Iterable[int]) -> int:
-    """Return the sum of the differences of all pairs, in the time of a sort."""
+    """Return the sum of |a - b| over all pairs of `sizes`, in the time of a sort."""
     ordered = sorted(sizes)
     last = len(ordered) - 1
     return sum(size * (2 * at - last) for at, size in enumerate(ordered))
 
 
 def assignment_id(assignment: Assignment) -> str:
-    """Return a text that is equal for equal assignments, to see whether lines are consecutive."""
+    """Return a text that is equal for equal assignments only (clients without queues do not count),
+    to see whether lines are consecutive."""
     owned = sorted((client, sorted(queues)) for client, queues in assignment.items() if queues)
     return json.dumps(owned, separators=(",", ":"))
 

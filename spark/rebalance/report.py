@@ -19,7 +19,7 @@ STRATEGIES_MAX: Final = len(plots.COLOURS)
 """Strategies that colours can distinguish in a plot; the rest are in the table only."""
 
 Point = Mapping[str, Any]
-"""The measures of a rebalance, by the names of MEASURES."""
+"""The measures of a rebalance, by the names of MEASURES; None: unknown."""
 
 MEASURES: Final = (
     ("balance_degree", "balance degree, queues"),
@@ -29,6 +29,7 @@ MEASURES: Final = (
     ("overlap_ms", "time with two owners, ms"),
     ("unowned_ms", "time without an owner, ms"),
 )
+"""(name, label with unit) of each plotted measure."""
 
 _ROWS: Final[tuple[tuple[str, Callable[["StrategySummary"], Any], str], ...]] = (
     ("rebalances", lambda one: one.rebalances, ",.0f"),
@@ -62,7 +63,8 @@ th:first-child,td:first-child{text-align:left}.bad{color:#b0413e}
 
 
 def render(result: "RebalanceResult", points: Mapping[str, Sequence[Point]]) -> str:
-    """Return the whole page. `points` are the rebalances of each strategy, in order."""
+    """Return the whole page as HTML. `points` are the rebalances by strategy name, in order of
+    time; the first STRATEGIES_MAX strategies are drawn."""
     verdict = "ok" if result.ok else "violated"
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',

@@ -24,11 +24,13 @@ from turbopump.net.client.producer import Producer
 from turbopump.net.wire.properties import RESERVED
 
 BATCH_MESSAGES, BATCH_BYTES = 64, 64 << 10
-"""Limits of a batch of small messages, which share the cost of a request."""
+"""Messages and bytes of bodies in a batch of small messages, at most; they share the cost of a
+request."""
 ALONE_BYTES = 4 << 10
-"""Bodies of at least this size are sent alone, because only single messages are compressed."""
+"""Bytes of a body that is sent alone, at least, because only single messages are compressed."""
 RETRIES = 1 << 30
-"""Unlimited, so that only the timeout ends a send: a master's stop or death costs several tries."""
+"""Tries of a send: no limit, so that only the timeout ends it: a master's stop or death costs
+several."""
 TRY_TIMEOUT_MS = 3_000
 """Timeout per try: a master that hangs has a successor before the timeout of the whole send."""
 
@@ -38,10 +40,13 @@ class Target:
     """Destination and limits of a write; picklable."""
 
     namesrv: str
+    """`host:port` of the name servers, separated by ";"."""
     topic: str | None
     """Topic of all rows; None: each row has it in the column `topic`."""
     group: str
+    """Producer group."""
     tls: bool | str
+    """See ClientOptions.tls."""
     timeout_ms: int
     """Timeout per send with all its tries; a failover must fit."""
     in_flight: int
@@ -53,7 +58,8 @@ class NotSafe(Exception):
 
 
 def send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
-    """Send all rows and return their number.
+    """Send all rows as messages, wait until all are stored, and return their number; blocks, with
+    an event loop of its own.
 
     Raises InvalidArgument for a row that is no message, NotSafe, and a producer's BrokerError,
     RouteNotFound and RemotingError.
@@ -147,7 +153,8 @@ def chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
 
 
 def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Message]:
-    """Yield a message for each row. Raises InvalidArgument."""
+    """Yield a message for each row, in order; `topic` None: the row names it. Raises
+    InvalidArgument, with the row in its text."""
     for row in batch.to_pylist():
         try:
             yield _message(row, topic)

@@ -22,6 +22,7 @@ from turbopump.spark.source.options import BadOption
 logger = logging.getLogger(__name__)
 
 NAMES = ("namesrv", "topic", "group", "tls", "timeoutMs", "inFlight")
+"""Options of a sink; their case does not matter."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
     "topic": ("string",),
@@ -32,12 +33,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "delay_level": ("int", "bigint"),
     "flag": ("int",),
 }
-"""Columns that a row may have, and their types; `body` is required."""
+"""Columns that a row may have, and their Spark types; `body` is required."""
 SPARKS = frozenset({"checkpointlocation"})
-"""Options that Spark itself adds for a streaming query."""
+"""Options, in small letters, that Spark itself adds for a streaming query."""
 GROUP = "turbopump-spark"
+"""Default of the option `group`, the producer group."""
 TIMEOUT_MS = 30_000
+"""Default of the option `timeoutMs`; see Target.timeout_ms."""
 IN_FLIGHT = 64
+"""Default of the option `inFlight`; see Target.in_flight."""
 
 
 class WrongRows(ValueError):
@@ -46,13 +50,14 @@ class WrongRows(ValueError):
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """Report of a task to the driver."""
+    """Report of a task to the driver: the number of rows that it sent."""
 
     rows: int
 
 
 def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
-    """Check the options together with the columns. Raises BadOption, WrongRows."""
+    """Make the target from the options, after checks of the options and the columns; `overwrite` is
+    refused. Raises BadOption, WrongRows."""
     known = {name.lower(): name for name in NAMES}
     texts: dict[str, str] = {}
     for name, text in given.items():
@@ -77,7 +82,8 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
 
 
 def check_columns(schema: StructType, *, named: bool) -> None:
-    """Check that a message has these columns; `named`: the topic is an option. Raises WrongRows."""
+    """Check that the columns of `schema` and their types make messages; `named`: the topic is an
+    option, so it must be no column. Raises WrongRows."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if field.name not in COLUMNS:
@@ -102,34 +108,40 @@ def _number(texts: Mapping[str, str], name: str, default: int) -> int:
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Sends the rows of a frame."""
+    """Sends the rows of a frame; Spark calls its methods."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a partition, in a worker; see `send_rows` for its errors."""
         return Sent(send_rows(self._target, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log the number of rows; they were sent already."""
         logger.info("%d messages were sent", _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log the number of rows that were sent before the failure; they stay in the topic."""
         logger.warning("%d messages were sent before the write failed", _rows(messages))
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of a stream, micro-batch by micro-batch."""
+    """Sends the rows of a stream, micro-batch by micro-batch; Spark calls its methods."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a partition of a micro-batch; see `send_rows` for its errors."""
         return Sent(send_rows(self._target, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log the number of rows; they were sent already."""
         logger.info("%d messages of batch %d were sent", _rows(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log the number of rows that were sent before the failure; they stay in the topic."""
         sent = _rows(messages)
         logger.warning("%d messages of batch %d were sent before it failed", sent, batchId)
 

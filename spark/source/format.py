@@ -32,36 +32,45 @@ from turbopump.spark.source.partitions import LogPartition, make_query, plan_sca
 from turbopump.spark.source.stream import LogStreamReader
 
 FORMAT = "turbopump"
+"""Name of the format for Spark's readers and writers."""
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session."""
+    """Register the format FORMAT with a session; repeating it does no harm."""
     spark.dataSource.register(LogSource)
 
 
 class LogSource(DataSource):
-    """Stores as a table."""
+    """Stores as a table. Spark makes it and calls its methods; bad options raise BadOption or
+    UnknownColumn."""
 
     @classmethod
     def name(cls) -> str:
+        """Return FORMAT."""
         return FORMAT
 
     def schema(self) -> StructType:
+        """Return the schema of the columns that the option `columns` names."""
         return from_arrow_schema(arrow_schema(parse(self.options).columns))
 
     def reader(self, schema: StructType) -> "LogReader":
+        """Make the reader of a batch query for the columns of `schema`."""
         return LogReader(parse(self._given(schema)), schema)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
+        """Make the reader of a stream for the columns of `schema`."""
         options, columns = parse(self._given(schema)), wanted(schema)
         return LogStreamReader(options, columns, make_query(options, columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the writer that sends a frame's rows as messages. `overwrite` is refused with
+        BadOption."""
         from turbopump.spark.sink.writer import TopicWriter, target_of  # readers need no client
 
         return TopicWriter(target_of(self.options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Make the writer that sends a stream's rows as messages."""
         from turbopump.spark.sink.writer import TopicStreamWriter, target_of
 
         return TopicStreamWriter(target_of(self.options, schema, overwrite))
@@ -93,7 +102,7 @@ def wanted(schema: StructType) -> pa.Schema:
 
 
 class LogReader(DataSourceReader):
-    """Plans and reads one scan over stores."""
+    """Plans one scan over stores, on the driver, and reads its partitions, in workers."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -101,11 +110,14 @@ class LogReader(DataSourceReader):
         self._query = make_query(options, self._schema)
 
     def partitions(self) -> list[LogPartition]:
+        """Return the partitions of all stores, in the order of the stores and their logs. Raises
+        StoreError."""
         options = self._options
         return [
             part for location in options.paths for part in plan_scan(options, self._query, location)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the batches of a partition from the store as it is now. Raises StoreError."""
         assert isinstance(partition, LogPartition)
         return read_scan(self._options, self._schema, self._query, partition)

@@ -14,8 +14,9 @@ from turbopump.spark.commands.times import time_ms
 from turbopump.spark.schema import parse_columns
 
 BATCH_ROWS_MIN, BATCH_ROWS_MAX = 4_096, 65_536
+"""Limits of the default number of rows in a batch."""
 BATCH_BYTES = 4 << 20
-"""Size of a batch for the JVM.
+"""Likely bytes of a batch for the JVM.
 
 The JVM holds two batches per task and reads them row by row, so they should fit in a cache. Narrow
 rows should be many, because each batch has a fixed cost: four columns came 1.6 times as fast in
@@ -35,8 +36,10 @@ _WIDE = {
 _NARROW = 8
 """Likely bytes of a column in a row."""
 DIGITS_MAX = 19
+"""Digits of a log offset or queue id, at most."""
 PARTITION_BYTES_MIN = 1 << 10
-"""Smaller ranges would make a task of each record, which only a mistyped number requests."""
+"""Least `partitionBytes`: smaller ranges would make a task of each record, which only a mistyped
+number requests."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -64,7 +67,9 @@ _NAMES = (
 )
 
 EARLIEST = "earliest"
+"""Value of `startingOffsets`: a stream begins at the first record that the log has."""
 LATEST = "latest"
+"""Value of `startingOffsets`: a stream begins at the present end of the log."""
 
 
 class BadOption(ValueError):
@@ -73,28 +78,41 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The user's choices; docs/SPARK.md describes each."""
+    """The user's choices; docs/SPARK.md describes each. Limits are inclusive, None is no limit."""
 
     paths: tuple[str, ...]
+    """Paths or URIs of the stores, each once."""
     columns: tuple[str, ...]
+    """Columns to read, in the table's order."""
     confirmed: bool = True
+    """Whether a replicated store is read only to its confirmed end."""
     partition_bytes: int = RANGE_BYTES
+    """Bytes of log per Spark task."""
     batch_rows: int = BATCH_ROWS_MIN
+    """Rows of an Arrow batch, at most."""
     verify_crc: bool = False
+    """Whether a body that does not match its CRC is damage."""
     skip_damaged: bool = False
+    """Whether damage is logged and skipped; otherwise it ends the query."""
     topics: frozenset[str] | None = None
     """Selected topics; None: all."""
     queue_ids: frozenset[int] | None = None
+    """Selected queue ids; None: all."""
     min_store_ms: int | None = None
+    """Least store time in epoch ms."""
     max_store_ms: int | None = None
     min_log_offset: int | None = None
     max_log_offset: int | None = None
-    """Inclusive, as all limits here."""
     prune_by_time: bool = False
+    """Whether whole files outside of the times are skipped; see `read_arrow`."""
     starting_offsets: str = EARLIEST
+    """EARLIEST, LATEST or a JSON object of positions by store; streams only."""
     max_bytes_per_trigger: int | None = None
+    """Bytes of log of all stores in a micro-batch, at most; streams only."""
     fail_on_truncation: bool = True
+    """Whether a stream ends if a log was truncated below its position; else a warning is logged."""
     fail_on_data_loss: bool = True
+    """Whether a stream ends if retention removed records it has not read; else a warning."""
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -129,7 +147,8 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 
 
 def likely_batch_rows(columns: Iterable[str]) -> int:
-    """Return the number of rows in a batch of about BATCH_BYTES."""
+    """Return the number of rows of these columns in a batch of about BATCH_BYTES, within
+    BATCH_ROWS_MIN and BATCH_ROWS_MAX."""
     width = sum(_WIDE.get(name, _NARROW) for name in columns)
     return min(max(BATCH_BYTES // max(width, 1), BATCH_ROWS_MIN), BATCH_ROWS_MAX)
 

@@ -38,6 +38,7 @@ class LogPartition(InputPartition):
     """The records of a store that begin in [start, end), two log offsets."""
 
     location: str
+    """Path or URI of the store."""
     start: int
     end: int | None
     """End of the range; None: the end of the log at the time of reading."""
@@ -48,7 +49,7 @@ class LogPartition(InputPartition):
 
 
 def make_query(options: SourceOptions, schema: pa.Schema) -> ScanQuery:
-    """Make the decoder's selection."""
+    """Make the decoder's selection from the options, for the columns of `schema`."""
     return arrow.make_query(
         schema.names,
         topics=options.topics,
@@ -64,7 +65,8 @@ def make_query(options: SourceOptions, schema: pa.Schema) -> ScanQuery:
 
 
 def plan_scan(options: SourceOptions, query: ScanQuery, location: str) -> list[LogPartition]:
-    """Plan the partitions of a store; log offsets or times may rule some out."""
+    """Plan the partitions of a store, at least one, in the order of its log; `query` may rule out
+    ranges. Raises StoreError."""
     table = open_store(options, location)
     found = [
         LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
@@ -81,7 +83,8 @@ def plan_scan(options: SourceOptions, query: ScanQuery, location: str) -> list[L
 def read_scan(
     options: SourceOptions, schema: pa.Schema, query: ScanQuery, partition: LogPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Read the batches of a partition from the store as it is now."""
+    """Yield the batches of a partition, in the order of the log, from the store as it is now.
+    Raises StoreError."""
     location, planned = partition.location, partition.planned
     is_closed = partition.end is not None and planned is not None
     opener = locate(location)[1] or DiskOpener()
@@ -104,18 +107,19 @@ def read_scan(
 def read_part(
     options: SourceOptions, schema: pa.Schema, query: ScanQuery, location: str, part: LogRange
 ) -> Iterator[pa.RecordBatch]:
-    """Read the batches of a range of a store."""
+    """Yield the batches of a range of a store, in the order of its log. Raises StoreError."""
     return read_range(location, part, schema, query, damaged=on_damage(options, location))
 
 
 def open_store(options: SourceOptions, location: str) -> LogTable:
-    """Open the table of a store."""
+    """Open the table of a store as it is now. Raises StoreError."""
     damaged = on_damage(options, location)
     return open_table(location, damaged=damaged, verify_crc=options.verify_crc)
 
 
 def on_damage(options: SourceOptions, location: str) -> OnDamage | None:
-    """Return the handler of damage; None: damage ends the query."""
+    """Return the handler of damage, which logs a warning (`skip_damaged`); None: damage ends the
+    query."""
     return partial(_pass_over, location) if options.skip_damaged else None
 
 

@@ -41,12 +41,14 @@ class Position:
     """Place in a stream; see the module."""
 
     log_offset: LogOffset
+    """All bytes before it were read."""
     epoch: int = NO_EPOCH
     """Epoch of the byte before `log_offset`; NO_EPOCH if unknown."""
     entries: tuple[tuple[int, int], ...] = ()
+    """(epoch, start as log offset) of the newest entries of the epoch list, ascending."""
 
     def encode(self) -> list[object]:
-        """Return the position as JSON values."""
+        """Return the position as JSON values for `decode_position`."""
         plain: list[object] = [self.epoch, self.log_offset]
         return [*plain, [list(entry) for entry in self.entries]] if self.entries else plain
 
@@ -80,6 +82,7 @@ class Fate(Enum):
     """State of the bytes before a stream's position."""
 
     SAME = "SAME"
+    """The log still has the bytes that were read."""
     CUT = "CUT"
     """Bytes that were read are no longer in the log, or others have replaced them."""
     EXPIRED = "EXPIRED"
@@ -93,6 +96,7 @@ class StreamVerdict:
     fate: Fate
     resume: LogOffset
     reason: str = ""
+    """Sentence for the user; "" for SAME."""
 
 
 class StreamCut(StoreError):
@@ -104,7 +108,7 @@ class StreamExpired(StoreError):
 
 
 def judge(table: LogTable, position: Position) -> StreamVerdict:
-    """Compare a position with the store as it is now."""
+    """Compare a position with the log that `table` was opened on; raises nothing."""
     at = position.log_offset
     common = _common(table, position)
     if common is None and at >= table.min:

@@ -43,6 +43,7 @@ from turbopump.spark.source.positions import (
 logger = logging.getLogger(__name__)
 
 Offsets = dict[str, list[object]]
+"""Encoded Position (`Position.encode`) of each store, by its path or URI: Spark's offset."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,15 @@ class StreamPartition(InputPartition):
     """A range of a store's log, and a reader's position after it."""
 
     location: str
+    """Path or URI of the store."""
     part: LogRange
     position: Position
+    """Position after the range, judged when it was read."""
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An endless scan over stores."""
+    """An endless scan over stores; Spark calls its methods. They raise StoreError if a store cannot
+    be read, StreamCut or StreamExpired as the options demand."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema, query: ScanQuery) -> None:
         self._options = options
@@ -65,6 +69,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End of the stream, by store; None: it has no end."""
 
     def initialOffset(self) -> Offsets:
+        """Return the positions at which a new query begins (`startingOffsets`). Raises
+        BadOption."""
         text = self._options.starting_offsets.strip()
         given: Mapping[str, Any] = {}
         if text not in (EARLIEST, LATEST):
@@ -80,6 +86,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of a micro-batch (`maxBytesPerTrigger`)."""
         bytes_max = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if bytes_max is None else ReadMaxBytes(bytes_max)
 
@@ -110,6 +117,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets
 
     def reportLatestOffset(self) -> Offsets:
+        """Return the positions at the stores' present ends, for Spark's metrics."""
         ends: Offsets = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
@@ -117,12 +125,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Let the stream end at the stores' present ends."""
         self._last = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
             self._last[location] = self._end(table)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[StreamPartition]:
+        """Return the ranges of logs from `start` to `end`; a store without new bytes has none."""
         found = []
         for location in self._options.paths:
             if location not in end:

@@ -35,34 +35,38 @@ OVER_TIME = (
     "latency_ms_max",
     "skewed_messages",
 )
+"""Columns of the series over time."""
 
 
 class Tables(Protocol):
-    """Steps over tables. An order is a list of `column` or `column desc`, nulls last."""
+    """Steps over tables, none of which changes its arguments. An order is a list of `column` or
+    `column desc`, nulls last."""
 
     def write_timed(self, name: str, table: Table) -> Table:
-        """Store a result under its name and return it."""
+        """Store a table of the result under its name, if the job has an output, and return it for
+        further steps."""
 
     def cached(self, table: Table) -> Table:
-        """Keep a table in memory that is used more than once."""
+        """Return a table that is computed once and stays in memory, because several steps use
+        it."""
 
     def where(self, table: Table, column: str, values: Sequence[str]) -> Table:
-        """Return the rows that have one of the values."""
+        """Return the rows whose column has one of the texts."""
 
     def at_least(self, table: Table, column: str, least: int) -> Table:
-        """Return the rows with no smaller number."""
+        """Return the rows whose column is not below `least`."""
 
     def added(self, cells: Table, keys: Sequence[str]) -> Table:
-        """Add up cells to coarser keys; the columns are SUMS, with nulls for other keys."""
+        """Return the cells added up by `keys`; the columns are SUMS, with nulls for other keys."""
 
     def together(self, *tables: Table) -> Table:
-        """Return the rows of all tables."""
+        """Return the rows of all tables, which have the same columns."""
 
     def in_steps(self, cells: Table, step_s: int) -> Table:
-        """Replace each second with the first second of its step."""
+        """Return the cells with each second rounded down to a multiple of `step_s`."""
 
     def derived(self, cells: Table, derivation: Derivation) -> Table:
-        """Return the table that a derivation makes."""
+        """Return the table that a derivation makes from cells with the columns SUMS."""
 
     def first(
         self, table: Table, order: Sequence[str], limit: int | None = None
@@ -70,11 +74,13 @@ class Tables(Protocol):
         """Return the first rows in an order; without a limit all, which the caller has bounded."""
 
     def totals(self, table: Table, wanted: Mapping[str, str]) -> Row:
-        """Return totals by name: `count`, or `sum`, `max` or `distinct` and a column."""
+        """Return one number for each name of `wanted`, whose value is "count" (rows), or "sum
+        COLUMN", "max COLUMN" or "distinct COLUMN" (number of values); 0 for an empty table."""
 
 
 def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
-    """Compute all results from merged cells."""
+    """Compute all results from cells (columns CELL, each cell once) of `stores`; silences of at
+    least `stall_s` whole seconds are stalls. Stores the tables with `tables.write_timed`."""
     levels = PlaceFigures(tables, cells)
     judged = tables.where(cells, "metric", ("offset", "batch"))
     gaps = tables.write_timed("gaps", tables.derived(judged, events.GAPS))
@@ -114,7 +120,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
 
 
 class PlaceFigures:
-    """Figures of all records of a queue, a topic, a host, a store, and of all stores."""
+    """Figures of all records by queue, topic, host or store, or of all stores, from cells."""
 
     def __init__(self, tables: Tables, cells: Table) -> None:
         self._tables = tables
@@ -124,14 +130,15 @@ class PlaceFigures:
         self.base = tables.cached(tables.added(self.measured, (*KEYS, "metric", "bucket")))
 
     def table(self, keys: tuple[str, ...]) -> Table:
-        """Return figures and peaks for each value of the keys; for queues with queue offsets."""
+        """Return the columns of statistics.place_statistics for each value of `keys`, without keys
+        one row; for QUEUE the columns of statistics.queue_statistics."""
         parts = [self._tables.added(self.base, (*keys, "metric", "bucket")), self._seconds(keys)]
         if keys == QUEUE:
             parts.append(self._offsets)
         return self._tables.derived(self._tables.together(*parts), by_place(keys))
 
     def silences(self) -> Table:
-        """Return all silences of queues, topics and stores."""
+        """Return all silences of queues, topics and stores, distinguished by the column `level`."""
         return self._tables.together(
             *(
                 self._tables.derived(self._seconds(keys), events.silences(level))
@@ -167,7 +174,8 @@ def _totals(
 
 
 def shown(tables: Tables, table: Table, *order: str) -> Shown:
-    """Return the first rows of a table in an order, and the number of all."""
+    """Return the first ROWS_SHOWN rows of a table in an order (`column`, `column desc`), with times
+    as text, and the number of all rows."""
     first = tuple(map(readable, tables.first(table, order, ROWS_SHOWN)))
     if len(first) < ROWS_SHOWN:
         return Shown(first, len(first))

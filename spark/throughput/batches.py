@@ -18,6 +18,7 @@ import pyarrow as pa
 from turbopump.spark.throughput.buckets import buckets_of
 
 Ints = npt.NDArray[np.int64]
+"""An array of int64."""
 
 CHUNK_ROWS = 1 << 17
 """Records per chunk: 20 MB. A busy queue yields each of its cells once per chunk."""
@@ -36,9 +37,10 @@ NEEDED = (
 )
 """Columns of the table that are read."""
 OFFSETS_A_CELL = 64
+"""Neighbouring queue offsets that share a cell: the bits of a number."""
 LATE_MS_MAX = 100 * 366 * 86_400_000
-"""A greater difference to the born time means that the client sent an arbitrary number. The limit
-also keeps sums within 64 bits, for up to three million records in a cell."""
+"""Greatest difference of store time and born time that counts: beyond, the client sent an arbitrary
+number. It also keeps sums within 64 bits, for up to three million records in a cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
     "size",
     "body",
@@ -50,7 +52,9 @@ SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = 
     "batch",
     "clock",
 )
+"""Names of the metrics; cells.py describes each."""
 KEYS = ("store", "topic", "queue_id", "born_host", "second", "metric", "bucket")
+"""Columns that distinguish cells."""
 CELL = pa.schema(
     [
         ("store", pa.string()),
@@ -69,6 +73,7 @@ CELL = pa.schema(
         ("bits", pa.int64()),
     ]
 )
+"""The columns of cells; cells.py describes each."""
 
 # RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
 # bit of records that hold a batch and take as many queue offsets as their INNER_NUM.
@@ -79,7 +84,9 @@ INNER_BATCH = 0x80
 def counted(
     batches: Iterable[pa.RecordBatch], *, with_ports: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield cells of the records of batches, which have the columns NEEDED, in any order."""
+    """Yield batches of cells (columns CELL) that count the records of `batches`, which have the
+    columns NEEDED in any order; a cell may come in several parts. `with_ports` distinguishes
+    producers by port."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -16,17 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+"""An array of int64."""
 
 STEPS = 128
 """Buckets per power of two."""
 EXACT_BELOW = 2 * STEPS
+"""Values below it have their own buckets."""
 ERROR_MAX = 1 / STEPS
 """A percentile is off by less than this fraction of its value."""
 _SHIFT = EXACT_BELOW.bit_length() - 1
 
 
 def buckets_of(values: Ints) -> Ints:
-    """Return the bucket of each value of an array without negative values.
+    """Return the number of the bucket of each value of an array without negative values.
 
     A float that is rounded up to a power of two does no harm: both formulas give the same bucket
     there.
@@ -37,7 +39,7 @@ def buckets_of(values: Ints) -> Ints:
 
 
 def bounds(bucket: int) -> tuple[int, int]:
-    """Return (the least value of a bucket, the least value above the bucket)."""
+    """Return (the least value, the least value above) of the bucket with this number."""
     if bucket < EXACT_BELOW:
         return bucket, bucket + 1
     exponent = bucket // STEPS - 1

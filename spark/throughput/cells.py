@@ -35,15 +35,18 @@ from turbopump.spark.throughput.batches import CELL
 from turbopump.spark.throughput.result import Row
 
 KEYS = ("store", "topic", "queue_id", "born_host")
+"""Columns that name the origin of a cell's records."""
 QUEUE = ("store", "topic", "queue_id")
+"""Columns that name a queue."""
 MEASURED = ("size", "body", "latency", "skewed", "unborn")
+"""Metrics with producer host and second of the store time."""
 SUMS = CELL.set(CELL.get_field_index("total"), pa.field("total", pa.float64()))
 """Columns of cells that were added up. Totals are doubles: exact up to 9 PB, never out of range."""
 _NOT_NUMBERS = {"level": pa.string(), **{name: CELL.field(name).type for name in KEYS}}
 
 
 class Cell(NamedTuple):
-    """A cell, or the sum of cells without the keys that were added up."""
+    """A cell, or the sum of cells, with None for the keys that were added up; see the module."""
 
     store: str | None
     topic: str | None
@@ -74,7 +77,8 @@ class Derivation:
     """Makes the rows of a group, without the keys. Spark sends it to its workers by its name."""
 
     def over(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
-        """Yield the rows from batches of the columns SUMS, sorted by keys and order."""
+        """Yield the rows, with the keys, from batches of the columns SUMS that are sorted by `keys`
+        and `order`."""
         at = [Cell._fields.index(key) for key in self.keys]
         for place, group in groupby(_cells(batches), lambda cell: tuple(cell[i] for i in at)):
             keys = dict(zip(self.keys, place, strict=True))
@@ -88,7 +92,8 @@ def _cells(batches: Iterable[Sequence[pa.Array]]) -> Iterator[Cell]:
 
 
 def columns(*names: str) -> pa.Schema:
-    """Return the schema of a table: keys of cells, means and percentiles, whole numbers."""
+    """Return the schema of a table with these columns; a column's name gives its type: a cell's
+    key, float64 for means and percentiles, else int64."""
     return pa.schema([(name, _type(name)) for name in names])
 
 

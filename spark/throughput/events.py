@@ -26,8 +26,9 @@ from turbopump.spark.throughput.result import Row
 SILENCES_SHOWN = 5
 """Longest silences listed per level."""
 LEVELS = {"queue": QUEUE, "topic": ("store", "topic"), "store": ("store",)}
+"""Columns that name a queue, a topic and a store, by the level of a silence."""
 Moment = tuple[int, int]
-"""Store time in ms, log offset."""
+"""(store time in ms, log offset): a record."""
 
 
 def _gaps(cells: Iterable[Cell]) -> Iterator[Row]:
@@ -58,7 +59,8 @@ GAPS = Derivation(
 
 
 def silences(level: str) -> Derivation:
-    """Return the derivation of silences between successive seconds, from a cell for each second."""
+    """Return the derivation of a level's (LEVELS) silences between successive seconds with records,
+    from one cell for each second."""
     times = ("from_ms", "until_ms", "silent_seconds", "silent_ms")
     schema = columns("level", *QUEUE, *times)
     return Derivation(LEVELS[level], ("second",), schema, partial(_silences, level))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REPORT = "report.html"
+"""Name of the report in the output folder."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,13 @@ class ThroughputOptions:
     """The options of the command line."""
 
     selection: RowSelection
+    """Stores and rows to report on."""
     output: str | None = None
     """Folder of the Parquet tables and the report; None: only the result is returned."""
     html: str | None = None
     """File of the report on the driver's machine; None: report.html in a local `output`."""
     stall_seconds: int = STALL_S
+    """Whole seconds of silence that make a stall; at least 1."""
     with_ports: bool = False
     """Distinguish producers by "ip:port" instead of ip: a row for each connection."""
     replicas: tuple[str, ...] = ()
@@ -60,10 +63,14 @@ class ThroughputOptions:
     copy: str | None = None
     """A store of another group that has copies of the messages."""
     overwrite: bool = False
+    """Whether tables in `output` are replaced."""
 
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
-    """Read the stores once and return all results; write the tables and the report."""
+    """Read the stores once, write the tables into `output` and the report, and return all results.
+
+    Raises JobError for bad options or an output that exists, OSError, and Spark's errors.
+    """
     from turbopump.spark.throughput.source import counted_frame
 
     _check(options)
@@ -83,9 +90,10 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
 
 
 def run_local(options: ThroughputOptions) -> Throughput:
-    """Run the job for small stores in this process, without a JVM; write the report only.
+    """Run the job for small stores in this process, without a JVM; write only the report, to
+    `html` if given.
 
-    Raises StoreError, and JobError, also for options that only Spark supports.
+    Raises StoreError, OSError, and JobError, also for options that only Spark supports.
     """
     from turbopump.spark.throughput.local_tables import LocalTables, cells_of
 
@@ -113,7 +121,8 @@ def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
 
 
 def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
-    """Compute all results from counted records (throughput/batches.py) of any source."""
+    """Compute all results from a frame of cells that may come in parts (throughput/batches.py), and
+    write the tables into `output`. Raises Spark's errors."""
     tables = SparkTables(spark, options.output, overwrite=options.overwrite)
     try:
         cells = tables.write("cells", merged(counted), "metric", is_large=True)
@@ -126,7 +135,8 @@ def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOpti
 
 
 def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
-    """Compare a store of a group with its leader's store, both up to the last record."""
+    """Compare a replica's store with its leader's store, given by path or URI, both up to their
+    last records, unconfirmed ones included. Raises Spark's errors."""
     theirs = RowSelection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
     ours = RowSelection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
     return replicas.lag(ours, theirs, (leader, replica))
@@ -194,7 +204,8 @@ def _report_place(options: ThroughputOptions) -> Path | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 2 if it could not run."""
+    """Run the command: print the result; return 0, or BAD_INPUT if it could not run. `argv` None:
+    the process's arguments."""
     parser = throughput()
     given = parser.parse_args(argv)
     if not given.local:

@@ -40,7 +40,8 @@ _TOTALS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
-    """Return all cells of a selection. Raises StoreError, and JobError if there are too many."""
+    """Return all cells of a selection, each once, as a table of CELL. `with_ports` distinguishes
+    producers by port. Raises StoreError, and JobError for over CELLS_MAX cells."""
     found = CELL.empty_table()
     parts: list[pa.RecordBatch] = []
     columns = ordered(NEEDED)
@@ -59,7 +60,7 @@ def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
 
 
 def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Merge cells that come in parts."""
+    """Return the cells of `found` and `parts` (all with the columns CELL), each once."""
     table = pa.concat_tables([found, pa.Table.from_batches(list(parts), schema=CELL)])
     if len(table) == 0:
         return table
@@ -78,21 +79,26 @@ def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 class LocalTables:
-    """Holds each table in memory."""
+    """The steps of analysis.Tables on pyarrow's tables, each held in memory."""
 
     def write_timed(self, _name: str, table: pa.Table) -> pa.Table:
+        """Return the table itself: none is written."""
         return table
 
     def cached(self, table: pa.Table) -> pa.Table:
+        """Return the table itself."""
         return table
 
     def where(self, table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
+        """Return the rows whose column has one of the texts."""
         return table.filter(pc.is_in(table[column], pa.array(values, pa.string())))
 
     def at_least(self, table: pa.Table, column: str, least: int) -> pa.Table:
+        """Return the rows whose column is not below `least`."""
         return table.filter(pc.greater_equal(table[column], least))
 
     def added(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
         doubles = cells.cast(cells.schema.set(_TOTAL, SUMS.field(_TOTAL)))
         found = doubles.group_by(list(keys), use_threads=False).aggregate(_ADDED)
         made = {name: found[f"{name}_{function}"] for name, function in _ADDED}
@@ -105,14 +111,17 @@ class LocalTables:
         )
 
     def together(self, *tables: pa.Table) -> pa.Table:
+        """Return the rows of all tables."""
         return pa.concat_tables(tables, promote_options="permissive")
 
     def in_steps(self, cells: pa.Table, step_s: int) -> pa.Table:
+        """Return the cells with each second rounded down to a multiple of `step_s`."""
         seconds = cells["second"].to_numpy().astype(np.int64)
         at = cells.schema.get_field_index("second")
         return cells.set_column(at, "second", pa.array(seconds - seconds % step_s))
 
     def derived(self, cells: pa.Table, derivation: Derivation) -> pa.Table:
+        """Return the table that the derivation makes from cells with the columns SUMS."""
         order = [(name, "ascending") for name in (*derivation.keys, *derivation.order)]
         batches = (batch.columns for batch in cells.sort_by(order).to_batches())
         return pa.Table.from_pylist(list(derivation.over(batches)), derivation.schema)
@@ -120,11 +129,13 @@ class LocalTables:
     def first(
         self, table: pa.Table, order: Sequence[str], limit: int | None = None
     ) -> tuple[Row, ...]:
+        """Return the first `limit` rows, None: all, by `column` or `column desc`, nulls last."""
         names = (text.partition(" ") for text in order)
         by = [(name, "descending" if direction else "ascending") for name, _, direction in names]
         return tuple(table.sort_by(by).slice(0, limit).to_pylist())
 
     def totals(self, table: pa.Table, wanted: Mapping[str, str]) -> Row:
+        """Return one number for each name; see analysis.Tables.totals."""
         parts = {name: text.partition(" ") for name, text in wanted.items()}
         return {
             name: _TOTALS[function](table[column] if column else table)

@@ -53,7 +53,8 @@ _RECORD = "xxhash64(log_offset, topic, queue_id, queue_offset, size, store_ms, b
 
 
 def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> ReplicaLag:
-    """Compare two stores in a group; both tables include unconfirmed records."""
+    """Compare two stores in a group, given as frames with NEEDED that include unconfirmed records;
+    `names` are (leader, replica) for the result. Runs Spark jobs now."""
     theirs, ours = _records(replica), _records(leader)
     their_blocks = _blocks(theirs).persist()
     replica_ends = _ends(their_blocks)
@@ -92,7 +93,12 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
 
 
 def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
-    """Return outcome, delay and number of copies by topic and unique key of either table."""
+    """Return a lazy frame with a row for each topic and unique key of either frame (with NEEDED).
+
+    Columns: topic, origin_ms (first store time in the origin, null without), copy_times (records in
+    the copy), outcome (copied, early: stored in the copy before the origin, missing, only_in_copy),
+    delay_ms (absolute difference of the store times; 0 without a pair).
+    """
     from pyspark.sql import functions as f
 
     def keyed(table: "DataFrame", name: str) -> "DataFrame":
@@ -118,7 +124,8 @@ def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
 
 
 def copy_cells(pairs: "DataFrame") -> "DataFrame":
-    """Count pairs by topic, second of the origin's store time, outcome and bucket of delay."""
+    """Return a lazy frame that counts the rows of `paired` by topic, second of the origin's store
+    time, outcome and bucket of delay (buckets.py)."""
     return (
         pairs.selectExpr(
             "topic",
@@ -144,7 +151,8 @@ def copy_cells(pairs: "DataFrame") -> "DataFrame":
 
 
 def copy_statistics(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
-    """Return one row for each value of `keys` (`topic`, `second`); without keys one row for all."""
+    """Return a lazy frame with counts of the outcomes and delays in ms: one row for each value of
+    `keys` (`topic`, `second`); without keys one row for all. `cells` are of `copy_cells`."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
     merged = cells.groupBy(*keys, "outcome", "bucket").agg(
         *_exprs(
@@ -186,7 +194,8 @@ def copy_statistics(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
 
 
 def missing_inside(pairs: "DataFrame") -> "DataFrame":
-    """Return for each topic the missing messages that were stored before a copied one."""
+    """Return a lazy frame (topic, missing_inside) with the number of missing messages that the
+    origin stored before a message which the copy has; topics without any are left out."""
     last = (
         pairs.where("outcome in ('copied', 'early')")
         .groupBy("topic")

@@ -15,6 +15,7 @@ from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bounds
 from turbopump.spark.throughput.result import CopyComparison, ReplicaLag, Row, Shown, Throughput
 
 OTHERS = "all others"
+"""Name of the line for topics without their own."""
 SILENCES_TOLD = 3
 """Longest silences of stores that the terminal shows."""
 STALLS_DRAWN = 40
@@ -43,10 +44,11 @@ td.t{max-width:340px;overflow:hidden;text-overflow:ellipsis}tr:last-child td{bor
 """
 
 Column = tuple[str, str, Callable[[Any], str]]
+"""(column of the row, heading, formatter): a column of an HTML table."""
 
 
 def render(result: Throughput) -> str:
-    """Return the whole page."""
+    """Return the whole report as an HTML page without external files."""
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -66,7 +68,7 @@ def render(result: Throughput) -> str:
 
 
 def summary(result: Throughput) -> list[str]:
-    """Return the lines for a terminal."""
+    """Return the result as lines for a terminal."""
     t: Mapping[str, Any] = result.totals
     lines = [
         f"{_stores(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
@@ -104,29 +106,30 @@ def summary(result: Throughput) -> list[str]:
 
 
 def escape(text: object) -> str:
-    """Return text without any markup, for any place on the page."""
+    """Return a value as text with HTML escaped and control characters replaced, for any place on
+    the page."""
     return html.escape(str(text).translate(_CONTROL), quote=True)
 
 
 def count(value: Any) -> str:
-    """Format a whole number."""
+    """Format a whole number with thousands separators; None: a dash, as in all formatters here."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def number(value: Any) -> str:
-    """Format a number with its significant digits."""
+    """Format a number with thousands separators, and one decimal if it is a fraction below 100."""
     if value is None:
         return "–"
     return f"{value:,.1f}" if abs(value) < 100 and value != int(value) else f"{value:,.0f}"
 
 
 def ms(value: Any) -> str:
-    """Format milliseconds."""
+    """Format a number of milliseconds, as "12.5 ms"."""
     return "–" if value is None else f"{number(value)} ms"
 
 
 def size(value: Any) -> str:
-    """Format bytes."""
+    """Format a number of bytes in decimal units, as "1.50 kB"."""
     if value is None:
         return "–"
     amount, unit = float(value), 0
@@ -136,7 +139,7 @@ def size(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Format a name."""
+    """Format a name or a time, unescaped."""
     return "–" if value is None else str(value)
 
 

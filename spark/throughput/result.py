@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 Row = Mapping[str, Any]
+"""A row of a table: value by column."""
 
 TIMES: Mapping[str, str] = {
     "first_ms": "first_time",
@@ -37,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Shown:
-    """The first rows of a table, most important first, and the number of all rows."""
+    """The first rows of a table (`rows`), most important first, and the number of all (`count`)."""
 
     rows: tuple[Row, ...] = ()
     count: int = 0
@@ -53,18 +54,25 @@ class ReplicaLag:
     """Comparison of a replica with its leader (throughput/replicas.py)."""
 
     leader: str
+    """Path or URI of the leader's store."""
     replica: str
+    """Path or URI of the replica's store."""
     leader_end: int
     """Log offset after the last whole record."""
     replica_end: int
+    """Log offset after the last whole record."""
     common_end: int
     """Log offset up to which both have the same records."""
     differs: bool
     """Both have records after `common_end`, and these differ: one of the logs will be truncated."""
     leader_confirmed_end: int
+    """Log offset after the last confirmed record."""
     replica_confirmed_end: int
+    """Log offset after the last confirmed record."""
     bytes_behind: int
+    """Bytes of the leader after `common_end`."""
     records_behind: int
+    """Records of the leader after `common_end`."""
     waiting_ms: int
     """Minimum time that the first record which the replica lacks had been in the leader's log:
     from its store time to the leader's last store time. 0 if the replica lacks no record."""
@@ -73,6 +81,7 @@ class ReplicaLag:
     bytes_extra: int
     """Bytes of the replica after `common_end`."""
     records_extra: int
+    """Records of the replica after `common_end`."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +89,25 @@ class CopyComparison:
     """A store compared with a copy of it in another group, by unique key."""
 
     copy: str
+    """Path or URI of the copy."""
     totals: Row
+    """Columns of replicas.copy_statistics for all topics, and counts of messages without a key."""
     topics: Shown
+    """The topics with most missing messages first."""
     over_time: tuple[Row, ...]
+    """Counts and delays by `start_s`, the unix second at which a step begins."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Result of the job."""
+    """Result of the throughput job; a row's columns are described in docs/FORMATS.md."""
 
     stores: tuple[str, ...]
+    """Paths or URIs of the stores."""
     totals: Row
+    """Figures over all stores, with counts of queues, topics, hosts and events."""
     by_store: Shown
+    """Stores with most bytes first."""
     topics: Shown
     """Topics with most bytes first."""
     queues: Shown
@@ -105,9 +121,11 @@ class Throughput:
     clock_steps: Shown
     """The largest steps."""
     stall_seconds: int
+    """Whole seconds of silence that make a stall."""
     step_seconds: int
     """Width of a point in the series over time."""
     over_time: tuple[Row, ...]
+    """Figures of all stores by `start_s`, the unix second at which a step begins."""
     topics_over_time: tuple[Row, ...]
     """Series of the TOPICS_DRAWN topics with most bytes."""
     histograms: tuple[Row, ...]
@@ -115,12 +133,13 @@ class Throughput:
     silences: tuple[Row, ...] = ()
     """The longest silences of queues, topics and stores, including those too short for a stall."""
     replicas: tuple[ReplicaLag, ...] = ()
+    """Comparisons of the first store with its replicas."""
     copies: CopyComparison | None = None
     written: tuple[str, ...] = field(default=())
     """Paths of the tables and the report."""
 
     def to_json(self) -> str:
-        """Return the whole result as one JSON object."""
+        """Return the whole result as the text of a JSON object, by field name."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
@@ -133,7 +152,8 @@ def readable(row: Row) -> Row:
 
 
 def iso(time_ms: int) -> str:
-    """Return a point in time as text; as the plain number if the calendar lacks it."""
+    """Return epoch ms as ISO 8601 text in UTC, with ms and "Z"; as "N ms" if the calendar lacks
+    the time."""
     try:
         moment = _EPOCH + timedelta(milliseconds=time_ms)  # exact, unlike a division
     except OverflowError:
@@ -142,7 +162,8 @@ def iso(time_ms: int) -> str:
 
 
 def step_seconds(first_ms: int, last_ms: int) -> int:
-    """Return the step width that divides a span into at most STEPS_SHOWN points."""
+    """Return the least round width, in s, of steps that divide a span of store times into at most
+    STEPS_SHOWN points."""
     span_s = last_ms // 1000 - first_ms // 1000 + 1
     least_s = -(-span_s // (STEPS_SHOWN - 1))  # the span need not begin at a multiple of the width
     for width_s in _STEPS_S:

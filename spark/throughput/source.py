@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "turbopump_cells"
+"""Name of the format for Spark's readers."""
 BATCH_ROWS = 1 << 15
 """Rows per batch; larger than for Spark, which reads these batches in no loop over rows."""
 
@@ -33,7 +34,8 @@ BATCH_ROWS = 1 << 15
 def counted_frame(
     spark: "SparkSession", selection: RowSelection, *, with_ports: bool = False
 ) -> "DataFrame":
-    """Return the cells of a selection, some of them in parts. Raises Spark's errors."""
+    """Return a lazy frame (columns CELL) with the cells of a selection; a cell may come in several
+    parts, which spark_tables.merged adds up. Raises Spark's errors."""
     register(spark)
     spark.dataSource.register(CellSource)
     options = {"selection": json.dumps(selection.describe()), "withPorts": json.dumps(with_ports)}
@@ -41,16 +43,19 @@ def counted_frame(
 
 
 class CellSource(DataSource):
-    """Cells of stores as a table."""
+    """Cells of stores as a table; Spark makes it and calls its methods."""
 
     @classmethod
     def name(cls) -> str:
+        """Return FORMAT."""
         return FORMAT
 
     def schema(self) -> StructType:
+        """Return CELL as a Spark schema."""
         return from_arrow_schema(CELL)
 
     def reader(self, schema: StructType) -> "CellReader":
+        """Make the reader from the options `selection` and `withPorts`, both JSON."""
         asked = json.loads(self.options["selection"])
         return CellReader(asked, json.loads(self.options["withPorts"]))
 
@@ -78,4 +83,5 @@ class CellReader(LogReader):
         self._with_ports = with_ports
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the cells of a partition's records."""
         return counted(super().read(partition), with_ports=self._with_ports)

@@ -27,10 +27,15 @@ ADDED = {
     "last_ms": "max(last_ms)",
     "bits": "0L",
 }
+"""Spark SQL of each column of cells that are added up."""
 
 
 class SparkTables:
-    """Computes each table once: into Parquet below `output`, or without `output` into memory."""
+    """The steps of analysis.Tables on Spark frames, which stay lazy unless a method computes them.
+
+    Each written table is computed once: into Parquet below `output`, or without `output` into
+    memory, until `close`.
+    """
 
     def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:
         self._spark = spark
@@ -40,7 +45,7 @@ class SparkTables:
         self._kept: list[DataFrame] = []
 
     def write_timed(self, name: str, frame: "DataFrame") -> "DataFrame":
-        """Write a table and return the written one.
+        """Write a table now and return the written one.
 
         Columns of epoch ms become timestamps and are renamed (`first_ms`: `first_time`, see
         TIMES). Without an output folder the table is computed at its first use.
@@ -50,9 +55,10 @@ class SparkTables:
     def write(
         self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
     ) -> "DataFrame":
-        """Compute a table now and return it, so that readers do not compute it again.
+        """Write a table now as Parquet, partitioned by columns, and return a frame that reads it.
 
-        Its files get a reasonable size; a large table has it already and is not shuffled for it.
+        Without an output folder the table is computed at its first use and stays in memory. Its
+        files get a reasonable size; a large table has it already and is not shuffled for it.
         """
         if self._output is None:
             return self.cached(frame)
@@ -63,7 +69,7 @@ class SparkTables:
         return self._spark.read.schema(parts.schema).parquet(path)
 
     def cached(self, frame: "DataFrame") -> "DataFrame":
-        """Keep a table in memory from its first use until `close`."""
+        """Return the table, which stays in memory from its first use until `close`."""
         self._kept.append(frame.persist())
         return self._kept[-1]
 
@@ -73,12 +79,15 @@ class SparkTables:
             frame.unpersist()
 
     def where(self, frame: "DataFrame", column: str, values: Sequence[str]) -> "DataFrame":
+        """Return the rows whose column has one of the texts."""
         return frame.where(exprs(column)[0].isin(*values))
 
     def at_least(self, frame: "DataFrame", column: str, least: int) -> "DataFrame":
+        """Return the rows whose column is not below `least`."""
         return frame.where(exprs(column)[0] >= least)
 
     def added(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
         sums = cells.groupBy(*keys).agg(*exprs(*(f"{made} as {n}" for n, made in ADDED.items())))
         types = {field.name: field.dataType.simpleString() for field in cells.schema.fields}
         return sums.selectExpr(
@@ -89,16 +98,19 @@ class SparkTables:
         )
 
     def together(self, *frames: "DataFrame") -> "DataFrame":
+        """Return the rows of all frames, which have the same columns."""
         whole, *others = frames
         for frame in others:
             whole = whole.unionByName(frame)
         return whole
 
     def in_steps(self, cells: "DataFrame", step_s: int) -> "DataFrame":
+        """Return the cells with each second rounded down to a multiple of `step_s`."""
         return cells.withColumn("second", step_of("second", step_s))
 
     def derived(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
-        """Run the derivation in workers, on partitions of whole groups in its order.
+        """Return the lazy table that the derivation makes from cells with the columns SUMS; it runs
+        in workers, on partitions of whole groups in its order.
 
         An Arrow function over columns returns a list for each row of its input, because mapInArrow
         needs pandas: the lists of a batch are empty but the first.
@@ -123,10 +135,13 @@ class SparkTables:
     def first(
         self, frame: "DataFrame", order: Sequence[str], limit: int | None = None
     ) -> tuple[Row, ...]:
+        """Compute and return the first `limit` rows, None: all, by `column` or `column desc`, nulls
+        last; see `rows`."""
         ordered = frame.orderBy(*map(_sorting, order))
         return rows(ordered if limit is None else ordered.limit(limit))
 
     def totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
+        """Compute and return one number for each name; see analysis.Tables.totals."""
         made = []
         for name, text in wanted.items():
             function, _, column = text.partition(" ")
@@ -143,7 +158,8 @@ _TOTALS = {
 
 
 def in_lists(derivation: Derivation, batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
-    """Yield for each batch an array as long, whose first list has the rows that are ready."""
+    """Yield for each batch of cells an array of lists as long as the batch; the first list has the
+    derivation's rows that are complete by then, the others are empty."""
     sizes: list[int] = []
 
     def counted() -> Iterator[Sequence[pa.Array]]:
@@ -169,7 +185,8 @@ def _lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
 
 
 def merged(counted: "DataFrame") -> "DataFrame":
-    """Merge cells that come in parts (throughput/source.py)."""
+    """Return a lazy frame with each cell once, from cells that come in parts
+    (throughput/source.py)."""
     return counted.groupBy(*KEYS).agg(
         *exprs(
             "sum(messages) as messages",
@@ -184,12 +201,12 @@ def merged(counted: "DataFrame") -> "DataFrame":
 
 
 def step_of(second: str, step_s: int) -> "Column":
-    """Return the second at which the step of a column's second begins."""
+    """Return a Spark column: the column `second` rounded down to a multiple of `step_s`."""
     return exprs(f"{second} - pmod({second}, {step_s}L)")[0]
 
 
 def stamped(frame: "DataFrame") -> "DataFrame":
-    """Convert points in time from the cells' numbers to timestamps."""
+    """Return the frame with the columns of result.TIMES as timestamps under their new names."""
     return frame.selectExpr(
         *(
             f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
@@ -199,7 +216,8 @@ def stamped(frame: "DataFrame") -> "DataFrame":
 
 
 def rows(frame: "DataFrame") -> tuple[Row, ...]:
-    """Return all rows, which the caller has bounded, with timestamps as ISO 8601 text."""
+    """Compute and return all rows, which the caller has bounded, with timestamps as ISO 8601
+    text."""
     from pyspark.sql.types import TimestampType
 
     times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
@@ -219,14 +237,14 @@ def rows(frame: "DataFrame") -> tuple[Row, ...]:
 
 
 def one(frame: "DataFrame") -> dict[str, Any]:
-    """Return the row of an aggregate without keys."""
+    """Compute and return the only row of an aggregate without keys, by column."""
     row = frame.first()
     assert row is not None, "an aggregate without keys has one row"
     return row.asDict()
 
 
 def exprs(*texts: str) -> "list[Column]":
-    """Return columns of Spark SQL."""
+    """Return a Spark column for each expression of Spark SQL."""
     from pyspark.sql import functions
 
     return [functions.expr(text) for text in texts]

@@ -18,22 +18,22 @@ from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, columns
 from turbopump.spark.throughput.result import Row
 
 PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+"""Fractions of the percentiles, by the ending of their columns' names."""
 SPREADS: Mapping[str, str] = {"size": "size", "body": "body", "latency": "latency_ms"}
-"""Names of the figures of each metric."""
+"""Beginning of the names of the columns for each metric, as in `latency_ms_p99`."""
 ALL_BITS = (1 << OFFSETS_A_CELL) - 1
 """Mask of a cell's 64 bits, which come as a signed number."""
 
 
 def by_second(keys: tuple[str, ...]) -> Derivation:
-    """Return the derivation of figures, with `second` among the keys."""
+    """Return the derivation of a row of `traffic_statistics` per group; `second` is among the
+    keys."""
     return _derivation(keys, traffic_statistics)
 
 
 def by_place(keys: tuple[str, ...]) -> Derivation:
-    """Return the derivation of figures and peaks, and of queue offsets if the keys are a queue's.
-
-    A cell without a bucket has the sizes of a second, for the peaks.
-    """
+    """Return the derivation of a row per group: `queue_statistics` if the keys are QUEUE, else
+    `place_statistics`."""
     return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
 
 
@@ -47,23 +47,28 @@ def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> I
 
 
 def place_statistics(cells: Iterable[Cell]) -> Row:
-    """Return statistics and peaks of a group."""
+    """Return the columns of `traffic_statistics` and the peaks of a group.
+
+    A cell whose bucket is None has the sizes of a second, and counts for the peaks only.
+    """
     peaks = _Peaks()
     found = traffic_statistics(peaks.counted(cells))
     return {**found, **peaks.row()}
 
 
 def queue_statistics(cells: Iterable[Cell]) -> Row:
-    """Return statistics, peaks and queue offsets of a queue."""
+    """Return the columns of `place_statistics`, and least, greatest, missing and repeated queue
+    offsets, of a queue's cells."""
     offsets = _QueueOffsets()
     found = place_statistics(offsets.counted(cells))
     return {**found, **offsets.row()}
 
 
 def traffic_statistics(cells: Iterable[Cell]) -> Row:
-    """Return the statistics of a group, whose cells come by metric and bucket.
+    """Return counts, bytes, times and the spread of sizes and latencies of a group as one row.
 
-    Percentiles follow numpy's default method, over the means of the buckets.
+    The cells come sorted by metric and bucket. Percentiles follow numpy's default method, over the
+    means of the buckets; figures without a value are None.
     """
     histograms: dict[str, list[Cell]] = {}
     first_ms: int | None = None
@@ -108,9 +113,10 @@ def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
 
 
 def percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
-    """Return a percentile by numpy's default method over ascending values.
+    """Return the percentile `part` (0 to 1) by numpy's default method over ascending values that
+    may occur many times.
 
-    `ends` has the number of values up to each index, inclusive.
+    `ends` has, for each index, the number of occurrences up to it, inclusive.
     """
     at = part * (ends[-1] - 1)
     first = values[bisect_right(ends, int(at))]

@@ -40,20 +40,25 @@ a store folder and a file with the changes of properties at run time, as in `bro
 `broker-a.properties`."""
 
 CHANGES = ".properties"
+"""Ending of the file with a broker's changed properties, after the path of its store."""
 
 LAYOUT_FILE = "layout.json"
+"""Name of the file in a data folder that has LAYOUT."""
 LOOPBACK = "127.0.0.1"
+"""Address at which a cluster listens by default."""
 MODE = "tls.server.mode"
+"""Property whose value `enforcing` makes servers refuse connections without TLS."""
 WILDCARDS = ("0.0.0.0", "::")  # addresses to which no client could connect
 REPLICA_PORTS_APART = 10  # leaves room for the VIP port below and the HA port above
-REGISTERED_POLL_MS = 10
+REGISTERED_POLL_MS = 10  # interval of checks at the start whether brokers are registered
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers within ms if the name server is in its process
 ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, a master is elected
-CONTROLLER_GROUP = "turbopump"
+CONTROLLER_GROUP = "turbopump"  # name of the controllers' quorum
 NAMESRV_OWN = frozenset({"bindAddress", "configStorePath", "kvConfigPath", "listenPort"})
 """Keys in the file of an earlier version, which wrote every key; the cluster sets these itself."""
 
 SUPPORT_ACTING = "supportActingMaster"
+"""Property of name servers that lets a replica act for its master (RIP-32)."""
 
 LOG_FILE_SIZE = 64 << 20
 """Bytes of a file of a new log.
@@ -78,10 +83,11 @@ class ClusterError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A running broker of a cluster.
+    """A running broker of a cluster, as of the call that returned it.
 
-    `address` is `host:port`; `id` is 0 for the master and -1 for a broker without a role; `grpc` is
-    the `host:port` for gRPC, empty if it is off.
+    `address` is `host:port`; `id` is 0 for the master and -1 for a broker that is not registered;
+    `pid` is the process; `role` is "master" or "slave"; `grpc` is the `host:port` for gRPC, empty
+    if it is off.
     """
 
     name: str
@@ -154,18 +160,20 @@ class Cluster:
 
     @property
     def namesrv(self) -> str:
-        """The name server's `host:port`."""
+        """The name server's `host:port`; only between `start` and `stop`."""
         assert self._namesrv is not None, "the cluster is not started"
         return self._namesrv.address
 
     @property
     def controllers(self) -> list[str]:
-        """The controllers' `host:port`; an empty list without controllers."""
+        """The running controllers' `host:port`, in the order of their numbers; an empty list
+        without controllers."""
         return [controller.address for controller in self._controllers]
 
     @property
     def brokers(self) -> list[BrokerAddress]:
-        """The running brokers, the master first; with controllers, in their current roles."""
+        """The running brokers, the master first, then by id; with controllers, in the roles that
+        the name server has now. Only between `start` and `stop`."""
         assert self._brokers, "the cluster is not started"
         found = [
             BrokerAddress(
@@ -181,7 +189,7 @@ class Cluster:
         return sorted(found, key=lambda broker: (broker.id < 0, broker.id))
 
     async def start(self) -> None:
-        """Start all nodes; returns when clients can send.
+        """Prepare the data folder and start all nodes; returns when clients can send.
 
         Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; then no
         node runs.
@@ -199,7 +207,7 @@ class Cluster:
             raise
 
     def check(self) -> None:
-        """Raise ClusterError for an impossible group."""
+        """Raise ClusterError if the arguments make no possible group; starts nothing."""
         brokers, controllers = self._sizes
         if brokers > 1 and not controllers:
             raise ClusterError(
@@ -221,12 +229,12 @@ class Cluster:
 
     @property
     def broker_count(self) -> int:
-        """Number of brokers in the group."""
+        """Number of brokers in the group, running or not."""
         brokers, controllers = self._sizes
         return brokers if controllers else self._replicas + 1
 
     def namesrv_properties(self) -> dict[str, str]:
-        """The name server's properties."""
+        """Return the properties with which `start` runs the name server, by RocketMQ's keys."""
         return {
             "bindAddress": self._host,
             "listenPort": str(self._ports[0]),
@@ -237,7 +245,7 @@ class Cluster:
         }
 
     def controller_properties(self, number: int) -> dict[str, str]:
-        """A controller's properties, without its peers."""
+        """Return the properties of the controller `number` (from 0), without its peers."""
         port = self._controller_port
         return {
             "bindAddress": self._host,
@@ -253,7 +261,10 @@ class Cluster:
     def broker_properties(
         self, number: int, namesrv: str, controllers: list[str]
     ) -> dict[str, str]:
-        """A broker's properties; the first broker is number 0."""
+        """Return the properties of the broker `number` (from 0).
+
+        `namesrv` and `controllers` are `host:port`; an empty list: a group with a fixed master.
+        """
         given = self._common_broker_properties(BrokerConfig().broker_name, namesrv)
         if number:
             port = self._ports[1]
@@ -278,10 +289,10 @@ class Cluster:
         return given
 
     async def stop_broker(self, broker: BrokerAddress) -> None:
-        """Stop a broker of `brokers` for good; controllers elect another master if it was the
-        master.
+        """Stop a broker of `brokers` for good, in order; returns when it has stopped. Controllers
+        elect another master later if it was the master.
 
-        Raises ClusterError if the broker does not run.
+        Raises ClusterError if no broker runs at its address.
         """
         found = next((one for one in self._brokers if one[0].address == broker.address), None)
         if found is None:
@@ -290,7 +301,8 @@ class Cluster:
         await found[0].stop()
 
     async def stop(self) -> None:
-        """Stop the running nodes: brokers first, which save their state, then the others."""
+        """Stop the running nodes: brokers first, which save their state, then controllers, the name
+        server last. A temporary data folder is removed."""
         brokers, self._brokers = self._brokers, []
         controllers, self._controllers = self._controllers, []
         namesrv, self._namesrv = self._namesrv, None
@@ -445,7 +457,7 @@ async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
 
 
 def prepare_data(data: Path) -> None:
-    """Create a data folder, or check that its layout is of this version.
+    """Create a data folder and its LAYOUT_FILE, durably, or check that its layout is LAYOUT.
 
     Raises OSError if it cannot be created or written, StoreError if it is of another version.
     """
@@ -477,8 +489,9 @@ def _layout_of(text: bytes) -> object:
 
 
 def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]:
-    """The properties that admin requests (UPDATE_BROKER_CONFIG and the like) changed in an earlier
-    run, from a file of a data folder. Raises ClusterError, OSError."""
+    """Return the properties that admin requests (UPDATE_BROKER_CONFIG and the like) changed in an
+    earlier run, from the file at `path`, without the keys `passed_over`; [] without the file.
+    Raises ClusterError if it is malformed, OSError."""
     files = RealFiles()
     if not files.exists(path):
         return []

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class RunningCluster:
     """A started cluster in its own thread.
 
-    `namesrv` is the address for clients, `brokers` and `controllers` are the nodes that ran at the
-    start, `data` is the folder of their files.
+    `namesrv` is the `host:port` for clients, `brokers` and `controllers` are the nodes that ran at
+    the start (never updated), `data` is the folder of their files.
     """
 
     def __init__(self, cluster: "Cluster", loop: "asyncio.AbstractEventLoop") -> None:
@@ -36,13 +36,15 @@ class RunningCluster:
         self.data: Path = cluster.data
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the cluster's loop and wait for its result, from any other thread."""
+        """Run a coroutine on the cluster's loop, block until it ends, and return its result or
+        raise its exception. Call it from any other thread, never from that loop."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def stop_broker(self, broker: "BrokerAddress") -> None:
-        """Stop one of `brokers` for good; in a group with controllers another master is elected.
+        """Stop one of `brokers` for good, and block until it has stopped; in a group with
+        controllers another master is elected later.
 
         Raises ClusterError if the broker does not run.
         """
@@ -57,7 +59,8 @@ def running_cluster(
     brokers: int = 1,
     controllers: int = 0,
 ) -> Iterator[RunningCluster]:
-    """Run a cluster with small files until the context ends, for fixtures of any scope."""
+    """Run a cluster with small files (SMALL_FILES) until the context ends, for fixtures of any
+    scope; the arguments and errors are Cluster's. `data` None: a temporary folder."""
     import asyncio
     import threading
 

@@ -15,10 +15,13 @@ from turbopump.spark.commands.parsers import PARSERS
 
 app = typer.Typer(no_args_is_help=True, help="Stores and histories as tables, judged by Spark.")
 AS_THEY_ARE = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command whose arguments typer does not parse."""
 HELP = {"-h", "--help"}
+"""Options that show a job's help."""
 OF_SPARK = ("pyspark", "mmap_ninja")
 """Packages that a job with --local does not need."""
 PACKAGES = ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib")
+"""Packages that jobs need, by the names of their modules."""
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)

@@ -27,6 +27,7 @@ from turbopump.cli.top import top
 from turbopump.cli.up import up
 
 PROGRAM = "turbopump"
+"""Name of the command and of the distribution."""
 
 app = typer.Typer(
     name=PROGRAM,
@@ -65,7 +66,8 @@ def _options(
 
 
 def run() -> None:
-    """Run the command of this process's arguments and end the process."""
+    """Run the command of this process's arguments and end the process (SystemExit); a failure is
+    one sentence on stderr."""
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # names in stores and responses may be invalid text

@@ -28,7 +28,9 @@ class Begin(Enum):
     """Position at which a group without committed offsets begins."""
 
     FIRST = "first"
+    """The first message of each queue."""
     LAST = "last"
+    """The end of each queue when the command starts."""
 
 
 def consume(

@@ -30,7 +30,8 @@ class CommandFailed(UserError):
 
 
 def sentence_of(error: OSError) -> str:
-    """Describe the operating system's error for a person: with the file, without the number."""
+    """Return the operating system's text for an error, with the file before it and without the
+    number."""
     what = os.strerror(error.errno) if error.errno else str(error)
     if error.errno == errno.ENOSPC:
         what = "the disk is full"
@@ -38,7 +39,7 @@ def sentence_of(error: OSError) -> str:
 
 
 def failure_of(error: OSError) -> UserError:
-    """The failure for an error of the operating system.
+    """Return (not raise) the failure for an error of the operating system.
 
     An error with a file name is bad input, because the user named the file; any other (a full
     standard output) is not.
@@ -48,6 +49,6 @@ def failure_of(error: OSError) -> UserError:
 
 
 def fail(error: UserError) -> NoReturn:
-    """Print the error and end the process with its exit code."""
+    """Print the error to stderr and end the process with its exit code (SystemExit)."""
     print(f"turbopump: {error}", file=sys.stderr)
     raise SystemExit(error.exit_code)

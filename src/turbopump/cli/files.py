@@ -10,7 +10,7 @@ from turbopump.cli.errors import UserError, sentence_of
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; raises UserError."""
+    """Return the text of a UTF-8 file; raises UserError if it cannot be read or is not UTF-8."""
     try:
         return path.read_text("utf-8")
     except OSError as error:
@@ -20,7 +20,7 @@ def read_text(path: Path) -> str:
 
 
 def properties_text(path: Path) -> str:
-    """The text of a properties file; logs a warning for each duplicate key.
+    """Return the unchanged text of a properties file; logs a warning for each duplicate key.
 
     Raises UserError for a file that cannot be read and for JSON: each JSON line would be an unknown
     key, and the node would start with defaults.

@@ -27,19 +27,21 @@ def _clock_ms() -> float:
 
 
 class GcTuning:
-    """A callback of the collector that freezes objects after each long full collection."""
+    """A callback of the collector that freezes objects after each full collection of over
+    FROZEN_OVER_MS. `clock_ms` is a monotonic clock."""
 
     def __init__(self, clock_ms: Callable[[], float] = _clock_ms) -> None:
         self._clock_ms = clock_ms
         self._began_ms = 0.0
 
     def begin(self) -> None:
-        """Freeze all objects of imports and of the start: they live as long as the process."""
+        """Register this callback, and freeze all objects of imports and of the start: they live as
+        long as the process."""
         gc.freeze()
         gc.callbacks.append(self)
 
     def end(self) -> None:
-        """Restore the state before `begin`."""
+        """Stop freezing, and make all frozen objects visible to the collector."""
         gc.callbacks.remove(self)
         gc.unfreeze()
 

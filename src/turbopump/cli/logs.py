@@ -15,10 +15,12 @@ from typing import Any
 FILE_SIZE_MAX = 16 << 20  # bytes of a log file
 FILES_MAX = 5  # older files kept: at most 100 MB of log
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+"""Form of a log line, for logging.Formatter."""
 
 
 def configure(folder: Path | None, level: str) -> None:
-    """Log to stderr and, with a folder, to turbopump.log in it. Raises OSError."""
+    """Log messages of at least `level` (debug, info, warning, error) to stderr and, with a folder,
+    which is made if it is missing, to turbopump.log in it. Raises OSError."""
     # The handler of a full disk or a closed terminal must not fill the other log with tracebacks.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
@@ -36,7 +38,8 @@ def configure(folder: Path | None, level: str) -> None:
 
 
 def name_brokers(current: Callable[[], str]) -> None:
-    """Add the name of the broker that logs to each log line, where `current` returns one."""
+    """Add the name that `current` returns, unless it is "", to each log line of this process: the
+    broker that logs."""
     make = logging.getLogRecordFactory()
 
     def named(*words: Any, **more: Any) -> logging.LogRecord:

@@ -40,6 +40,7 @@ NO_NAME_SERVER = (
     "there is no namesrvAddr, and no -n: the broker registers at no name server, so only gRPC "
     "clients that are given its address find it"
 )
+"""Warning of a broker without name servers."""
 LogFolder = Annotated[
     Path | None,
     typer.Option("--log-dir", metavar="DIR", help="Folder for log files, besides stderr."),

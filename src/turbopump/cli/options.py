@@ -12,6 +12,7 @@ import typer
 from turbopump.cli.errors import UserError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+"""Name server of a command without -n and NAMESRV_ADDR."""
 INT32_MAX = (1 << 31) - 1  # the largest count that the protocol can carry
 INT64_MAX = (1 << 63) - 1  # the largest time or offset that the protocol can carry
 
@@ -27,7 +28,8 @@ class Switch(Enum):
 
 
 def port_option(*names: str, help: str) -> Any:
-    """Declare an option that takes a port number."""
+    """Return typer's declaration of an option with these names that takes a port number (0 to
+    65,535)."""
     return typer.Option(*names, min=0, max=65_535, metavar="N", help=help)
 
 
@@ -38,7 +40,8 @@ def _log_level(text: str) -> str:
 
 
 def split_addresses(text: str) -> list[str]:
-    """Split `host:port;host:port` into addresses; raises UserError for an invalid or empty list."""
+    """Split `host:port;host:port` (or with commas) into addresses, in order; raises UserError for
+    an invalid address or an empty list."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
         check_address(address)
@@ -48,7 +51,8 @@ def split_addresses(text: str) -> list[str]:
 
 
 def check_address(address: str) -> None:
-    """Raise UserError unless `address` is `host:port`."""
+    """Raise UserError unless `address` is `host:port` with a port from 1; the host is not
+    resolved."""
     host, _, port = address.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
         raise UserError(f"{address} is no address: host:port is expected")
@@ -83,8 +87,8 @@ MessageId = Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="The
 
 
 def one_place(broker: str | None, cluster: str | None) -> None:
-    """Check that a command has exactly one target, a broker or a cluster; raises UserError
-    otherwise.
+    """Check that a command has exactly one target, a cluster or a broker with a valid `host:port`;
+    raises UserError otherwise.
     """
     if (broker is None) == (cluster is None):
         raise UserError("give either a broker's address with -b or a cluster with -c")

@@ -11,19 +11,21 @@ from typing import Any, Protocol
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on one line and flush: readers of a pipe wait for lines."""
+    """Print one JSON document on one line of stdout and flush: readers of a pipe wait for lines."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
     sys.stdout.flush()
 
 
 class JsonResult(Protocol):
-    """The result of a command, as `--json` prints it."""
+    """The result of a command; `to_json` returns the JSON object that `--json` prints."""
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        ...
 
 
 def show(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:
-    """Print a result at once, as JSON or as lines for people."""
+    """Print a result to stdout and flush: as JSON, or else `lines` for people."""
     if as_json:
         print_json(result.to_json())
     else:
@@ -31,7 +33,8 @@ def show(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:
 
 
 def java_text(value: object) -> object:
-    """Convert a value to Java's text where that differs: `true`, and `{a=1, b=2}` for a map."""
+    """Convert a bool or a dict to Java's text, as `true` or `{a=1, b=2}`; any other value is
+    returned itself."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -49,7 +52,7 @@ def columns(layout: str, *values: object) -> str:
 
 
 def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Format the head and the rows as lines of columns."""
+    """Format the head and the rows as lines with `columns`."""
     return [columns(layout, *cells) for cells in (head, *rows)]
 
 
@@ -59,7 +62,7 @@ def front(text: str, length: int) -> str:
 
 
 def local_time(epoch_ms: int) -> str:
-    """`2026-11-21 17:30:00,123` in local time; empty for 0 and before."""
+    """Format epoch ms as `2026-11-21 17:30:00,123` in local time; "" for 0 and before."""
     if epoch_ms <= 0:
         return ""
     seconds = local_seconds(epoch_ms)
@@ -67,7 +70,7 @@ def local_time(epoch_ms: int) -> str:
 
 
 def local_seconds(epoch_ms: int) -> str:
-    """Format a time as `2026-11-21 17:30:00` in local time.
+    """Format epoch ms as `2026-11-21 17:30:00` in local time.
 
     A time beyond the year 9999, which a client may have written, becomes `99999999999999999999 ms`.
     """
@@ -79,7 +82,7 @@ def local_seconds(epoch_ms: int) -> str:
 
 def duration_text(length_ms: int | None, known: bool = True) -> str:
     """Format a duration: `0.8 s`, `59 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; `>= 59 s` if
-    `known` is False, because the duration may be longer.
+    `known` is False, because the duration may be longer; `N/A` for None.
     """
     if length_ms is None:
         return "N/A"
@@ -98,7 +101,8 @@ def duration_text(length_ms: int | None, known: bool = True) -> str:
 
 
 def print_lines(lines: Sequence[str], *, flush: bool = False) -> None:
-    """Print several lines; with `flush` a reader of a pipe, too, gets them at once."""
+    """Print lines to stdout, each with a newline; with `flush` a reader of a pipe, too, gets them
+    at once."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     if flush:
         sys.stdout.flush()

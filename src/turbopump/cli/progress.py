@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from turbopump.engine.types import Progress
 
 INTERVAL_S = 1.0
-"""Interval between two events, and delay of the first: most starts take less and show nothing."""
+"""Seconds between two events, and before the first: most starts take less and show nothing."""
 
 
 class Recovering:
-    """Shows the progress of recovery.
+    """Shows the progress of recovery: JSON events on stdout, or a bar on stderr if that is a
+    terminal.
 
     `reached` may be called at any rate; `end` must be called before other output.
     """
@@ -32,7 +33,7 @@ class Recovering:
         self._task: TaskID | None = None
 
     def reached(self, progress: "Progress") -> None:
-        """Show `progress` of the node's recovery, if the interval has passed."""
+        """Show `progress` of the node's recovery, if INTERVAL_S has passed or a bar is shown."""
         now_s = time.monotonic()
         if self._bar is None and now_s - self._shown_s < INTERVAL_S:
             return

@@ -27,7 +27,8 @@ If it is set, commands connect by TLS.
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a new uvloop."""
+    """Run a coroutine to its end on a new uvloop, block meanwhile, and return its result or raise
+    its exception."""
     import asyncio
 
     import uvloop
@@ -52,7 +53,7 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
 
 
 def repeat(interval_s: int | None, show: Callable[[], None]) -> None:
-    """Show a command's result once, or at an interval until the command is stopped."""
+    """Call `show` once, or forever with pauses of `interval_s`; None: once."""
     show()
     while interval_s is not None:
         time.sleep(interval_s)
@@ -60,7 +61,8 @@ def repeat(interval_s: int | None, show: Callable[[], None]) -> None:
 
 
 def client_options() -> "ClientOptions":
-    """Client options of commands; raises UserError for an unusable TLS file."""
+    """Make the client options of commands: with TLS if the environment names a file (TLS_FILE).
+    Raises UserError if that is unusable."""
     from turbopump.net.client.options import ClientOptions
 
     path = os.environ.get(TLS_FILE)
@@ -98,5 +100,6 @@ async def failing_clearly(work: Awaitable[T]) -> T:
 
 
 def one_line(error: Exception) -> str:
-    """The text of an error on one line: a broker's remark may have several."""
+    """Return the text of an error on one line, because a broker's remark may have several; the name
+    of its class without a text."""
     return " ".join(str(error).split()) or type(error).__name__

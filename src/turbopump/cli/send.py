@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.options import ClientOptions
 
 GROUP = "TURBOPUMP_SEND"
+"""Producer group of the command."""
 _SPAN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LINE_MAX = 4 << 20  # bytes of a line of standard input: the broker's largest message
@@ -47,6 +48,7 @@ class LocalEnd(StrEnum):
     COMMIT = "commit"
     ROLL_BACK = "roll-back"
     UNKNOWN = "unknown"
+    """The broker checks the transaction later."""
 
 
 Transaction = Annotated[

@@ -23,10 +23,16 @@ files, the most that any broker uses.
 
 
 class Node(Protocol):
-    """A node that runs on the loop."""
+    """A node that runs on the loop: `start` returns when it serves, or raises and leaves nothing
+    running; `stop` returns when it has ended."""
 
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
+    async def start(self) -> None:
+        """Start; return when the node serves, or raise and leave nothing running."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop in order; return when the node has ended."""
+        ...
 
 
 class NodeGroup:
@@ -56,7 +62,7 @@ class NodeGroup:
 
 
 async def serve(node: Node, ready: Callable[[], None]) -> None:
-    """Start, call `ready`, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop.
+    """Start the node, call `ready`, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop.
 
     A signal during the start cancels it, so a long recovery ends soon; the next start resumes it.
     Raises UserError if the node cannot start.
@@ -91,7 +97,8 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
 
 
 def leave() -> NoReturn:
-    """End the process although one of its threads waits for a disk that does not respond."""
+    """End the process at once with exit code 1, although one of its threads waits for a disk that
+    does not respond; logs and output are flushed first."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -99,7 +106,7 @@ def leave() -> NoReturn:
 
 
 def raise_open_files() -> None:
-    """Raise the limit of open files to this user's maximum.
+    """Raise this process's soft limit of open files to this user's maximum, at most OPEN_FILES_MAX.
 
     The usual soft limit of 1,024 is less than a broker's connections and mapped files, and only
     programs that still use select() need it.

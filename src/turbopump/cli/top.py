@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.group_watch import GroupWatch
 
 ANSWER_TIMEOUT_MS: Final = 1000
-"""Timeout of a node's response: a stopped node must not delay the view of the others."""
+"""Timeout of each node's response: a stopped node must not delay the view of the others."""
 
 CHANGES_SHOWN: Final = 12
 """Lines of history on the screen: as many as fit a small terminal beside two groups of three."""
@@ -143,7 +143,7 @@ class PlainLines:
     """Output for files and pipes: a line for each controller, broker and change."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """Print the changes, then the new state."""
+        """Print the changes, then all controllers, brokers and groups of the sample, and flush."""
         from turbopump.cli.top_view import change_lines, sample_lines
 
         print_lines([*change_lines(changes), *sample_lines(sample)], flush=True)
@@ -169,7 +169,7 @@ class Screen(AbstractContextManager["Screen"]):
         self._live.stop()
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """Draw the sample and the latest changes."""
+        """Draw the sample and the latest CHANGES_SHOWN changes; only inside of the `with` block."""
         from turbopump.cli.top_view import screen
 
         assert self._live is not None

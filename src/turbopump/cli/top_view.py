@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 CONTROLLER_COLUMNS: Final = ("controller", "address", "role", "term", "age", "error")
+"""Headings of the controllers' table."""
 BROKER_COLUMNS: Final = (
     "id",
     "address",
@@ -39,13 +40,17 @@ BROKER_COLUMNS: Final = (
     "age",
     "state",
 )
+"""Headings of the table of a group's brokers."""
 CONTROLLER_LINE: Final = "{:<12} {:<22} {:<9} {:>6} {:>6}  {}"
+"""Layout of a controller's line, for `output.columns`; the next constants likewise."""
 BROKER_LINE: Final = (
     "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10} {:>6}  {}"
 )
 LAG_COLUMNS: Final = ("consumer group", "topic", "behind", "for", "members")
+"""Headings of the table of consumer groups with unconsumed messages."""
 LAG_LINE: Final = "     {:<32} {:<32} {:>12}  {:<16} {}"
 POP_COLUMNS: Final = ("pops by", "popped/s", "acked/s", "in flight", "revival late by")
+"""Headings of the table of consumer groups that pop."""
 POP_LINE: Final = "     {:<32} {:>12} {:>12} {:>12}  {}"
 LAGS_SHOWN: Final = 8
 """Consumer groups that a screen shows of each broker group; lines and JSON have all."""
@@ -56,6 +61,7 @@ STYLES: Final = {
     "role": "yellow",
     "answer": "red",
 }
+"""Style of a change on the screen, by its kind."""
 OLD: Final = "bright_black"
 """Grey: values that no node confirmed in this sample."""
 NUMBERS: Final = frozenset(
@@ -64,18 +70,22 @@ NUMBERS: Final = frozenset(
         *("popped/s", "acked/s", "in flight"),
     )
 )
+"""Headings of columns that are aligned right."""
 TOLD: Final = frozenset(("set", "alive"))
 """Columns that controllers reported; they are as old as the group's answer."""
 WIDE: Final = 124
 """Width in characters at which all columns of a broker fit; a narrower terminal shows fewer."""
 LEFT_OUT: Final = frozenset(("alive", "end", "in/s", "out/s"))
+"""Columns of a broker that a narrower terminal does not show."""
 KIB: Final = 1024
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
+"""Units of sizes: powers of KIB."""
 UNKNOWN: Final = "-"
+"""Text for an unknown value."""
 
 
 def sample_lines(sample: "Sample") -> list[str]:
-    """Format the whole sample as lines."""
+    """Format the whole sample as lines, an empty one last; times are local."""
     lines = [local_time(sample.at_ms), *(f"! {error}" for error in sample.errors)]
     if sample.controllers:
         lines.append(columns(CONTROLLER_LINE, *CONTROLLER_COLUMNS))
@@ -94,7 +104,7 @@ def sample_lines(sample: "Sample") -> list[str]:
 
 
 def change_lines(changes: Sequence["Change"]) -> list[str]:
-    """Format the changes as lines, each with the time it was noticed."""
+    """Format the changes as lines, each with the local time at which it was noticed."""
     return [f"* {local_time(change.at_ms)} {change.text}" for change in changes]
 
 
@@ -114,7 +124,8 @@ def group_title(group: "GroupView") -> str:
 
 
 def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
-    """Format the numbers of waiting timers and open transactions, a line for each kind."""
+    """Format the numbers of waiting timers and open transactions, a line for each kind that has
+    any; `now_ms` is epoch ms."""
     lines = []
     if view.timers or view.next_due_ms is not None:
         due = view.next_due_ms
@@ -131,7 +142,7 @@ def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
 
 
 def age_text(age_ms: int | None) -> str:
-    """Format an age: `-` for this sample, `0.4 s`, `12 s`, `3 min`, `5 h`; `never` for None."""
+    """Format an age: `-` for 0 (this sample), `0.4 s`, `12 s`, `3 min`, `5 h`; `never` for None."""
     if age_ms is None:
         return "never"
     if not age_ms:
@@ -145,7 +156,7 @@ def age_text(age_ms: int | None) -> str:
 
 
 def size_text(size: int | None) -> str:
-    """Format a size: `0 B`, `12.5 KiB`, `3.0 GiB`."""
+    """Format a number of bytes: `0 B`, `12.5 KiB`, `3.0 GiB`; `-` for None."""
     if size is None:
         return UNKNOWN
     if size < KIB:
@@ -228,7 +239,8 @@ def _known(value: int | bool | None, doubt: str = "") -> str:
 def screen(
     title: str, sample: "Sample", changes: Sequence["Change"], width: int
 ) -> "RenderableType":
-    """Draw the sample and the changes, newest last, for a terminal of `width` characters."""
+    """Build what rich shows of the sample and the changes, newest last, on a terminal of `width`
+    characters; prints nothing."""
     from rich.console import Group
     from rich.text import Text
 

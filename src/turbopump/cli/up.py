@@ -203,7 +203,8 @@ def _prepare(data: Path, log_level: str) -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read and check the broker properties of a file; raises UserError naming file and line."""
+    """Read and check the broker properties of a file, and return them by key, as texts; warnings
+    are logged. Raises UserError, which names the file."""
     from turbopump.broker.config.config import BrokerConfig
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 

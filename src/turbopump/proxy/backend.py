@@ -40,8 +40,8 @@ TOPIC_FIELDS: Final = ("topic", "b", "originTopic")
 class ProxyRequestBackend:
     """The port of a proxy. Loop thread only.
 
-    `soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
-    `now_ms` is the wall clock, `steady_ms` the loop's.
+    `call_soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
+    `now_ms` is the wall clock (epoch ms), `steady_ms` the loop's monotonic clock in ms.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class ProxyRequestBackend:
         return self._config.max_message_size
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Run steps of some milliseconds each; the steps of a host run one after another."""
+        """Schedule steps of some milliseconds each, in turns with other work; the `work` calls of
+        one host run one after another. An error in a step is logged."""
         self._turns.work(host, logged_steps(steps))
 
     def resolve_names(
@@ -85,8 +86,11 @@ class ProxyRequestBackend:
         then: Callable[[], None],
         size: int = 0,
     ) -> None:
-        """Look up names and then call `then`; it is called at once if too many bytes wait
-        already."""
+        """Look up topics and groups, and call `then` once all are answered, found or not.
+
+        `then` is called before this returns if all are cached, or if too many bytes wait already
+        (WAITING_MAX). `size` is the bytes of the request that waits meanwhile.
+        """
         size += WAITING_SIZE * (len(topics) + len(groups))
         if self.waiting + size > WAITING_MAX:
             then()
@@ -102,7 +106,8 @@ class ProxyRequestBackend:
         gather(wanted).then(answered)
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """The configuration of a topic by broker name; raises RpcRefused."""
+        """Return the configuration of a topic by broker name, from the cache (`resolve_names`).
+        Raises RpcRefused if the topic does not exist or is not known yet."""
         found = self._known.topics.get(name)
         if found is None:
             raise RpcRefused(Code.INTERNAL_SERVER_ERROR, f"the route of {name} is not known yet")
@@ -112,8 +117,8 @@ class ProxyRequestBackend:
         return found.topics
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """The configuration of a consumer group, None if it does not exist; raises RpcRefused if no
-        broker responds."""
+        """Return the configuration of a consumer group, from the cache (`resolve_names`); None if
+        it does not exist or is not known yet. Raises RpcRefused if no broker responded."""
         found = self._known.groups.get(name)
         if isinstance(found, Absent):
             if found.is_certain:
@@ -130,8 +135,9 @@ class ProxyRequestBackend:
         return self._known.knows(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose (broker name, queue id) for a message: brokers in rotation, without recently
-        failed ones; a message group always has the same queue. Raises RpcRefused."""
+        """Choose (broker name, queue id) for a message, from the cache: brokers in rotation,
+        without recently failed ones, and ANY_QUEUE, so that the broker chooses; a message group has
+        the same queue while the route is unchanged. Raises RpcRefused."""
         writable = {
             name: config.write_queue_nums
             for name, config in self.topics_of(topic).items()
@@ -148,7 +154,8 @@ class ProxyRequestBackend:
         return self._one_of(writable), ANY_QUEUE
 
     def choose_readable(self, topic: str) -> str:
-        """Choose a broker to read from, in rotation. Raises RpcRefused."""
+        """Choose the name of a broker to read a topic from, in rotation, without recently failed
+        ones. Raises RpcRefused."""
         return self._one_of(self.topics_of(topic))
 
     def _one_of(self, names: Iterable[str]) -> str:
@@ -163,7 +170,7 @@ class ProxyRequestBackend:
     def ask(
         self, broker_name: str, request: Command, _peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Send a request to the master of a group."""
+        """Send a request to the master of a group; see BrokerCalls.ask."""
         topics = [request.fields[name] for name in TOPIC_FIELDS if name in request.fields]
         self._calls.ask(broker_name, request, topics, done, wait_ms)
 
@@ -178,7 +185,7 @@ class ProxyRequestBackend:
         done(response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
 
     def leave(self, client_id: str, _group: str, _peer: Peer) -> None:
-        """Remove a client that has disconnected."""
+        """Remove a client that has disconnected from all its groups."""
         self._members.leave(client_id)
 
     def _is_transactional(self, topic: str) -> bool:

@@ -20,8 +20,9 @@ from turbopump.proxy.cluster_map import ClusterMap
 TIMEOUT_MS: Final = 3_000
 """Timeout of a response, besides the time for which a request may wait for messages."""
 HELD_OF_BROKER_MAX: Final = 64 << 20
+"""Bytes of requests that wait for one broker's responses, at most."""
 HELD_MAX: Final = 256 << 20
-"""Bytes of requests that wait for their responses, for each broker and for all."""
+"""Bytes of requests that wait for all brokers' responses, at most."""
 REQUEST_SIZE: Final = 4_000
 """Estimated bytes of a request besides its body."""
 _NOT_THE_MASTER: Final = frozenset(
@@ -36,7 +37,7 @@ _NOT_THE_MASTER: Final = frozenset(
 
 
 class BrokerCalls:
-    """Pending requests to brokers. Loop thread only."""
+    """Pending requests to brokers. Loop thread only. `held` is their size in bytes."""
 
     def __init__(self, known: ClusterMap, call: Call) -> None:
         self._known = known
@@ -52,11 +53,13 @@ class BrokerCalls:
         done: Callable[[Command], None],
         wait_ms: int = 0,
     ) -> None:
-        """Send a request to a group's master; `done` receives the response, or an error response
-        with the reason.
+        """Send a request to a group's master; `done` is called once with the response, or with an
+        error response that has the reason as remark.
 
-        `topics` are the topics whose routes may be wrong if it fails; `wait_ms` is how long the
-        broker may hold the request for messages.
+        Without a master (SYSTEM_ERROR) or with too many pending bytes (FLOW_CONTROL) `done` is
+        called before this returns. `topics` are the topics whose routes may be wrong if it fails;
+        `wait_ms` is the time for which the broker may hold the request for messages, added to
+        TIMEOUT_MS.
         """
         address = self._known.master(broker_name)
         if not address:

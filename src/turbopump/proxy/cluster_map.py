@@ -33,19 +33,21 @@ from turbopump.proxy.config import ProxyConfig
 logger = logging.getLogger(__name__)
 
 NAME_SERVER_MS: Final = 3_000
+"""Timeout of the response of the last name server that is queried."""
 NEXT_NAME_SERVER_MS: Final = 1_000
-"""Timeouts of a name server's response; the second if there is another to query."""
+"""Timeout of a name server's response if there is another to query."""
 ASK_MS: Final = 1_000
 """Timeout of a broker's response about a topic or a group."""
 ASKED_MAX: Final = 3
-"""Number of brokers queried for the same thing, until one responds."""
+"""Brokers queried for a topic or a group, at most, until one responds."""
 DOWN_MS: Final = 3_000
 """Time for which a broker that did not respond is avoided if there are others."""
 CLUSTER_MS: Final = 30_000
+"""Interval of queries for all brokers of the cluster, after the first success."""
 CLUSTER_AGAIN_MS: Final = 1_000
-"""Intervals of queries for all brokers of the cluster: after a success, and until the first
-success."""
+"""Interval of these queries until the first success."""
 BROKERS_MAX: Final = 10_000
+"""Broker groups in the map, at most; further ones are ignored."""
 SIZE_MAX: Final = 32 << 20
 """Maximum bytes of the cached topics, and of the groups: 20,000 topics on a handful of brokers."""
 ENTRY_SIZE: Final = 500
@@ -58,7 +60,7 @@ TOPIC_SIZE: Final = 600
 class KnownTopic:
     """A topic's configuration on each broker that serves it, sorted by broker name.
 
-    `at_ms` is the time of the query for its attributes.
+    `at_ms` is the monotonic time of the query for its `attributes`.
     """
 
     topics: Mapping[str, TopicConfig]
@@ -74,7 +76,11 @@ class _Broker:
 
 
 class ClusterMap:
-    """Brokers, topics and groups, queried when needed. Loop thread only."""
+    """Brokers, topics and groups, queried when needed. Loop thread only.
+
+    `call` sends a request to an address; `steady_ms` is the monotonic clock in ms. `topics` and
+    `groups` are caches by name. Methods about a broker take the name of its group.
+    """
 
     def __init__(self, config: ProxyConfig, call: Call, steady_ms: Callable[[], int]) -> None:
         self._config = config
@@ -102,20 +108,21 @@ class ClusterMap:
     # Brokers
 
     def master(self, broker_name: str) -> str:
-        """Address of a group's master; empty without a master."""
+        """Return the `host:port` of a group's master; "" without a master, or for an unknown
+        group."""
         broker = self._brokers.get(broker_name)
         return "" if broker is None else broker.master
 
     def knows(self, broker_name: str) -> bool:
-        """Whether a broker group exists, with or without a master."""
+        """Whether a broker group is known here, with or without a master."""
         return broker_name in self._brokers
 
     def masters(self) -> dict[str, str]:
-        """The addresses of all masters, by the names of their groups."""
+        """Return the `host:port` of all known masters, by the names of their groups."""
         return {name: one.master for name, one in self._brokers.items() if one.master}
 
     def name_at(self, address: str) -> str:
-        """Name of the group whose master has this address; empty if no master has it."""
+        """Return the name of the group whose master has this address; "" if no master has it."""
         return next((name for name, at in self.masters().items() if at == address), "")
 
     def is_up(self, broker_name: str) -> bool:
@@ -126,8 +133,11 @@ class ClusterMap:
         return broker.failed_ms is None or self._steady_ms() - broker.failed_ms > DOWN_MS
 
     def failed(self, broker_name: str, address: str, topics: Iterable[str]) -> None:
-        """Note that a master did not respond, or is no longer master: the routes of `topics` are
-        queried before their next use."""
+        """Record that the master at `address` did not respond, or is no longer master.
+
+        It is avoided for DOWN_MS (`is_up`), the routes of `topics` are queried before their next
+        use, and the next tick queries for all brokers.
+        """
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.master == address:
             broker.failed_ms = self._steady_ms()
@@ -138,17 +148,18 @@ class ClusterMap:
             self._cluster_ms = min(self._cluster_ms, self._steady_ms() - CLUSTER_MS)
 
     def answered(self, broker_name: str, address: str) -> None:
-        """Note that a master has responded."""
+        """Record that the master at `address` has responded: it is up again."""
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.master == address:
             broker.failed_ms = None
 
     def name_servers_changed(self) -> None:
-        """The configuration has new name servers: the next tick queries them for all brokers."""
+        """Have the next tick query the new name servers of the configuration for all brokers."""
         self._cluster_ms = None
 
     def tick(self) -> None:
-        """Query for all brokers of the cluster if the interval has passed."""
+        """Send a query for all brokers of the cluster if the interval has passed; the response
+        updates the masters later."""
         every_ms = CLUSTER_MS if self._has_cluster else CLUSTER_AGAIN_MS
         if self._cluster_ms is None or self._steady_ms() - self._cluster_ms >= every_ms:
             self._ask_for_cluster()

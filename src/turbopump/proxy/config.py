@@ -29,6 +29,7 @@ from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
 
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ's default of messageDelayLevel: the delays of levels 1 to 18."""
 IDLE_KEYS: Final = {
     "messageDelayLevel": IdleKey("String", DELAYS, DELAYS),
     **idle_keys(
@@ -184,7 +185,7 @@ ALIASES: Final = {
     "tls.server.keyPath": "tlsKeyPath",
     "tls.server.keyPassword": "tlsKeyPassword",
 }
-"""Names of the keys for TLS in rmq-proxy.json."""
+"""Names in rmq-proxy.json of the keys for TLS, by the keys of properties files."""
 
 
 def _named(one: Key) -> Key:
@@ -193,7 +194,9 @@ def _named(one: Key) -> Key:
 
 
 TLS_KEYS: Final = {name: _named(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()}
+"""Declarations of the keys for TLS, by name, with ALIASES."""
 SECONDS: Final = between(1, INT32_MAX // 1_000)
+"""Kind of a setting in seconds, at least 1."""
 
 
 @dataclass(slots=True)
@@ -300,7 +303,8 @@ class ProxyConfig(NodeConfig):
 
 
 def read_file(text: str) -> list[Property]:
-    """The properties of a file: the members of a JSON object, or `key=value` lines.
+    """Parse the text of a configuration file: a JSON object, whose nulls are skipped, or
+    `key=value` lines. Keys are not checked.
 
     Raises PropertiesError.
     """

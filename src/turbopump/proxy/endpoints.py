@@ -20,7 +20,7 @@ _Endpoints: Final = message_class("Endpoints")
 
 class ClientEndpoints:
     """Returns the endpoints for one proxy's responses; `host` is for requests without an
-    endpoint."""
+    endpoint. With `echoes_port` a request's own port is returned in place of `port`."""
 
     def __init__(self, host: str, port: int, *, echoes_port: bool) -> None:
         self._own = join(host, port)
@@ -28,7 +28,8 @@ class ClientEndpoints:
         self._echoes_port = echoes_port
 
     def __call__(self, request: Any) -> Any:
-        """Build the message Endpoints for a request."""
+        """Build the protobuf message Endpoints for the response to `request`, which has a field
+        `endpoints`; more than ADDRESSES_MAX addresses are treated as none."""
         given = request.endpoints
         if not 0 < len(given.addresses) <= ADDRESSES_MAX:
             return endpoints_at(self._own)

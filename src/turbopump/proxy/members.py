@@ -36,9 +36,11 @@ BEAT_MS: Final = 30_000
 BEAT_GROUPS_MAX: Final = 100
 """Maximum number of groups in one heartbeat."""
 GROUPS_SIZE_MAX: Final = 64 << 20
-"""Bytes of all groups; groups beyond it are not registered."""
+"""Bytes of all groups, at most; groups beyond it are not registered."""
 GROUP_SIZE: Final = 1_000
+"""Estimated bytes of a group besides its name, subscriptions and members."""
 MEMBER_SIZE: Final = 200
+"""Estimated bytes of a member besides its client id."""
 RELAY_MS: Final = 5_000
 """Timeout of a client's response to an operator's request
 (grpcProxyRelayRequestTimeoutInSeconds)."""
@@ -52,7 +54,9 @@ class _Group:
 
 
 class ClusterMembers:
-    """The clients of this proxy by group. Loop thread only. `client_id` is the proxy's own."""
+    """The clients of this proxy by group. Loop thread only. `client_id` is the proxy's own,
+    `steady_ms` the monotonic clock in ms. Requests to brokers are sent at once, and a failure is
+    repaired by the next full heartbeat (`tick`)."""
 
     def __init__(
         self,
@@ -72,25 +76,28 @@ class ClusterMembers:
         self._size = 0
 
     def register(self, table: Dispatcher) -> None:
-        """Register the handlers of requests that brokers send on the proxy's connections."""
+        """Add the handlers of requests that brokers send on the proxy's connections to `table`."""
         table.add(RequestCode.CHECK_TRANSACTION_STATE, self._check)
         table.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _request, _peer, _now_ms: None)
         table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._relay)
         table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._relay)
 
     def leave_all(self) -> None:
-        """Unregister all clients at the brokers, because the proxy stops."""
+        """Unregister all clients at the brokers, because the proxy stops; returns before the
+        responses (see BrokerCalls.held)."""
         for client_id in list(self._of_client):
             self.leave(client_id)
 
     def produces(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
-        """Register a client that sends transactions to topics."""
+        """Register a client that sends transactions to topics, connected by `peer`; the masters
+        receive a heartbeat for each topic that is new at this proxy."""
         new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
         if new:
             self._register([ProducerData(topic) for topic in new], [])
 
     def consumes(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
-        """Register a client that consumes for a group."""
+        """Register a client, connected by `peer`, that consumes for the group of `data`; the
+        masters receive a heartbeat if the group or its subscriptions are new here."""
         group = data.group_name
         is_new = self._join(self._consumers, 1, group, client_id, peer)
         known = self._consumers.get(group)
@@ -110,7 +117,8 @@ class ClusterMembers:
             self._register([], [data])
 
     def leave(self, client_id: str) -> None:
-        """Unregister a client that has disconnected."""
+        """Remove a client that has disconnected, and unregister groups without other clients at the
+        brokers; without effect for an unknown client."""
         topics, groups = self._of_client.pop(client_id, (set(), set()))
         for topic in topics:
             if self._part(self._producers, topic, client_id):
@@ -130,8 +138,8 @@ class ClusterMembers:
             del self._sent_ms[address]
 
     def lost(self, address: str) -> None:
-        """Send a full heartbeat soon: with the connection the broker has removed the proxy's
-        groups."""
+        """Have the next `tick` send a full heartbeat to the master at `address`: with the lost
+        connection the broker has removed the proxy's groups."""
         self._sent_ms.pop(address, None)
 
     def _join(

@@ -22,7 +22,8 @@ FILE_MAX: Final = 1 << 20
 
 
 class FollowedNames:
-    """The name servers of a proxy; `changed` is called after `config.namesrv_addr` changed."""
+    """The name servers of a proxy; `changed` is called, on the loop, after `config.namesrv_addr`
+    changed."""
 
     def __init__(self, config: ProxyConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
@@ -33,23 +34,26 @@ class FollowedNames:
         self._complained = ""
 
     async def look_up(self) -> None:
-        """Look names up once, with a time limit."""
+        """Look the name servers' names up by DNS once, with a time limit, if that is configured; an
+        error leaves the list as it is."""
         await self._lookup.look_up()
 
     def begin(self) -> None:
-        """Start to read the file and to look names up, unless the previous run is still active."""
+        """Start one reading of the file and one look-up in the background, each unless the previous
+        one is still active."""
         if self._config.path and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.read())
         self._lookup.begin()
 
     def stop(self) -> None:
-        """Stop the reading and the look-ups."""
+        """Cancel the reading and the look-up in progress."""
         self._lookup.stop()
         if self._task is not None:
             self._task.cancel()
 
     async def read(self) -> None:
-        """Take the name servers' keys from the file if the file has changed."""
+        """Take the name servers' keys from `config.path` if the file has changed; an unusable file
+        is logged once and changes nothing."""
         try:
             fresh = await asyncio.to_thread(self._fresh)
         except (OSError, UnicodeError, PropertiesError) as error:

@@ -37,12 +37,13 @@ from turbopump.proxy.names import FollowedNames
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
+"""Seconds between two ticks: queries, heartbeats, health."""
 LEAVE_S: Final = 1.0
 """Seconds for brokers to receive the unregistrations of a proxy that stops."""
 
 
 class ProxyNode:
-    """A proxy on the running loop."""
+    """A proxy on the running loop; started once and stopped once."""
 
     def __init__(self, config: ProxyConfig) -> None:
         self._config = config
@@ -57,7 +58,7 @@ class ProxyNode:
 
     @property
     def address(self) -> str:
-        """The `host:port` for clients on this machine."""
+        """The `host:port` for clients on this machine; the port is known after `start`."""
         return join(self._host, self._port)
 
     @property
@@ -66,7 +67,8 @@ class ProxyNode:
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
     async def start(self) -> None:
-        """Listen, and query the cluster. Raises ConfigError: one sentence."""
+        """Open the port, and start to query the cluster; does not wait for it. Raises ConfigError,
+        one sentence; nothing runs then."""
         config = self._config
         if not config.namesrv_addr:
             raise ConfigError("namesrvAddr is missing: a proxy finds brokers by name servers")
@@ -92,7 +94,8 @@ class ProxyNode:
         logger.info("the proxy listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
-        """End pending calls (GOAWAY), unregister at the brokers, close every connection."""
+        """End pending calls (GOAWAY), unregister at the brokers, close every connection; takes up
+        to `shutdown_seconds` and LEAVE_S."""
         self._runs = False
         if self._timer is not None:
             self._timer.cancel()

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerLine, ClusterList
 
 BASE = "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:>11}  {:<12}  {:<8}  {:>10}"
+"""Layout of a line of clusterList, for `output.columns`."""
 MORE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
+"""Layout of a line of clusterList with -m."""
 
 WholeCluster = Annotated[
     str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
@@ -33,7 +35,7 @@ WholeCluster = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add clusterList, brokerStatus and deleteExpiredCommitLog to `app`."""
     app.command("clusterList")(cluster_list)
     app.command("brokerStatus")(broker_status)
     app.command("deleteExpiredCommitLog")(delete_expired_commit_log)

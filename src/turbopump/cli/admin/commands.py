@@ -32,5 +32,6 @@ MODULES = (
     admin_messages,
     admin_reading,
 )
+"""The modules with commands, in the order of the help."""
 for module in MODULES:
     module.register(app)

@@ -24,7 +24,7 @@ Container = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add addBroker and removeBroker to `app`."""
     app.command("addBroker")(add_broker)
     app.command("removeBroker")(remove_broker)
 

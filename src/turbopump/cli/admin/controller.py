@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONFIG_LINE = "{:<50}=  {}"
+"""Layout of a property's line, for `output.columns`."""
 
 Controllers = Annotated[
     str,
@@ -61,7 +62,7 @@ BrokerName = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the commands of controllers to `app`."""
     app.command("getSyncStateSet")(sync_state_set)
     app.command("electMaster")(elect_master)
     app.command("getControllerMetaData")(controller_metadata)
@@ -105,7 +106,7 @@ def sync_state_set(
 
 
 def sync_state_lines(group: "SyncStateLine") -> list[str]:
-    """Format a group as mqadmin prints it."""
+    """Format a broker group's master and replicas as mqadmin prints them."""
     lines = [
         "",
         f"#brokerName\t{group.broker_name}",
@@ -145,7 +146,7 @@ def elect_master(
 
 
 def elected_lines(elected: "ElectedMaster") -> list[str]:
-    """Format the outcome as mqadmin prints it."""
+    """Format the outcome of an election as mqadmin prints it."""
     return [
         "",
         f"#ClusterName\t{elected.cluster}",
@@ -164,7 +165,7 @@ def controller_metadata(controllers: Controllers, as_json: Json = False) -> None
 
 
 def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
-    """Format a quorum as mqadmin prints it."""
+    """Format the controllers' leader and members as mqadmin prints them."""
     return [
         "",
         f"#ControllerGroup\t{metadata.group}",
@@ -181,7 +182,7 @@ def controller_config(controllers: EachController, as_json: Json = False) -> Non
 
 
 def config_lines(found: "NodeProperties") -> list[str]:
-    """Format a controller's properties as mqadmin prints them."""
+    """Format a node's properties as mqadmin prints them."""
     return [
         f"============{found.address}============",
         *(columns(CONFIG_LINE, key, value) for key, value in found.table.items()),
@@ -242,7 +243,9 @@ def clean_broker_metadata(
 
 
 def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]") -> T:
-    """Run `call` with a client of the controllers and return its result.
+    """Run `call` with a client of the controllers (`host:port;host:port`), block, and return its
+    result. Raises UserError for a bad address, CommandFailed if no controller answers or one
+    refuses.
 
     An admin client is made with name servers' addresses; here it sends them no request, so it gets
     the controllers' addresses in their place.

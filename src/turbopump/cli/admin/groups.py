@@ -46,16 +46,20 @@ if TYPE_CHECKING:
     )
 
 PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<19}  {}"
+"""Layout of a queue's line of consumerProgress, for `output.table`."""
 PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {:<19}  {}"
+"""Layout of a queue's line with its client (-s)."""
 GROUPS = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {:<11}  {}"
+"""Layout of a group's line of consumerProgress."""
 RESET = "{:<40}  {:<40}  {:<40}"
+"""Layout of a queue's line of resetOffsetByTime."""
 
 Group = Annotated[str, typer.Option("-g", "--group", help="The consumer group.")]
 GroupName = Annotated[str, typer.Option("-g", "--groupName", help="The consumer group.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the commands about consumer groups to `app`."""
     app.command("consumerProgress")(consumer_progress)
     app.command("updateSubGroup")(update_group)
     app.command("setConsumeMode")(set_consume_mode)

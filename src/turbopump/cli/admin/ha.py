@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerEpochs, HaStatus
 
 REPLICAS = "{:<32}  {:<16} {:>16} {:>16} {:>16} {:>16}"
+"""Layout of a replica's line, for `output.columns`."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add haStatus and getBrokerEpoch to `app`."""
     app.command("haStatus")(ha_status)
     app.command("getBrokerEpoch")(broker_epoch)
 
@@ -53,7 +54,7 @@ def ha_status(
 
 
 def master_lines(status: "HaStatus") -> list[str]:
-    """Format a master as mqadmin prints it."""
+    """Format the haStatus of a master, as mqadmin prints it, with a line for each replica."""
     lines = [
         "",
         f"#MasterAddr\t{status.address}",
@@ -79,7 +80,7 @@ def master_lines(status: "HaStatus") -> list[str]:
 
 
 def replica_lines(status: "HaStatus") -> list[str]:
-    """Format a replica as mqadmin prints it."""
+    """Format the haStatus of a replica, as mqadmin prints it; times are local."""
     return [
         "",
         f"#MasterAddr\t{status.master_address}",

@@ -30,14 +30,17 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.results import ClientConnection
 
 CLIENTS = "{:<36} {:<22} {:<10} {}"
+"""Layout of a client's line, for `output.table`."""
 SUBSCRIPTIONS = "{:<20} {}"
+"""Layout of a subscription's line."""
 MEMBERS = "{:<48}  {:<20} {}"
+"""Layout of a member's line of consumerStatus."""
 
 ConsumerGroup = Annotated[str, typer.Option("-g", "--consumerGroup", help="The consumer group.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the commands about members to `app`."""
     app.command("consumerConnection")(consumer_connection)
     app.command("producerConnection")(producer_connection)
     app.command("consumerStatus")(consumer_status)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from turbopump.net.client.messages import ReceivedMessage
 
 FOUND = "{:<50} {:>4} {:>40}"
+"""Layout of a line of queryMsgByKey, for `output.table`."""
 STEP = "{:<14} {:<20} {:<22} {:<23} {:>9} {}"
+"""Layout of a line of queryMsgTrace."""
 Begin = Annotated[
     int,
     typer.Option(
@@ -47,7 +49,7 @@ BodyFolder = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the queries of messages to `app`."""
     app.command("queryMsgById")(by_id)
     app.command("queryMsgByKey")(by_key)
     app.command("queryMsgByUniqueKey")(by_unique_key)
@@ -176,8 +178,12 @@ def _show(
 def show_message(
     message: "ReceivedMessage", body_folder: Path | None, body_format: str | None
 ) -> list[str]:
-    """Format a message as mqadmin prints it; with `body_folder` its body is written to a file
-    there."""
+    """Format a message as mqadmin prints it, with local times.
+
+    With `body_folder` its body is written now to a file there (`body_name`), and the folder is
+    made; else the body is shown as text in the character set `body_format` (None: UTF-8). Raises
+    OSError, BadParameter.
+    """
     fields: list[tuple[str, object]] = [
         ("OffsetID:", message.offset_message_id),
         ("Topic:", message.topic),
@@ -205,14 +211,15 @@ def show_message(
 
 
 def body_name(message: "ReceivedMessage") -> str:
-    """The name of the file for a body: the message's id, or the offset id if the client chose an id
-    with characters that could lead out of the folder."""
+    """Return the name of the file for a body: the message's id, or the offset id if the client
+    chose an id with characters that could lead out of the folder."""
     plain = message.message_id.isascii() and message.message_id.isalnum()
     return message.message_id if plain else message.offset_message_id
 
 
 def text_of(body: bytes, charset: str) -> str:
-    """Decode a body; raises BadParameter for an unknown character set."""
+    """Decode a body, with bad bytes as hexadecimal escapes; raises BadParameter for an unknown
+    character set."""
     try:
         return body.decode(charset, "backslashreplace")
     # LookupError also if the character set has no "backslashreplace"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STATS = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
+"""Layout of a line of statsAll, for `output.table`."""
 
 Key = Annotated[str, typer.Option("-k", "--key", metavar="KEY", help="The property.")]
 Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")]
@@ -36,7 +37,7 @@ BrokerName = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the commands about brokers and name servers to `app`."""
     app.command("getBrokerConfig")(broker_config)
     app.command("updateBrokerConfig")(update_broker_config)
     app.command("getNamesrvConfig")(namesrv_config)

@@ -33,7 +33,7 @@ Charset = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add printMsg, queryMsgByOffset and resendDeadLetters to `app`."""
     app.command("printMsg")(print_messages)
     app.command("queryMsgByOffset")(by_offset)
     app.command("resendDeadLetters")(resend_dead_letters)

@@ -23,12 +23,15 @@ from turbopump.cli.output import columns, front, local_time, print_json, print_l
 from turbopump.cli.run_command import ask
 
 TOPICS = "{:<20}  {:<64}  {:<64}"
+"""Layout of a line of topicList, for `output.table`."""
 ROUTE = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}"
+"""Layout of a line of topicRoute."""
 STATUS = "{:<32}  {:<4}  {:<20}  {:<20}    {}"
+"""Layout of a line of topicStatus."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group."""
+    """Add the commands about topics to `app`."""
     app.command("topicList")(topic_list)
     app.command("topicRoute")(topic_route)
     app.command("topicStatus")(topic_status)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from turbopump.pyx.load import Load
 
 TOPIC = "BenchmarkTest"
+"""Default topic, as of RocketMQ's benchmark."""
 ASYNC_IN_FLIGHT = 256
 """Requests in flight with `-y true`. RocketMQ's benchmark has no such limit but its client's
 queue."""

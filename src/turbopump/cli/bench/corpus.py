@@ -20,18 +20,22 @@ from turbopump.cli.errors import UserError
 
 BATCH_ROWS = 1024  # rows of Parquet read at once: a batch of the largest bodies stays below 4 GiB
 COLUMN = "body"
+"""Name of the column of bodies."""
 BYTE_TYPES = {"uint8", "int8", "bytes8", "S1"}
+"""Names of numpy's types of a dataset's bytes."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Bodies of a dataset: body n is data[starts[n]:ends[n]]; `starts` and `ends` are of int64."""
+    """Bodies of a dataset, mapped: body n is data[starts[n]:ends[n]]; `starts` and `ends` are of
+    int64. There is at least one body."""
 
     path: Path
     data: memoryview
     starts: memoryview
     ends: memoryview
     size_max: int
+    """Bytes of the largest body."""
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -27,33 +27,41 @@ from turbopump.pyx.load_parts import OPAQUE_BASE
 
 OTHER_OPAQUE = 2_111_111_111  # differs from OPAQUE_BASE in each digit and in its first byte
 BORN_MS = 1_000_000_000_000  # 13 digits, like every time from 2001 to 2286
-OTHER_BORN_MS = 2_111_111_111_111
+OTHER_BORN_MS = 2_111_111_111_111  # differs from BORN_MS in each digit
 SECONDS, OTHER_SECONDS = "1000000000", "2111111111"
+"""Values of a message's key, its time in seconds, that differ in each digit."""
 SERIAL, OTHER_SERIAL = "0" * 12, "F" * 12
+"""Values of the last digits of a UNIQ_KEY that differ in each digit."""
 LENGTH_SIZE = 4  # bytes of a frame's length field, which does not count itself
 SUSPEND_MS = 15_000  # the value that RocketMQ's push consumer sends
 
 Row = tuple[int, int, int, int, int, int, int, int]
-"""A load_template: at, size, then the positions of opaque, born, keys, unique and offset, codec."""
+"""A load_template: (position of the frame in `Templates.texts`, bytes of the frame, positions in
+the frame of opaque, born time, key, UNIQ_KEY's serial and queue offset, codec); 0: not there."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Form of a load's messages.
-
-    `unique_prefix` are the first digits of every UNIQ_KEY, without its last 12; empty: no UNIQ_KEY.
-    `tag_count` tags are used in rotation.
-    """
+    """Form of a load's messages."""
 
     size: int = 128
+    """Bytes of a body."""
     batch: int = 1
+    """Messages per request."""
     keys: bool = False
+    """Whether each message has a key, the time in seconds."""
     tag_count: int = 0
+    """Number of tags used in rotation; 0: none."""
     property_size: int = 0
+    """Bytes of user properties, at least."""
     delay_level: int = 0
+    """RocketMQ's delay level; 0: not delayed."""
     unique_prefix: str = ""
+    """First digits of every UNIQ_KEY, without its last 12; empty: no UNIQ_KEY."""
     codec: Codec = Codec.ROCKETMQ
+    """Encoding of request headers."""
     group: str = "benchmark_producer"
+    """Producer group."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,8 @@ class Templates:
     def add(self, codec: Codec, kind: object, make: Callable[[_Parts], bytes]) -> int:
         """Add the frame that `make` encodes, and return its row number.
 
-        Frames of the same `kind` have their variable parts at the same positions.
+        Frames of the same `kind` must have their variable parts at the same positions: these are
+        found for the first one only.
         """
         frame = make(_Parts())
         found = self._positions.get(kind)
@@ -98,20 +107,23 @@ class Templates:
 
 
 def difference(frame: bytes, other: bytes) -> int:
-    """Position of the first difference of two frames of equal length; 0 if they are equal."""
+    """Return the position of the first difference of two frames of equal length; 0 if they are
+    equal."""
     assert len(frame) == len(other), "a part must not change its width"
     pairs = enumerate(zip(frame, other, strict=True))
     return next((at for at, (one, two) in pairs if one != two), 0)
 
 
 def random_body(size: int, seed: int = 1) -> bytes:
-    """Random letters and digits, as in RocketMQ's benchmark."""
+    """Return `size` random letters and digits, as in RocketMQ's benchmark; equal seeds give equal
+    bodies."""
     letters = string.ascii_letters + string.digits
     return "".join(random.Random(seed).choices(letters, k=size)).encode()
 
 
 def padding(size: int) -> dict[str, str]:
-    """User properties of more than `size` bytes, named and filled as in RocketMQ's benchmark."""
+    """Return user properties of more than `size` bytes together, named and filled as in RocketMQ's
+    benchmark; {} for 0."""
     made: dict[str, str] = {}
     total = number = 0
     value = 10
@@ -138,8 +150,8 @@ def _properties(shape: Shape, parts: _Parts, tag: int) -> dict[str, str]:
 
 
 def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
-    """Encode a batch: (body, position of the first UNIQ_KEY's serial or 0, bytes from one element
-    to the next)."""
+    """Return (body of a batch of `shape.batch` messages with the body `content`, position of the
+    first UNIQ_KEY's serial or 0, bytes from one message to the next)."""
 
     def element(parts: _Parts) -> bytes:
         return encode_batch([(0, content, encode_properties(_properties(shape, parts, 0)))])
@@ -149,14 +161,14 @@ def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
 
 
 def empty_element(shape: Shape) -> tuple[bytes, int]:
-    """Encode a batch's message without its body; also the position of its UNIQ_KEY's serial or
-    0."""
+    """Return (a batch's message without its body, position of its UNIQ_KEY's serial or 0)."""
     one, unique_at, _ = batch_body(replace(shape, batch=1), b"")
     return one, unique_at
 
 
 def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, body: int) -> int:
-    """Add a send to one queue; its length field includes the `body` bytes that follow the frame."""
+    """Add the frame of a send to one queue with the tag number `tag`, and return its row number;
+    its length field includes the `body` bytes that follow the frame."""
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
 
     def make(parts: _Parts) -> bytes:
@@ -185,7 +197,8 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
 def add_pull(
     templates: Templates, codec: Codec, group: str, queue: MessageQueue, count: int, follow: bool
 ) -> int:
-    """Add a pull of at most `count` messages; with `follow` the broker may hold it."""
+    """Add the frame of a pull of at most `count` messages, and return its row number; with `follow`
+    the broker may hold it until messages arrive."""
 
     def make(parts: _Parts) -> bytes:
         header = PullMessageRequest(

@@ -25,7 +25,9 @@ class BenchBegin(Enum):
     """Position at which a consumer begins."""
 
     FIRST = "first"
+    """The first message of each queue."""
     LAST = "last"
+    """The end of each queue when the command starts."""
 
 
 def _count(*names: str, help: str, least: int = 1, most: int = INT32_MAX) -> Any:

@@ -24,42 +24,53 @@ HEADER_ROOM = 65_536  # bytes of a frame reserved for its header
 
 @dataclass(frozen=True)
 class Plan:
-    """A load: senders, pullers, rate, duration.
-
-    `send_connections` or `pull_connections` of 0: none. `rate` counts messages per second; 0 sends
-    the next request when a response arrives. `messages` counts from the start, warm-up included.
-    `follow` pulls new messages instead of stored ones. The bodies of a `corpus` are sent in
-    rotation instead of `body`; the shape's size is then that of the largest.
-    """
+    """A load: senders, pullers, rate, duration."""
 
     namesrv: list[str]
+    """`host:port` of the name servers."""
     topic: str = "BenchmarkTest"
     topics: int = 1
+    """Number of topics; see `topic_names`."""
     queues: int = 8
+    """Queues of a topic that is created."""
     shape: Shape = field(default_factory=Shape)
     body: bytes | None = None
+    """Body of each message; None: random."""
     corpus: Corpus | None = None
+    """Bodies that are sent in rotation instead of `body`; the shape's size is the largest's."""
     send_connections: int = 0
+    """Connections that send; 0: none."""
     in_flight: int = 1
+    """Unanswered requests per sending connection, at most."""
     rate: float = 0.0
+    """Messages per second; 0: each response is followed by the next request."""
     pull_connections: int = 0
+    """Connections that pull; 0: none."""
     pull_size: int = 32
+    """Messages per pull, at most."""
     group: str = "benchmark_consumer"
+    """Consumer group of the pulls; no offset is committed."""
     from_end: bool = False
+    """Whether pulls begin at the queues' ends; else at their first messages."""
     follow: bool = False
+    """Whether pulls wait for new messages; else they end at the queues' ends at the start."""
     check_crc: bool = False
+    """Whether the CRC of each pulled body is checked."""
     messages: int = 0
+    """Number of messages after which the load ends, warm-up included; 0: no limit."""
     duration_s: float = 0.0
+    """Measured time; 0: until another limit, or DURATION_S without any."""
     warmup_s: float = 0.0
+    """Time before the measured time."""
 
     def topic_names(self) -> list[str]:
-        """Names of all topics: the topic itself, or `topics` numbered names."""
+        """Return the names of all topics: `topic` itself, or `topics` names TOPIC-0, TOPIC-1..."""
         if self.topics == 1:
             return [self.topic]
         return [f"{self.topic}-{number}" for number in range(self.topics)]
 
     def check(self) -> "Plan":
-        """Return this plan; raises UserError for an impossible plan."""
+        """Return this plan unchanged; raises UserError for an impossible plan."""
         from turbopump.net.client.errors import InvalidArgument
 
         try:
@@ -83,7 +94,7 @@ class Plan:
         return self
 
     def describe(self) -> dict[str, Any]:
-        """The plan as repeated in the JSON result."""
+        """Return the plan as repeated in the JSON result."""
         shape = self.shape
         return {
             "topic": self.topic,

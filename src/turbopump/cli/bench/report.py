@@ -14,16 +14,20 @@ from turbopump.pyx import load as native
 from turbopump.pyx.load import Load
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+"""Percentiles of the report as fractions, by name."""
 NAMES = {native.SEND: "producer", native.PULL: "consumer"}
+"""Name of a section in the JSON result, by kind."""
 NO_CODES = {
     native.CODE_UNANSWERED: "unanswered",
     native.CODE_LOST: "connection lost",
     native.CODE_MALFORMED: "malformed",
 }
+"""Names of errors without a response code."""
 
 
 def code_name(code: int) -> str:
-    """Name of an error in the JSON result: the response code's number, or a word."""
+    """Return the name of an error in the JSON result: the response code's number as text, or one of
+    NO_CODES."""
     return NO_CODES.get(code, str(code))
 
 
@@ -32,19 +36,30 @@ class Section:
     """The figures of all senders, or of all pullers."""
 
     messages: int
+    """Messages in the measured time, without warm-up."""
     all_messages: int
+    """Messages of the whole load, warm-up included."""
     requests: int
+    """Requests with a response in the measured time."""
     bytes: int
+    """Bytes of messages in the measured time."""
     duration_s: float
+    """The measured time."""
     errors: dict[str, int]
+    """Number of failed requests by `code_name`."""
     remarks: dict[str, str]
+    """A broker's text about an error, by `code_name`."""
     latency_us: dict[str, float]
+    """Time from request to response in us: SHARES and "max"."""
     delivery_us: dict[str, float]
+    """Time from creation to delivery in us: SHARES; empty unless new messages were pulled."""
     series: list[dict[str, float]]
+    """Rows for each whole second of the load: messages, p50_us, p99_us and max_us."""
 
     @classmethod
     def from_load(cls, load: Load, kind: int, follow: bool) -> "Section":
-        """Collect the figures of `kind` from a finished load."""
+        """Collect the figures of `kind` (native.SEND or native.PULL) from a finished load; `follow`
+        as in Plan."""
         found = load.figures(kind)
         rows = [row[kind] for row in load.rows()]
         latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
@@ -80,11 +95,11 @@ class Section:
 
     @property
     def messages_per_s(self) -> float:
-        """Throughput of the measured time."""
+        """Messages per second of the measured time; 0 if that is empty."""
         return self.messages / self.duration_s if self.duration_s else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The figures of the JSON result."""
+        """Return the figures as a member of the JSON result."""
         made: dict[str, Any] = {
             "messages": self.messages,
             "all_messages": self.all_messages,
@@ -101,7 +116,7 @@ class Section:
         return {**made, "series": self.series}
 
     def lines(self, name: str) -> list[str]:
-        """The figures as lines for people."""
+        """Return the figures as lines for people, the first one beginning with `name`."""
         speed = self.bytes / self.duration_s / (1 << 20) if self.duration_s else 0.0
         shown = [
             f"{name}: {self.messages:,} messages in {self.duration_s:.2f} s,"
@@ -145,12 +160,13 @@ class Outage:
 
     @classmethod
     def from_figures(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
-        """Convert a tuple of `Load.outages`."""
+        """Convert a tuple of `Load.outages`: ns since the start of the load, `resumed_ns` negative
+        if no send was acknowledged again, and the number of failed sends."""
         resumed_ms = (resumed_ns - began_ns) / 1e6 if resumed_ns >= 0 else None
         return cls(began_ns / 1e9, gap_ns / 1e6, failed, resumed_ms)
 
     def to_json(self) -> dict[str, float | None]:
-        """The figures of the JSON result."""
+        """Return the figures as a member of the JSON result."""
         return {
             "at_s": self.at_s,
             "gap_ms": self.gap_ms,
@@ -159,7 +175,7 @@ class Outage:
         }
 
     def line(self) -> str:
-        """The figures as a line for people."""
+        """Return the figures as a line for people."""
         again = "not acknowledged again"
         if self.resumed_ms is not None:
             again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
@@ -171,21 +187,29 @@ class Outage:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Report of a finished load. `sections` are by native.SEND and native.PULL."""
+    """Report of a finished load."""
 
     plan: Plan
     sections: dict[int, Section]
+    """Figures by native.SEND and native.PULL; a kind that did not run is missing."""
     connections: int
+    """Number of connections of the load."""
     connections_lost: int
+    """Number of losses of a connection, also if it was replaced."""
     queues_unread: int
+    """Queues whose pulls failed before their end."""
     unsent: int
+    """Requests that were due by the rate and never had room to be sent."""
     generator_cpu_s: float
+    """CPU time of the load's thread."""
     is_late: bool
+    """Whether the load ended while requests were unanswered."""
     is_lost: bool
+    """Whether the load ended because no connection was left."""
     outages: list[Outage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON result: flat for one kind, with a member for each if both ran."""
+        """Return the JSON result: flat for one kind, with a member for each (NAMES) if both ran."""
         common = {
             "workload": self.plan.describe(),
             "connections": self.connections,
@@ -200,7 +224,7 @@ class LoadReport:
         return {**common, **parts}
 
     def lines(self) -> list[str]:
-        """The result as lines for people."""
+        """Return the result as lines for people."""
         shown: list[str] = []
         for kind, section in self.sections.items():
             shown += section.lines(NAMES[kind])
@@ -228,7 +252,8 @@ class LoadReport:
 
 
 def plot(report: LoadReport, path: Path) -> None:
-    """Draw throughput and latency over time, and the percentiles, into a PNG file."""
+    """Draw throughput and latency over time, and the percentiles, into a PNG file, which is
+    replaced. Raises UserError without matplotlib, OSError."""
     try:
         import matplotlib
     except ImportError:

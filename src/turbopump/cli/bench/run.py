@@ -34,17 +34,19 @@ WATCH_S = 0.5  # between two calls of `watch`
 SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below 2 ** 40, in a counter of 48 bits
 
 Watch = Callable[[Load], None]
+"""Shows the progress of a running load; it must not block."""
 
 
 def unique_prefix() -> str:
-    """The first 20 digits of this process's UNIQ_KEYs, in RocketMQ's form."""
+    """Return new first 20 hex digits for this process's UNIQ_KEYs, in RocketMQ's form."""
     address = socket.inet_aton("127.0.0.1")
     made = UniqueIds(address, os.getpid(), secrets.randbits(32), lambda: 0).next()
     return made[: -len(frames.SERIAL)]
 
 
 def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
-    """Run a load to its end; `watch` is called every WATCH_S meanwhile.
+    """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
+    LoadReport.check). `watch` is called every WATCH_S in this thread.
 
     Raises UserError for an impossible plan, CommandFailed if no node responds. Ctrl-C ends a load
     early, with the figures measured until then.
@@ -201,6 +203,7 @@ def _senders(
 
 
 Queues = list[tuple[int, int, int]]
+"""A puller's queues: (row of the template, next queue offset, end as a queue offset)."""
 
 
 def _pullers(

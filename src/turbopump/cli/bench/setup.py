@@ -18,7 +18,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 TOPICS_AT_ONCE = 16  # topics queried or created concurrently
 ROUTE_WAIT_S = 10.0  # limit for a created topic to reach the name server
-ROUTE_STEP_S = 0.05
+ROUTE_STEP_S = 0.05  # interval of queries for a created topic's route
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,25 @@ class Place:
 
     queue: MessageQueue
     address: str
+    """`host:port` of the master, or for pulls without a master of the broker with the lowest id."""
     begin: int = 0
+    """Queue offset of the first pull; only for pulls."""
     end: int = 0
+    """Queue offset after the last message; only for pulls."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The queues for senders and for pullers."""
+    """The queues for senders and for pullers, in the order of the topics; empty without such
+    connections."""
 
     sends: list[Place]
     pulls: list[Place]
 
 
 async def survey(plan: Plan, options: ClientOptions) -> Survey:
-    """Query the cluster; raises clients' errors, and CommandFailed if no queue can be used."""
+    """Query the cluster for the topics of a plan; a missing topic is created at all masters if the
+    plan sends. Raises clients' errors, and CommandFailed if no queue can be used."""
     instance = ClientInstance(plan.namesrv, options)
     await instance.acquire()
     try:

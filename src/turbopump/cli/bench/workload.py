@@ -11,6 +11,7 @@ from turbopump.cli.errors import UserError
 from turbopump.cli.files import read_text
 
 NO_KEY = "NO_KEY"
+"""Value of keyDistributor for messages without keys."""
 NUMBER_MAX = 1e12
 """Largest rate or number of minutes; YAML also has .inf and .nan."""
 UNLIMITED_RATE = 1_000_000.0
@@ -54,10 +55,12 @@ KEYS: dict[str, Callable[[str, Any], Any]] = {
     "testDurationMinutes": _number,
     "warmupDurationMinutes": _number,
 }
+"""Known keys of a workload file, with the functions that check their values."""
 
 
 class Workload:
-    """The known keys of a file, and the names of the unknown ones."""
+    """A workload file (YAML), read when it is made: `values` by known key, and `ignored`, the names
+    of unknown keys. Raises UserError for an unusable file or value, or without PyYAML."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -81,8 +84,9 @@ class Workload:
         self._folder = path.parent
 
     def body(self) -> bytes | None:
-        """The content of payloadFile; None if the key is missing, or the file is and messageSize is
-        given."""
+        """Read the payloadFile, relative to the workload's folder; None if the key is missing, or
+        the file is and messageSize is given. Raises UserError if it is unreadable, or its size is
+        not messageSize."""
         name = self.values.get("payloadFile")
         if name is None:
             return None
@@ -99,7 +103,7 @@ class Workload:
         return content
 
     def plan_fields(self) -> dict[str, Any]:
-        """The fields of Plan that the file sets, without its shape."""
+        """Return the fields of Plan that the file sets, by name, without its shape and body."""
         known = self.values
         made: dict[str, Any] = {}
         topics = known.get("topics", 1)
@@ -121,7 +125,7 @@ class Workload:
         return made
 
     def shape_fields(self) -> dict[str, Any]:
-        """The fields of Shape that the file sets."""
+        """Return the fields of Shape that the file sets, by name."""
         made: dict[str, Any] = {}
         if "messageSize" in self.values:
             made["size"] = self.values["messageSize"]

@@ -12,10 +12,12 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+"""Operation of prctl that sets the signal sent at the parent's end."""
 
 
 def main() -> None:
-    """Run the command of this process's other arguments."""
+    """Link this process to its parent, whose pid is the first argument, and run the command of the
+    other arguments. Raises SystemExit."""
     parent = int(sys.argv.pop(1))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM):
         raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}")

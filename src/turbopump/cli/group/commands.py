@@ -15,6 +15,7 @@ from turbopump.cli.options import Json
 from turbopump.cli.output import columns, print_json, print_lines
 
 LINE = "{:<20} {:<9} {:>8}  {:<22} {:<7} {}"
+"""Layout of a node's line, for `output.columns`."""
 
 Name = Annotated[
     str,
@@ -24,6 +25,7 @@ Data = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="The data folder of turbopump up.")
 ]
 DEFAULT_DATA = Path("turbopump-data")
+"""Data folder of a command without --data."""
 
 app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes of `turbopump up`.")
 

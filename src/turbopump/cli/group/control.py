@@ -19,15 +19,19 @@ from typing import Any, Final
 from turbopump.cli.errors import CommandFailed, UserError
 
 SOCKET: Final = "up.sock"
+"""Name of the socket in the data folder."""
 LINE_MAX: Final = 1 << 16
+"""Bytes of a request, at most."""
 ANSWER_S: Final = 90.0
 """Timeout of a response, in seconds: long enough for a start with recovery."""
 
 Question = Callable[[dict[str, Any]], Awaitable[Any]]
+"""Handler of a request: receives its JSON object, returns a JSON value, or raises UserError."""
 
 
 class Control:
-    """The serving side. `answer` returns the result of a request, or raises UserError."""
+    """The serving side, on the running loop. `answer` returns the result of a request as a JSON
+    value, or raises UserError, whose text the requester receives."""
 
     def __init__(self, data: Path, answer: Question) -> None:
         self._data = data
@@ -47,7 +51,7 @@ class Control:
             )
 
     async def stop(self) -> None:
-        """Stop serving and remove the socket."""
+        """Stop listening and remove the socket; without effect before `start`."""
         if self._server is None:
             return
         self._server.close()
@@ -76,9 +80,11 @@ class Control:
 
 
 def ask(data: Path, question: dict[str, Any]) -> Any:
-    """Send a request to the `turbopump up` of a data folder and return its result.
+    """Send a request to the `turbopump up` of a data folder, block, and return its result, a JSON
+    value.
 
-    Raises UserError if no such process runs, and CommandFailed if it refuses the request.
+    Raises UserError if no such process runs, and CommandFailed if it refuses the request, ends, or
+    does not answer within ANSWER_S.
     """
     try:
         with _connected(data) as made:
@@ -103,7 +109,7 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
 
 
 def asks_somebody(data: Path) -> bool:
-    """Whether a process listens for a data folder."""
+    """Whether a process listens at the socket of a data folder."""
     try:
         with _connected(data):
             return True

@@ -32,9 +32,13 @@ from turbopump.net.wire.java_properties import (
 )
 
 FOLDER: Final = "conf"
+"""Name of the folder of properties files in the data folder."""
 NAMESRV: Final = "namesrv"
+"""Kind of a name server, and its name."""
 CONTROLLER: Final = "controller"
+"""Kind of a controller; names are this, a dash and its id."""
 BROKER: Final = "broker"
+"""Kind of a broker."""
 
 OF_THE_GROUP: Final = NAMESRV_OWN | frozenset(
     (
@@ -63,7 +67,8 @@ keys are kept: an operator may have changed them at run time.
 
 @dataclass(frozen=True, slots=True)
 class NodeFile:
-    """A node: `kind` is the command that runs it, `address` its `host:port`."""
+    """A node: `kind` is the command that runs it, `path` its properties file, `address` its
+    `host:port`."""
 
     name: str
     kind: str
@@ -72,7 +77,8 @@ class NodeFile:
 
 
 def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]:
-    """Write the files of all nodes of a cluster that is not started, in the order of their start.
+    """Write the properties files of all nodes of a cluster that is not started, and return the
+    nodes in the order of their start: name server, controllers, brokers.
 
     A port of 0 is replaced by a free port here, because a node must keep its port after a restart.
     Raises UserError.

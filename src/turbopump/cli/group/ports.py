@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Final
 
 FIRST: Final = 20_000
+"""Lowest port that is chosen."""
 KERNEL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""File with the kernel's range of ports for outgoing connections."""
 TRIED: Final = 100
+"""Tries to find free ports before an error."""
 
 
 def free_port(host: str, taken: Collection[int], count: int) -> int:
-    """Find the first of `count` consecutive ports at which no process listens now.
+    """Return the first of `count` consecutive ports, none in `taken`, at which no process listens
+    now; the ports are not reserved.
 
     Raises OSError if no such ports are found, or if `host` is not an address of this machine.
     """

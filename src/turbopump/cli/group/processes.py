@@ -38,10 +38,14 @@ STOP_S: Final = 30.0
 GROUP_S: Final = 30.0
 """Seconds for controllers to elect a leader, brokers to register, and a master to be elected."""
 POLL_S: Final = 0.1
+"""Seconds between two queries for the group's master at the start."""
 ASK_MS: Final = 1_000
+"""Timeout of the name server's response."""
 MASTER: Final = "master"
+"""Name that stands for the current master in requests, and a broker's role."""
 
 Notify = Callable[[dict[str, Any]], None]
+"""Receives each event as a JSON object."""
 
 
 class GroupError(CommandFailed):
@@ -122,7 +126,12 @@ class Processes:
     # Requests of `turbopump node`
 
     async def act(self, what: str, name: str) -> dict[str, Any]:
-        """Start, stop or kill the node `name`, or the current master, and return its new state."""
+        """Perform `what` ("start", "stop" or "kill") on the node `name`, or on the current master
+        (MASTER), and return the node with its new state as a JSON object.
+
+        Returns when a started node serves, or a stopped one has ended; requests run one after
+        another. Raises GroupError.
+        """
         async with self._busy:
             if self._stopping:
                 raise GroupError("the group is being stopped")
@@ -139,7 +148,8 @@ class Processes:
             return {**self._line(node), "pid": pid}
 
     async def lines(self) -> list[dict[str, Any]]:
-        """List every node with its state, brokers with the role in the name server."""
+        """Return every node with its state as a JSON object, in the order of their start; brokers
+        with the role in the name server, "" if unknown."""
         roles = await self._roles()
         return [
             {**self._line(node), "role": roles.get(node.file.address, "") if node.pid else ""}
@@ -147,7 +157,7 @@ class Processes:
         ]
 
     async def brokers(self) -> list[dict[str, Any]]:
-        """List the running brokers in the form of the ready event, the master first."""
+        """Return the registered brokers in the form of the ready event, the master first."""
         ids = await self._ids()
         found = [
             {

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class ProxySidecar:
-    """A proxy in this process, for the brokers of `namesrv()`; `tls` are properties."""
+    """A proxy in this process, for the brokers of the name server whose `host:port` `namesrv`
+    returns when the proxy starts; `tls` are properties."""
 
     def __init__(
         self, namesrv: Callable[[], str], host: str, port: int, tls: dict[str, str]
@@ -31,7 +32,7 @@ class ProxySidecar:
 
     @property
     def address(self) -> str:
-        """The `host:port` at which gRPC clients connect."""
+        """The `host:port` at which gRPC clients connect; only after `start`."""
         assert self._node is not None, "it is started"
         return self._node.address
 
@@ -57,7 +58,8 @@ class ProxySidecar:
 def beside_of(
     cluster: "Cluster", host: str, port: int, namesrv: Callable[[], str] | None = None
 ) -> ProxySidecar:
-    """A proxy for a cluster, with the cluster's certificates, and by TLS if the brokers require it.
+    """Make a proxy, not started, for a cluster, with the cluster's certificates, and by TLS if the
+    brokers require it.
 
     `namesrv` returns the name server's address if it runs in another process.
     """

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.options import ClientOptions
 
 NODE_LINE = "  {:<20} {:>8}  {:<24} {}"
+"""Layout of a node's line, for `output.columns`."""
 
 
 def up_processes(
@@ -30,7 +31,8 @@ def up_processes(
     log_level: str,
     as_json: bool,
 ) -> None:
-    """Run the group until a signal; raises UserError."""
+    """Run the group, with a proxy unless `proxy_port` is None, and block until a signal; raises
+    UserError if it cannot start. Prints the ready event and changes."""
     group = _Group(cluster, host, controllers, log_level, as_json)
     if proxy_port is None:
         run(serve(group, group.announce))

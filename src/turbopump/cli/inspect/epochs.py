@@ -28,17 +28,21 @@ from turbopump.pyx.walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A log's epochs; `end` is LOG_OFFSET_MAX if only the epoch file is known."""
+    """A log's epochs."""
 
     path: Path
+    """The epoch file."""
     epochs: Epochs
     end: LogOffset
+    """End of the log's last record; LOG_OFFSET_MAX if only the epoch file is known."""
 
 
 def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
-    """Read the epochs of a store or of an epoch file; returns the line of its damage if it has any.
+    """Read the epochs of a store or of an epoch file; if that is damaged, return the line about its
+    damage (`lines.damage_line`) in their place.
 
-    `epoch_file` is the path of a store's epoch file if it was moved (storePathEpochFile).
+    `epoch_file` is the path of a store's epoch file if it was moved (storePathEpochFile). Raises
+    UserError without an epoch file.
     """
     file = epoch_file or (path / EPOCH_FILE if path.is_dir() else path)
     if not file.is_file():
@@ -56,8 +60,8 @@ def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
 
 
 def log_end(folder: Path) -> LogOffset:
-    """End of the last record of a log; its last files may be empty, because files are created
-    ahead."""
+    """Return the log offset after the last record of the log in a commitlog folder; its last files
+    may be empty, because files are created ahead. Raises UserError."""
     files = log_files(folder)
     for file in reversed(files):
         with open_readonly(file.path) as region:
@@ -68,7 +72,7 @@ def log_end(folder: Path) -> LogOffset:
 
 
 def lines(log: Labelled) -> Iterator[Members]:
-    """Yield one line for each entry."""
+    """Yield one line for each entry of the epoch list; `end` is None if unknown."""
     for number, entry in enumerate(log.epochs):
         end = log.epochs.end_of(number, log.end)
         yield {
@@ -81,8 +85,8 @@ def lines(log: Labelled) -> Iterator[Members]:
 
 
 def difference(a: Labelled, b: Labelled) -> Iterator[Members]:
-    """Yield the entries that only one log has, and the offset at which the logs part; None if no
-    common offset is known."""
+    """Yield a line for each entry that only one log has, and a last line with the log offset up to
+    which both logs are the same, None if unknown."""
     for log, other in ((a, b), (b, a)):
         for entry in log.epochs:
             if entry not in other.epochs.entries:

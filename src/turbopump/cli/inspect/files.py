@@ -16,15 +16,19 @@ from turbopump.engine.snapshot.inspect import StoreFile
 from turbopump.pyx.region import Region
 
 QUEUE_NAME_DIGITS = 20
+"""Digits of the name of a log's or queue's file: its first offset in bytes."""
 INDEX_NAME_DIGITS = 17
+"""Digits of the name of an index file: its local time of creation."""
 QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+"""Folders of queue files in a store, by kind of unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFile:
-    """A file of a queue: the kind of its units, its topic and queue id."""
+    """A file of a queue, with its topic and queue id as its path has them."""
 
     kind: str
+    """Kind of its units, one of QUEUE_FOLDERS."""
     topic: str
     queue_id: int
     file: StoreFile
@@ -32,7 +36,8 @@ class QueueFile:
 
 @contextmanager
 def open_readonly(path: str) -> Iterator[Region]:
-    """Map a file; bytes are read from the disk only when accessed."""
+    """Map a file read-only until the block ends; bytes are read from the disk only when accessed.
+    Raises UserError."""
     try:
         mapped = RealFiles().open(path, readonly=True)
     except OSError as error:
@@ -44,17 +49,21 @@ def open_readonly(path: str) -> Iterator[Region]:
 
 
 def log_files(path: Path) -> list[StoreFile]:
-    """The files of a commit log in order; `path` is a store, a commitlog folder, or one file."""
+    """Return the files of a commit log in order, at least one; `path` is a store, a folder with one
+    store, a commitlog folder, or one file. Raises UserError."""
     return _store_files(path, LOG_FOLDER, QUEUE_NAME_DIGITS)
 
 
 def index_files(path: Path) -> list[StoreFile]:
-    """The index files in order of their creation."""
+    """Return the index files in order of their creation, at least one; `path` is a store, a folder
+    with one store, an index folder, or one file. Raises UserError."""
     return _store_files(path, "index", INDEX_NAME_DIGITS)
 
 
 def queue_files(path: Path) -> list[QueueFile]:
-    """The queue files of a store, a kind, a topic or a queue, or one file; in order of queues."""
+    """Return the queue files below `path`, at least one, sorted by kind, topic, queue id and
+    position; `path` is a store, a folder with one store, the folder of a kind, topic or queue, or
+    one file. Raises UserError."""
     _must_exist(path)
     if path.is_file():
         return [_queue_file(path)]

@@ -15,10 +15,11 @@ from turbopump.pyx.crc32 import crc32
 from turbopump.pyx.record import V1
 
 Members = dict[str, Any]
+"""A line as a JSON object; its member `t` is the kind of the line."""
 
 
 def log_line(line: found.LogLine) -> Members:
-    """Build a line of `inspect log --json`."""
+    """Build the line of `inspect log --json` for a record, a filler, an end or damage."""
     match line:
         case found.LogRecord():
             return _record(line)
@@ -77,12 +78,12 @@ def _record(line: found.LogRecord) -> Members:
 
 
 def damage_line(line: found.Deviation) -> Members:
-    """Build the line for damage, the same for every kind of file."""
+    """Build the line for damage, alike for every kind of file."""
     return {"t": "damage", "file": line.file, "position": line.position, "reason": line.reason}
 
 
 def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
-    """Build a line of `inspect queue --json`."""
+    """Build the line of `inspect queue --json` for a unit of this queue, or for damage."""
     whose = {"topic": topic, "queue": queue_id}
     match line:
         case found.ConsumeQueueUnit():
@@ -120,7 +121,8 @@ def _unit(line: found.ConsumeQueueUnit | found.BatchQueueUnit) -> Members:
 
 
 def index_head_line(name: str, length: int, head: found.IndexHead) -> Members:
-    """Build the line of an index file without its slots, which may be millions."""
+    """Build the line of the index file `name` with `length` bytes, without its slots, which may be
+    millions."""
     return {
         "t": "indexFile",
         "name": name,
@@ -135,7 +137,7 @@ def index_head_line(name: str, length: int, head: found.IndexHead) -> Members:
 
 
 def index_entry_line(name: str, line: found.IndexEntry | found.Deviation) -> Members:
-    """Build the line for an index entry."""
+    """Build the line for an entry of the index file `name`, or for damage."""
     if isinstance(line, found.Deviation):
         return damage_line(line)
     return {
@@ -150,7 +152,7 @@ def index_entry_line(name: str, line: found.IndexEntry | found.Deviation) -> Mem
 
 
 def text_of(members: Members) -> str:
-    """Format a line for people: its kind, then `name=value` pairs."""
+    """Format a line for people, without a newline: its kind, then `name=value` pairs."""
     kind = members["t"]
     if kind == "damage":
         return f"DAMAGE {members['file']} position {members['position']}: {members['reason']}"

@@ -26,7 +26,9 @@ SILENT_S: Final = 1.0
 """Seconds without an acknowledgement after which the route is queried, too: a dead machine
 closes no connection."""
 ASK_S: Final = 1.0
-CONNECT_S: Final = 3.0  # RocketMQ's connectTimeoutMillis
+"""Timeout, in seconds, of all route queries of a check, and of a reconnection."""
+CONNECT_S: Final = 3.0
+"""Timeout of the first connection to a broker, in seconds (RocketMQ: connectTimeoutMillis)."""
 
 Addresses = Mapping[str, Mapping[int, str]]
 """Map of broker names; each value maps broker ids to `host:port`."""
@@ -34,17 +36,21 @@ Addresses = Mapping[str, Mapping[int, str]]
 
 @dataclass(slots=True)
 class BrokerLink:
-    """A connection with its broker and current address. `Links` closes `made`."""
+    """A connection to a broker."""
 
     broker_name: str
     topic: str
+    """Topic whose route has the broker's addresses."""
     is_sender: bool
+    """Whether it sends; else it pulls."""
     address: str
+    """`host:port` of the connection."""
     made: socket.socket
+    """The socket; `Links` closes it."""
 
     def wanted(self, addresses: Addresses) -> str | None:
-        """The address it should have: a sender's is the master's, a reader's the master's or any
-        broker's."""
+        """Return the `host:port` to connect to: the master's, or for a reader without a master the
+        broker's with the lowest id; None if there is no such broker."""
         known = addresses.get(self.broker_name, {})
         if self.is_sender or MASTER_ID in known:
             return known.get(MASTER_ID)
@@ -52,7 +58,7 @@ class BrokerLink:
 
 
 class Links:
-    """The connections of a load, in the order of their numbers there."""
+    """The connections of a load, in the order of their numbers there. Its methods block."""
 
     def __init__(self, namesrv: list[str], options: ClientOptions) -> None:
         self._namesrv = namesrv
@@ -63,7 +69,8 @@ class Links:
         self._asked_s = 0.0
 
     def connect(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
-        """Open a connection and return its descriptor. Raises CommandFailed."""
+        """Open a connection to `address` and return its file descriptor, which stays owned here.
+        Raises CommandFailed."""
         try:
             made = open_socket(address, CONNECT_S)
         except OSError as error:
@@ -75,13 +82,14 @@ class Links:
         return len(self._all)
 
     def close(self) -> None:
-        """Close all connections after the load."""
+        """Close all connections; only after the load has ended."""
         for link in self._all:
             link.made.close()
 
     def look_after(self, load: Load) -> None:
-        """Reconnect lost connections, drop those to a former address; every LOOK_S while the load
-        runs."""
+        """Reconnect lost connections at their brokers' current addresses, and after SILENT_S
+        without an acknowledgement drop connections to former addresses. Call it every LOOK_S while
+        the load runs; it blocks for route queries then."""
         now_s = time.monotonic()
         acked = load.progress()[1] + load.progress()[2]
         if acked != self._acked:
@@ -137,7 +145,8 @@ class Links:
 
 
 def open_socket(address: str, timeout_s: float) -> socket.socket:
-    """Open a non-blocking connection. Raises OSError."""
+    """Connect to `host:port` within `timeout_s`, and return the socket, non-blocking and with
+    TCP_NODELAY. Raises OSError."""
     host, _, port = address.rpartition(":")
     made = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

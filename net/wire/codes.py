@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """Kind of a request (RocketMQ: remoting/protocol/RequestCode)."""
+    """Kind of a request (RocketMQ: remoting/protocol/RequestCode); `code` of a request's header."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -179,7 +179,8 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Outcome of a request (RocketMQ: ResponseCode, RemotingSysResponseCode)."""
+    """Outcome of a request (RocketMQ: ResponseCode, RemotingSysResponseCode); `code` of a
+    response's header. SUCCESS is 0."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

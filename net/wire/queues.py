@@ -10,8 +10,8 @@ from turbopump.net.wire.bodies import BadBody, as_object, int32, text
 
 
 class MessageQueue(NamedTuple):
-    """A queue, ordered by topic, broker name, queue id: RocketMQ's clients sort so before they
-    allocate.
+    """A queue (`queue_id` from 0) of a broker group, ordered by topic, broker name, queue id:
+    RocketMQ's clients sort like this before they allocate.
 
     It is a tuple because groups have thousands in sets and tables, and tuples are hashed and
     compared natively.
@@ -40,5 +40,6 @@ class MessageQueue(NamedTuple):
             raise BadBody(f"a key is no message queue: {error}") from None
 
     def bean_key(self) -> str:
-        """Encode the queue as a key of fastjson.RawKeys: `{{"brokerName":...}:value}`."""
+        """The compact JSON text of the bean, for use as a key of fastjson.RawKeys, which writes it
+        unquoted: `{{"brokerName":...}:value}`."""
         return fastjson.dumps(self.to_json())

@@ -32,7 +32,8 @@ MASTER_ID: Final = 0
 
 @dataclass(slots=True)
 class BrokerData:
-    """A broker group: the address of each broker id (0 is the master)."""
+    """A broker group: `broker_addrs` is broker id (0: the master) to "host:port". With
+    `enable_acting_master` the name server may list a replica as master for reads."""
 
     cluster: str
     broker_name: str
@@ -66,7 +67,8 @@ class BrokerData:
 
 @dataclass(slots=True)
 class QueueData:
-    """Number of a topic's queues on a broker group, and the permission for them."""
+    """Numbers of a topic's queues on a broker group, whose ids are 0 to number - 1, and `perm`, the
+    PERM_ bits of topics.py for them."""
 
     broker_name: str
     read_queue_nums: int
@@ -99,7 +101,8 @@ class QueueData:
 
 @dataclass(slots=True)
 class TopicRouteData:
-    """The route of a topic; `order_topic_conf` is `broker:queues;...` for ordered topics."""
+    """The route of a topic: the queues and the addresses of each broker group with it, in the name
+    server's order; `order_topic_conf` is `broker:queues;...` for ordered topics, else None."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -136,8 +139,8 @@ class TopicRouteData:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body, without any blank: the Go client scans the text by
-        hand."""
+        """Encode the JSON bean as a body, at once and without any blank: the Go client scans the
+        text by hand."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
@@ -153,7 +156,7 @@ class TopicRouteData:
 
 @dataclass(slots=True)
 class ClusterInfo:
-    """All broker groups, and the names of the groups in each cluster."""
+    """All broker groups by name, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)

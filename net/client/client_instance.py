@@ -70,6 +70,7 @@ NEXT_NAME_SERVER_MS: Final = 1_000
 answers in a few ms, and a send that needs a route has 3 s in all."""
 
 A_BROKER: Final = "a broker"
+"""The kind in KINDS of a broker."""
 KINDS: Final = {
     A_BROKER: (RequestCode.GET_BROKER_RUNTIME_INFO,),
     "a name server": (
@@ -163,7 +164,7 @@ class ClientInstance:
         transaction; they must not block and answer later, by `Peer.notify`."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds of the client's clock."""
+        """Epoch milliseconds of the client's wall clock."""
         return self.options.now_ms()
 
     def steady_ms(self) -> int:

@@ -148,10 +148,10 @@ class Producer(ClientLifetime):
         """Send messages of the same topic as one batch: all of them are stored, in one queue, or no
         message.
 
-        Without `queue` the topic's queue whose turn it is is used, also for messages with a
-        sharding key. The result's `message_id` is the messages' ids, comma-joined; its queue offset
-        is the first message's. Raises as `send` does, and InvalidArgument for messages that may not
-        form a batch (a delay, different topics, more than 4096 messages or 4 MiB together).
+        Without `queue` the topic's queues take turns, also for messages with a sharding key. The
+        result's `message_id` is the messages' ids, comma-joined; its queue offset is the first
+        message's. Raises as `send` does, and InvalidArgument for messages that may not form a batch
+        (a delay, different topics, more than 4096 messages or 4 MiB together).
         """
         return await self._transport.send_batch(messages, queue, timeout_ms)
 

@@ -35,7 +35,7 @@ def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any
     """Parse the JSON value of a body, at once, into dicts, lists, texts, numbers, booleans and
     None; an empty body is an error, as in RocketMQ.
 
-    Raises BadBody, also for a body beyond SMALL_MAX and `bounds`.
+    Raises BadBody, also for a body longer than SMALL_MAX that exceeds `bounds`.
     """
     if isinstance(body, list):
         body = b"".join(body)
@@ -65,8 +65,8 @@ def small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
 def object_in_steps(
     body: Buffer | list[memoryview], bounds: JsonBounds = LONG
 ) -> Steps[dict[str, Any]]:
-    """Parse like `load_object`, in steps; raises BadBody, also for a body beyond SMALL_MAX and
-    `bounds`."""
+    """Parse like `load_object`, in steps; raises BadBody, also for a body longer than SMALL_MAX
+    that exceeds `bounds`."""
     if len(body) <= SMALL_MAX:
         return load_object(body)
     try:
@@ -251,7 +251,8 @@ def finish(steps: Steps[T]) -> T:
 
 
 def as_text(value: Any) -> str:
-    """Convert an element to text (numbers become text); raises BadBody."""
+    """Convert an element to text: numbers and booleans become text, null "". Raises BadBody for an
+    object or a list."""
     return text({"element": value}, "element")
 
 

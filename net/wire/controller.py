@@ -68,7 +68,8 @@ class MemberGroup:
 
     @classmethod
     def from_json(cls, value: Any) -> "MemberGroup":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -78,7 +79,7 @@ class MemberGroup:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerAddrs": {str(key): self.addresses[key] for key in sorted(self.addresses)},
             "brokerName": self.broker_name,
@@ -119,7 +120,8 @@ class ReplicaIdentity:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicaIdentity":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             text(members, "brokerName"),
@@ -129,7 +131,7 @@ class ReplicaIdentity:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "alive": self.alive,
             "brokerAddress": self.broker_address,
@@ -152,7 +154,8 @@ class ReplicasInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicasInfo":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         master = members.get("masterBrokerId")
         return cls(
@@ -165,7 +168,7 @@ class ReplicasInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "inSyncReplicas": [replica.to_json() for replica in self.in_sync],
             "masterAddress": self.master_address,

@@ -100,7 +100,7 @@ class SubscriptionGroupConfig:
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             **self.extra,
             "attributes": dict(self.attributes),
@@ -127,5 +127,5 @@ class SubscriptionGroupConfig:
         return self._row
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())

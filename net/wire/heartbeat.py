@@ -55,11 +55,12 @@ class ProducerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ProducerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         return cls(text(as_object(value), "groupName"))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {"groupName": self.group_name}
 
 
@@ -77,7 +78,8 @@ class ConsumerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ConsumerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             group_name=text(members, "groupName"),
@@ -89,7 +91,7 @@ class ConsumerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "consumeFromWhere": self.consume_from_where,
             "consumeType": self.consume_type,
@@ -151,7 +153,7 @@ class HeartbeatData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "clientID": self.client_id,
             "consumerDataSet": [data.to_json() for data in self.consumer_data_set],
@@ -161,5 +163,5 @@ class HeartbeatData:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())

@@ -7,7 +7,9 @@ know a node's keys.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-MAX_TEXT = 1 << 20  # characters: RocketMQ's largest sample file is 4 KB; a body is not trusted
+MAX_TEXT = 1 << 20
+"""Maximum characters of a properties text: RocketMQ's largest sample file has 4,000; a body is not
+trusted."""
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"})
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -153,10 +153,11 @@ def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
 
 
 def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, bytes, bytes]]:
-    """Decode a batch body into (flag, body, encoded properties) elements; raises BadBody.
+    """Decode a batch body into (flag, body, encoded properties) elements, one by one while the
+    caller iterates; raises BadBody at a malformed element.
 
     An element's own size is ignored, as in RocketMQ, which stored any value; the body bounds each
-    element. With `strict`, for batches that arrive now, the size must be right.
+    element. With `strict`, for batches that arrive now, a wrong size is malformed.
     """
     view = memoryview(body)
     at, end = 0, len(view)

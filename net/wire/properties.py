@@ -102,8 +102,8 @@ TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """Epoch ms of a stored timer's slot; a message with it is not scheduled again."""
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
-"""Epoch ms of the timer wheel when the timer was delivered; in a rolled timer the begin of its
-delay."""
+"""Epoch ms, in whole slots, at which the timer was put into the wheel; in a rolled timer the begin
+of its delay."""
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 """Epoch ms at which the timer was delivered."""
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"

@@ -23,12 +23,13 @@ class MessageQueue(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any) -> "MessageQueue":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(text(members, "topic"), text(members, "brokerName"), int32(members, "queueId"))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
     @classmethod

@@ -43,7 +43,8 @@ class BrokerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "BrokerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -55,7 +56,7 @@ class BrokerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerAddrs": {str(key): value for key, value in sorted(self.broker_addrs.items())},
             "brokerName": self.broker_name,
@@ -78,7 +79,8 @@ class QueueData:
 
     @classmethod
     def from_json(cls, value: Any) -> "QueueData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             broker_name=text(members, "brokerName"),
@@ -89,7 +91,7 @@ class QueueData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -117,7 +119,8 @@ class TopicRouteData:
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicRouteData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         mapping = members.get("topicQueueMappingByBroker")
         return cls(
@@ -129,7 +132,7 @@ class TopicRouteData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerDatas": [data.to_json() for data in self.broker_datas],
             "filterServerTable": self.filter_server_table,
@@ -168,7 +171,8 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> "ClusterInfo":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             table(members, "brokerAddrTable", BrokerData.from_json),
@@ -176,7 +180,7 @@ class ClusterInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         brokers = self.broker_addr_table
         return {
             "brokerAddrTable": {name: data.to_json() for name, data in brokers.items()},
@@ -186,7 +190,7 @@ class ClusterInfo:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class SubscriptionData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),

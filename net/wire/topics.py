@@ -80,7 +80,7 @@ class DataVersion:
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, int]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "counter": self.counter,
             "stateVersion": self.state_version,
@@ -88,7 +88,7 @@ class DataVersion:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())
 
 
@@ -124,7 +124,8 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicConfig":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             topic_name=text(members, "topicName"),
@@ -143,7 +144,7 @@ class TopicConfig:
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "attributes": dict(self.attributes),
             "order": self.order,
@@ -167,7 +168,7 @@ class TopicConfig:
         return self._row
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())
 
     def to_text(self) -> str:
@@ -212,7 +213,8 @@ class TopicConfigs:
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicConfigs":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -240,7 +242,7 @@ class TopicConfigs:
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         configs = self.topic_config_table
         return {
             "dataVersion": self.data_version.to_json(),

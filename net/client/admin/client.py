@@ -191,7 +191,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         unit_subscribed: bool = False,
         attributes: str = "",
     ) -> UpdatedTopic:
-        """updateTopic: create or replace the topic at one broker or at every master of a cluster.
+        """updateTopic: create or change the topic at one broker or at every master of a cluster.
 
         `perm` is 4 to read, 2 to write, 6 for both; `order` also writes the ordered queues into the
         name servers; `attributes` is RocketMQ's text `+key=value,-key`; `unit` and
@@ -393,8 +393,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
     async def add_broker(self, container: str, config_path: str) -> None:
         """addBroker: the container at `container` starts the broker of a configuration file on its
-        machine. The answer comes when the broker serves: a long recovery takes longer than
-        CONTAINER_TIMEOUT_MS, and continues."""
+        machine. Returns when the broker serves; a recovery longer than CONTAINER_TIMEOUT_MS raises
+        CallTimeout, and goes on."""
         header = AddBrokerRequest(config_path)
         await self._instance.ask(
             container, RequestCode.ADD_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS

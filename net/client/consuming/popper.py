@@ -248,8 +248,8 @@ class Popper:
 
         Messages of unsubscribed tags are acknowledged and left out, unreadable messages are logged
         and left out. `reconsume_times` counts earlier deliveries. `place.topic` must be subscribed.
-        Raises BrokerError, RemotingError, RouteNotFound, and ValueError or CompressionMissing for
-        an answer that cannot be read.
+        Raises BrokerError, RemotingError, RouteNotFound, and ValueError for an answer that cannot
+        be read.
         """
         subscription = self.subscriptions[place.topic]
         header = PopMessageRequest(

@@ -158,7 +158,8 @@ class ProcessQueue:
         return message
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """Whether `message` is in flight here (not acknowledged, not put back, not dropped)."""
+        """Whether this very message object is in flight here: handed out by `take`, and not
+        acknowledged, put back or dropped since."""
         entry = self._in_flight.get(message.queue_offset)
         return not self.dropped and entry is not None and entry[0] is message
 

@@ -22,9 +22,12 @@ from turbopump.net.wire.subscription import ALL, SubscriptionData
 class PopTransport(Protocol):
     """A member of a group by one protocol: Popper or GrpcConsumer.
 
-    Each method is that of SimpleConsumer with the same name, with its effects, result and errors;
-    SimpleConsumer checks the arguments. `subscriptions`, by topic, may change at any time. `runs`:
-    whether it was started and not closed. `now_ms` is the wall clock, in epoch milliseconds.
+    Each method is that of SimpleConsumer with the same name, with its effects, result and errors:
+    `start` and `close` join and leave the group, `receive` waits up to `wait_ms` for messages and
+    hides them for `invisible_ms`, `ack` acknowledges a message, `change_invisible` hides it for
+    `invisible_ms` from now and writes a new receipt into it. SimpleConsumer checks the arguments.
+    `subscriptions`, by topic, may change at any time. `runs`: whether it was started and not
+    closed. `now_ms` is the wall clock, in epoch milliseconds.
     """
 
     subscriptions: dict[str, SubscriptionData]

@@ -19,7 +19,8 @@ REFUSED_MS = 1000
 """Wait in milliseconds, for each consecutive failure, after an error answer that will hardly change
 within a second."""
 REFUSED_LONGEST_MS = 3000
-"""Longest wait after such answers: RocketMQ's pullTimeDelayMillsWhenException."""
+"""Longest wait in milliseconds after such error answers: RocketMQ's
+pullTimeDelayMillsWhenException."""
 
 FLOW_CONTROL_MS = 20
 """RocketMQ's wait in milliseconds after FLOW_CONTROL (DefaultMQPushConsumerImpl)."""

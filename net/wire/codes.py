@@ -10,7 +10,8 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """Kind of a request (RocketMQ: remoting/protocol/RequestCode); `code` of a request's header."""
+    """Kind of a request (RocketMQ: remoting/protocol/RequestCode); `code` of a request's header.
+    net/wire/headers has the fields of each, docs/reference/remoting.md also their meaning."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -187,30 +188,50 @@ class ResponseCode(IntEnum):
     RPC_ADDR_IS_NULL = -1002
     RPC_UNKNOWN = -1000
     SUCCESS = 0
+    """The request was carried out."""
     SYSTEM_ERROR = 1
+    """The request failed; the remark has the reason."""
     SYSTEM_BUSY = 2
+    """The server has too many requests; this request was not carried out."""
     REQUEST_CODE_NOT_SUPPORTED = 3
+    """The server does not know the request code."""
     TRANSACTION_FAILED = 4
     FLUSH_DISK_TIMEOUT = 10
+    """A send: stored, but not flushed to disk in time."""
     SLAVE_NOT_AVAILABLE = 11
+    """A send: stored, but too few replicas are connected and up to date."""
     FLUSH_SLAVE_TIMEOUT = 12
+    """A send: stored, but too few replicas acknowledged it in time."""
     MESSAGE_ILLEGAL = 13
+    """The message or the handle in the request is malformed, too large or too late."""
     SERVICE_NOT_AVAILABLE = 14
+    """The server does not serve the request for the moment, as while it is no master."""
     VERSION_NOT_SUPPORTED = 15
     NO_PERMISSION = 16
+    """The broker, the topic or the group may not be read or written."""
     TOPIC_NOT_EXIST = 17
+    """The topic, or a route of it, does not exist."""
     TOPIC_EXIST_ALREADY = 18
     PULL_NOT_FOUND = 19
+    """A pull: no message was stored at its offset until the wait ended."""
     PULL_RETRY_IMMEDIATELY = 20
+    """A pull: the filter left out all messages; pull again at nextBeginOffset."""
     PULL_OFFSET_MOVED = 21
+    """A pull: its offset is outside of the queue, or was reset; pull at nextBeginOffset."""
     QUERY_NOT_FOUND = 22
+    """The message, the offset or the value of the query does not exist."""
     SUBSCRIPTION_PARSE_FAILED = 23
+    """The expression of a subscription is invalid."""
     SUBSCRIPTION_NOT_EXIST = 24
+    """The broker has no subscription of the group to the topic; a heartbeat adds it."""
     SUBSCRIPTION_NOT_LATEST = 25
+    """The broker has an older subscription than the client; a heartbeat renews it."""
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    """The broker has no configuration of the consumer group."""
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
     INVALID_PARAMETER = 29
+    """A field of the request is missing or out of range."""
     TRANSACTION_SHOULD_COMMIT = 200
     TRANSACTION_SHOULD_ROLLBACK = 201
     TRANSACTION_STATE_UNKNOW = 202
@@ -218,32 +239,54 @@ class ResponseCode(IntEnum):
     NO_BUYER_ID = 204
     NOT_IN_CURRENT_UNIT = 205
     CONSUMER_NOT_ONLINE = 206
+    """The consumer group, or the client, is not connected to the broker."""
     CONSUME_MSG_TIMEOUT = 207
+    """A client did not answer a request that the broker passed on to it."""
     NO_MESSAGE = 208
+    """The queue has no message at the offset."""
     POLLING_FULL = 209
+    """A pop: no message, and the broker holds too many polls to hold another."""
     POLLING_TIMEOUT = 210
+    """A pop: no message came until the wait ended."""
     BROKER_NOT_EXIST = 211
     BROKER_DISPATCH_NOT_COMPLETE = 212
     BROADCAST_CONSUMPTION = 213
     FLOW_CONTROL = 215
+    """The client sends too many requests; try again a little later."""
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    """The server is about to close the connection: send the request again over a new connection."""
     CONTROLLER_FENCED_MASTER_EPOCH = 2000
+    """The request has another master epoch than the controller."""
     CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
+    """The request has another SyncStateSet epoch than the controller."""
     CONTROLLER_INVALID_MASTER = 2002
+    """The sender is not the group's master."""
     CONTROLLER_INVALID_REPLICAS = 2003
+    """The wanted SyncStateSet has a replica that is not registered."""
     CONTROLLER_MASTER_NOT_AVAILABLE = 2004
+    """The group has no master, and no replica may become it now."""
     CONTROLLER_INVALID_REQUEST = 2005
+    """The request lacks a field."""
     CONTROLLER_BROKER_NOT_ALIVE = 2006
+    """The wanted SyncStateSet has a replica without recent heartbeats."""
     CONTROLLER_NOT_LEADER = 2007
+    """The controller does not lead its quorum; it changed nothing."""
     CONTROLLER_BROKER_METADATA_NOT_EXIST = 2008
+    """The controller does not know the broker group."""
     CONTROLLER_INVALID_CLEAN_BROKER_METADATA = 2009
+    """The replicas to forget are alive, unknown, or no numbers."""
     CONTROLLER_BROKER_NEED_TO_BE_REGISTERED = 2010
+    """The controller does not know the broker: it must register first."""
     CONTROLLER_MASTER_STILL_EXIST = 2011
+    """An election was not needed: the answer names the present master."""
     CONTROLLER_ELECT_MASTER_FAILED = 2012
+    """The wanted replica cannot become master."""
     CONTROLLER_ALTER_SYNC_STATE_SET_FAILED = 2013
+    """The SyncStateSet was not changed; the remark has the reason."""
     CONTROLLER_BROKER_ID_INVALID = 2014
+    """The requested broker id is not free."""
     CONTROLLER_JRAFT_INTERNAL_ERROR = 2015
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
     LMQ_QUOTA_EXCEEDED = 2017

@@ -38,7 +38,8 @@ UNBALANCED_MS: Final = 1000
 (RebalanceService.minInterval)."""
 
 LOG_EVERY: Final = 30
-"""Log the first of consecutive failures, then every 30th: a broker may be down for long."""
+"""Log the first of consecutive failed rebalances, then every 30th: a broker may be down
+for long."""
 
 RELEASE_MAX_MS: Final = 60_000
 """Longest wait in milliseconds for the handler of a queue that is given up; after it the queue is

@@ -29,7 +29,8 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 LOG_EVERY: Final = 10
-"""Log the first of consecutive failures, then every tenth: a broker may be down for long."""
+"""Log the first of consecutive failed pulls of a queue, then every tenth: a broker may be
+down for long."""
 
 REFUSALS: Final = frozenset(
     {

@@ -334,8 +334,8 @@ class ClientInstance:
         self._producers[group] = self._producers.get(group, 0) + 1
 
     async def remove_producer(self, group: str) -> None:
-        """Undo `add_producer` and `release`; after the group's last producer all known brokers are
-        notified (1 s at most; failures are logged)."""
+        """Undo `add_producer`, and call `release`; after the group's last producer all known
+        brokers are notified (1 s at most; failures are logged)."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -356,7 +356,7 @@ class ClientInstance:
         self._members[member.group] = member
 
     async def remove_member(self, member: GroupMember) -> None:
-        """Undo `add_member`, notify all known brokers (1 s at most; failures are logged), and
+        """Undo `add_member`, notify all known brokers (1 s at most; failures are logged), and call
         `release`."""
         del self._members[member.group]
         await self._unregister(UnregisterClientRequest(self.client_id, consumer_group=member.group))

@@ -97,7 +97,7 @@ class ElectMasterBody:
 
     @classmethod
     def decode(cls, body: Body) -> "ElectMasterBody":
-        """Decode the body; raises BadBody."""
+        """Decode the JSON body of a response to 1002; raises BadBody."""
         members = load_object(body)
         group = members.get("brokerMemberGroup")
         return cls(_ids(members), None if group is None else MemberGroup.from_json(group))
@@ -187,7 +187,7 @@ class BrokerReplicasInfo:
 
     @classmethod
     def decode(cls, body: Body) -> "BrokerReplicasInfo":
-        """Decode the body; raises BadBody."""
+        """Decode the JSON body of a response to 1006; raises BadBody."""
         return cls(table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
 
     def encode(self) -> bytes:

@@ -147,7 +147,8 @@ class TopicRouteData:
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
+        """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
+        they must not change until then."""
         return {
             "brokerDatas": LazyItems(self.broker_datas, BrokerData.to_json),
             "filterServerTable": self.filter_server_table,
@@ -194,7 +195,8 @@ class ClusterInfo:
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
+        """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
+        they must not change until then."""
         return {
             "brokerAddrTable": Lazy(self.broker_addr_table, BrokerData.to_json),
             "clusterAddrTable": Lazy(self.cluster_addr_table, sorted),

@@ -153,7 +153,8 @@ class Sample(Result):
 
     @property
     def nobody_answered(self) -> bool:
-        """Whether no node answered, so that there is nothing to show."""
+        """Whether `errors` is not empty and no controller or broker answered, so that there is
+        nothing to show."""
         answered = [not each.error for each in self.controllers]
         answered += [not each.error for group in self.groups for each in group.brokers]
         return bool(self.errors) and not any(answered)

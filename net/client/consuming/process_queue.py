@@ -209,15 +209,16 @@ class ProcessQueue:
         ]
 
     def retire(self) -> None:
-        """Hand out no further message of the queue: the messages that wait are left to its next
-        owner."""
+        """Hand out no further message of the queue: the messages that wait are forgotten, and left
+        to its next owner; messages in flight may still be acknowledged."""
         self.retired = True
         for message in self._waiting:
             self._forget(message)
         self._waiting.clear()
 
     def drop(self) -> None:
-        """Give up the queue: hand out no message and count no acknowledgement."""
+        """Give up the queue: hand out no message and count no acknowledgement (`ack` and `put_back`
+        return False); `totals` no longer has its messages. Dropping twice does nothing."""
         if self.dropped:
             return
         self.retire()
@@ -238,8 +239,8 @@ class ProcessQueue:
 
 
 def pause_reason(queue: ProcessQueue, limits: FlowLimits) -> str | None:
-    """The limit that the next pull of the queue must wait for, as an English text for logs; None if
-    the queue may be pulled. The limits of the whole consumer do not stop an empty queue."""
+    """An English text for logs about the limit for which the next pull of the queue must wait; None
+    if the queue may be pulled. The limits of the whole consumer do not stop an empty queue."""
     totals = queue.totals
     if queue.count >= limits.queue_messages:
         return f"{queue.count} messages of the queue wait for acknowledgement"

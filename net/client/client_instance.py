@@ -102,7 +102,7 @@ _serial = itertools.count()
 
 
 Checker = Callable[[Command, MessageView, Peer], None]
-"""(a broker's request, the message as it would be committed, the broker)."""
+"""A function of (a broker's request, the message as it would be committed, the broker)."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -87,9 +87,10 @@ class Command:
     """A request or response (RocketMQ: RemotingCommand).
 
     `code` is a RequestCode or ResponseCode; `opaque` is the number by which a connection pairs
-    request and response; `language` (of LANGUAGES) and `version` are the sender's; `remark` is a
-    response's text for people; `fields` are the extFields, in the order of the frame; a decoded
-    body is always bytes; `codec` is that of the header.
+    request and response; `flag` has the bits RESPONSE_FLAG and ONEWAY_FLAG; `language` (of
+    LANGUAGES) and `version` are the sender's; `remark` is a response's text for people; `fields`
+    are the extFields, in the order of the frame; a decoded body is always bytes; `codec` is that of
+    the header.
     """
 
     code: int

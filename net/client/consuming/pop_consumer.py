@@ -93,7 +93,7 @@ class PopConsumer(ClientLifetime):
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: concurrency, times, order.
-        from_first: a new group begins at the first message, not at the last one.
+        from_first: a new group begins at the first stored message, not at the end of each queue.
         client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
 

@@ -66,7 +66,7 @@ class SimpleConsumer(ClientLifetime):
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         endpoints: "host:port" where gRPC is served.
-        from_first: a new group begins at the first message, not at the last one.
+        from_first: a new group begins at the first stored message, not at the end of each queue.
         ordered: a queue delivers no further message until all its delivered messages are
             acknowledged or their hidden time has ended.
         client: a client to share with other producers and consumers.

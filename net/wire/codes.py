@@ -359,7 +359,7 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     """A client did not answer a request that the broker passed on to it."""
     NO_MESSAGE = 208
-    """The queue has no message at the offset."""
+    """An acknowledgement: its message does not exist, or its topic or group was deleted."""
     POLLING_FULL = 209
     """A pop: no message, and the broker holds too many polls to hold another."""
     POLLING_TIMEOUT = 210
@@ -371,6 +371,7 @@ class ResponseCode(IntEnum):
     """The client sends too many requests; try again a little later."""
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
+    """The end of a transaction came too late: the broker checks it instead."""
     GO_AWAY = 1500
     """The server is about to close the connection: send the request again over a new connection."""
     CONTROLLER_FENCED_MASTER_EPOCH = 2000

@@ -15,10 +15,12 @@ ANY_QUEUE: Final = -1
 def pop_share(
     group: Sharing, shares: Shares, client_id: str, share_number: int
 ) -> list[MessageQueue]:
-    """The queues of a member, sorted: its own and the next `share_number` members' queues.
+    """The queues from which a member pops, sorted: its queues in `shares` and the queues of the
+    next `share_number` members; empty for an unknown member.
 
-    If `share_number` is 0 or negative, or includes all members: any queue of any broker, with an
-    entry for each broker. With more members than queues each member has a single queue.
+    If `share_number` is 0 or negative, or includes all members: any queue of any broker, as an
+    entry with ANY_QUEUE for each broker. Otherwise, with more members than queues, each member has
+    a single queue.
     """
     members, queues = group.members, group.queues
     if client_id not in shares:

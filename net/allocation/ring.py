@@ -19,7 +19,7 @@ VIRTUAL_NODES: Final = 10
 
 def consistent_hash(group: Sharing) -> Shares:
     """CONSISTENT_HASH: a queue belongs to the member at the first place on the ring from its
-    hash."""
+    hash, by 32 bits of MD5; a member may get no queue. Without members the result is empty."""
     ring: dict[int, str] = {}
     for member in group.members:
         for number in range(VIRTUAL_NODES):

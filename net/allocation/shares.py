@@ -15,7 +15,8 @@ from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_READ
 
 Shares = dict[str, list[MessageQueue]]
-"""Map of client ids to their queues, sorted; each member has an entry, even without queues."""
+"""Map of client ids to their queues, in the order of the strategy; each member has an entry, even
+without queues."""
 
 QUEUES_MAX: Final = 65_536
 """Maximum number of queues of a topic: a damaged route must not fill the memory."""
@@ -27,7 +28,7 @@ class AllocationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MachineRooms:
-    """Machine rooms of clients and brokers, by the beginning of their names.
+    """Machine rooms of clients and brokers, by the beginning of client ids and broker names.
 
     `prefixes` are pairs of a prefix and its room; the longest matching prefix counts. A broker
     without a matching prefix is in the room before the only `@` of its name (`room@name`).
@@ -41,7 +42,7 @@ class MachineRooms:
         return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else ""
 
     def of_broker(self, broker_name: str) -> str:
-        """The room of a broker; "" if unknown."""
+        """The room of a broker by its prefix, else by its name `room@name`; "" if unknown."""
         return self.of_client(broker_name) or named_room(broker_name)
 
     def __str__(self) -> str:
@@ -62,8 +63,8 @@ class Sharing:
     """A consumer group and the queues of a topic, the input of a strategy.
 
     Members and queues are sorted, without duplicates. `previous` is the previous allocation,
-    possibly with queues and members that no longer exist. `fixed` is the user's allocation
-    (CONFIG).
+    possibly with queues and members that no longer exist (STICKY). `fixed` is the user's
+    allocation (CONFIG). All maps are by client id.
     """
 
     members: tuple[str, ...]
@@ -80,7 +81,8 @@ def sharing_of(
     fixed: Mapping[str, Sequence[MessageQueue]] | None = None,
     rooms: MachineRooms | None = None,
 ) -> Sharing:
-    """Sort members and queues in the order that all nodes agree on.
+    """Build the input of a strategy: members (client ids) and queues sorted in the order that all
+    nodes agree on, without duplicates.
 
     Duplicate client ids (a client with two connections) count once: counting them twice, as
     AllocateMessageQueueAveragely does, leaves the share of the second without a consumer.
@@ -95,7 +97,8 @@ def sharing_of(
 
 
 def named_room(broker_name: str) -> str:
-    """The room of `room@name`; "" for a name that begins with `@` or does not have exactly one."""
+    """The room in a broker name `room@name`; "" unless the name has a single `@`, with a text on
+    both sides."""
     room, _, name = broker_name.partition("@")
     return room if name and "@" not in name else ""
 
@@ -106,12 +109,14 @@ def java_order(text: str) -> bytes:
 
 
 def sorted_names(names: Collection[str]) -> list[str]:
-    """Sort names in Java's order, which for ASCII equals Python's."""
+    """A sorted copy of `names` in the order of Java's String.compareTo, which for ASCII equals
+    Python's."""
     return sorted(names) if all(map(str.isascii, names)) else sorted(names, key=java_order)
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Sort queues in the order every member agrees on (common/message/MessageQueue.compareTo)."""
+    """A list of the queues sorted by topic, broker name and queue id, texts in Java's order, on
+    which every member agrees (common/message/MessageQueue.compareTo)."""
     found = list(queues)
     if all(queue.broker_name.isascii() and queue.topic.isascii() for queue in found):
         return sorted(found)
@@ -122,8 +127,8 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 
 def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
-    """Count the readable queues of a route on each broker, sorted
-    (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
+    """(broker name, number of readable queues) of each broker of a route with read permission and
+    an address, sorted by name (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
     known = {broker.broker_name for broker in data.broker_datas if broker.broker_addrs}
     counts = {
         queues.broker_name: queues.read_queue_nums
@@ -134,7 +139,8 @@ def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
 
 
 def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
-    """List the queues 0 to count - 1 of each broker, sorted, at most QUEUES_MAX."""
+    """List the queues 0 to count - 1 of each (broker name, count), sorted, at most QUEUES_MAX:
+    the queues of the last brokers beyond it are left out."""
     queues: list[MessageQueue] = []
     for broker_name, count in counts:
         room = QUEUES_MAX - len(queues)

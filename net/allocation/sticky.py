@@ -23,7 +23,8 @@ from turbopump.net.wire.queues import MessageQueue
 
 
 def sticky(group: Sharing) -> Shares:
-    """STICKY. A queue that two members had stays with the member of the smaller client id."""
+    """STICKY: shares that differ by at most one queue, each sorted. A queue that two members had
+    in `group.previous` stays with the member of the smaller client id. Empty without members."""
     ranks = {queue: rank for rank, queue in enumerate(group.queues)}
     kept = _kept(group, ranks)
     if group.members:

@@ -14,13 +14,17 @@ from turbopump.net.allocation.sticky import sticky
 from turbopump.net.wire.queues import MessageQueue
 
 Strategy = Callable[[Sharing], Shares]
+"""A function from a group and its queues to each member's queues; it must be pure."""
 
 NEARBY: Final = "MACHINE_ROOM_NEARBY"
 """Name of a strategy, alone, or followed by `-` and the strategy to use inside a room."""
 
 STICKY: Final = "STICKY"
+"""Name of the strategy that moves as few queues as possible; see sticky.py."""
 AVG: Final = "AVG"
+"""Name of the strategy of consecutive shares, RocketMQ's default."""
 CONFIG: Final = "CONFIG"
+"""Name of the strategy by which the user gives each member its queues."""
 
 
 def averagely(group: Sharing) -> Shares:
@@ -38,13 +42,15 @@ def averagely(group: Sharing) -> Shares:
 
 
 def by_circle(group: Sharing) -> Shares:
-    """AVG_BY_CIRCLE: queues are dealt out in turn."""
+    """AVG_BY_CIRCLE: queues are dealt out in turn, in their order, beginning with the first
+    member."""
     step = len(group.members)
     return {member: list(group.queues[at::step]) for at, member in enumerate(group.members)}
 
 
 def configured(group: Sharing) -> Shares:
-    """CONFIG: the queues that the user gave to each member, even if they do not exist."""
+    """CONFIG: the queues that the user gave to each member in `group.fixed`, in the user's order,
+    even if they do not exist; other queues have no consumer."""
     return {member: list(group.fixed.get(member, ())) for member in group.members}
 
 
@@ -71,7 +77,8 @@ def by_machine_room(group: Sharing) -> Shares:
 
 
 def nearby(inner: Strategy, group: Sharing) -> Shares:
-    """MACHINE_ROOM_NEARBY: `inner` inside each room; queues of rooms without members go to all.
+    """MACHINE_ROOM_NEARBY: `inner` inside each room; `inner` also divides the queues of a room
+    without members among all. A share is sorted by room, then as `inner` returns it.
 
     Raises AllocationError for a member or a broker of an unknown room.
     """
@@ -104,15 +111,17 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "CONSISTENT_HASH": consistent_hash,
     STICKY: sticky,
 }
+"""The strategies by RocketMQ's names, without MACHINE_ROOM_NEARBY, which wraps another."""
 
 
 def is_strategy(name: str) -> bool:
-    """Whether `allocate` has a strategy of this name."""
+    """Whether `allocate` knows the name: a key of STRATEGIES, NEARBY, or NEARBY-`key`."""
     return name.removeprefix(f"{NEARBY}-") in STRATEGIES or name == NEARBY
 
 
 def allocate(name: str, group: Sharing) -> Shares:
-    """Allocate queues to each member by the strategy of that name. Raises AllocationError."""
+    """Allocate queues to each member by the strategy of that name. Raises AllocationError for an
+    unknown name, and for members or brokers of unknown machine rooms."""
     if name == NEARBY:
         return nearby(averagely, group)
     inner = STRATEGIES.get(name.removeprefix(f"{NEARBY}-"))

@@ -9,19 +9,21 @@ from turbopump.net.client.errors import BrokerError
 from turbopump.net.wire.codes import ResponseCode
 
 FIRST_MS = 100
-"""First wait after a lost connection: a failover takes a few tenths of a second."""
+"""First wait in milliseconds after a lost connection: a failover takes a few tenths of a second."""
 
 LONGEST_MS = 1000
-"""Longest wait for a broker that cannot be reached: it may be back at any moment, and a refused
-connection costs little."""
+"""Longest wait in milliseconds for a broker that cannot be reached: it may be back at any moment,
+and a refused connection costs little."""
 
 REFUSED_MS = 1000
+"""Wait in milliseconds, for each consecutive failure, after an error answer that will hardly change
+within a second."""
 REFUSED_LONGEST_MS = 3000
-"""Waits after an answer that will hardly change within a second; at most RocketMQ's
+"""Longest wait in milliseconds after such error answers: RocketMQ's
 pullTimeDelayMillsWhenException."""
 
 FLOW_CONTROL_MS = 20
-"""RocketMQ's wait after FLOW_CONTROL (DefaultMQPushConsumerImpl)."""
+"""RocketMQ's wait in milliseconds after FLOW_CONTROL (DefaultMQPushConsumerImpl)."""
 
 _SUBSCRIPTION_CODES = (
     ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -35,11 +37,13 @@ def needs_heartbeat(error: Exception) -> bool:
 
 
 def wait_ms(error: Exception, failures: int) -> int:
-    """Return the wait before the next try after `failures` (1 or more) consecutive failures.
+    """Milliseconds to wait before the next try after `failures` (1 or more) consecutive failures,
+    the last of them `error`.
 
-    The wait doubles from FIRST_MS to LONGEST_MS, with two exceptions: flow control passes within
-    FLOW_CONTROL_MS, and other refusals (permission, unknown topic) do not pass within a second. A
-    missing subscription doubles, too: the heartbeat sent in between cures it.
+    The wait doubles from FIRST_MS to LONGEST_MS, with two exceptions: FLOW_CONTROL_MS after flow
+    control, and REFUSED_MS times `failures`, at most REFUSED_LONGEST_MS, after other BrokerErrors
+    (permission, unknown topic). A missing subscription doubles, too: the heartbeat sent in between
+    cures it.
     """
     assert failures > 0, "a wait without a failure"
     if isinstance(error, BrokerError):
@@ -51,8 +55,8 @@ def wait_ms(error: Exception, failures: int) -> int:
 
 
 def send_wait_ms(failures: int) -> int:
-    """Return the wait before the next send to the same broker after `failures` (1 or more)
-    failures.
+    """Milliseconds to wait before the next send to the same broker after `failures` (1 or more)
+    failures: doubling from FIRST_MS to LONGEST_MS.
 
     The kind of failure does not matter: a caller waits, and the send's own timeout bounds all
     tries.

@@ -59,16 +59,18 @@ TOPICS_MAX: Final = 10_000
 topic is forgotten."""
 
 ROUTE_AGE_MIN_MS: Final = 100
-"""A younger route is not requested again: in a failover many senders fail at once."""
+"""Milliseconds in which a route is not requested again: in a failover many senders fail at once."""
 
 UNREGISTER_TIMEOUT_MS: Final = 1000
-"""Leaving is a courtesy: a broker that does not answer must not hold up `close`."""
+"""Timeout in milliseconds of the request by which a client leaves a broker: a broker that does not
+answer must not hold up `close`."""
 
 NEXT_NAME_SERVER_MS: Final = 1_000
-"""After this wait for one name server the next one is queried at the same time. A name server
+"""After this wait in milliseconds for a name server the next is queried at the same time. A server
 answers in a few ms, and a send that needs a route has 3 s in all."""
 
 A_BROKER: Final = "a broker"
+"""The kind in KINDS of a broker."""
 KINDS: Final = {
     A_BROKER: (RequestCode.GET_BROKER_RUNTIME_INFO,),
     "a name server": (
@@ -100,7 +102,7 @@ _serial = itertools.count()
 
 
 Checker = Callable[[Command, MessageView, Peer], None]
-"""(a broker's request, the message as it would be committed, the broker)."""
+"""A function of (a broker's request, the message as it would be committed, the broker)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,6 +117,10 @@ _CANCELLED: Final = Absent("the caller that sent the query was cancelled", is_ce
 
 class ClientInstance:
     """A client of a cluster of name servers, shared by any number of producers and consumers.
+
+    `client_id` ("ip@name", empty until started) is the id under which brokers list it; `ip` is this
+    machine's address towards the name server; `namesrv` begins with the server that is asked first;
+    `brokers` has the addresses of brokers; `tasks` end when the last user leaves. Loop thread only.
 
     Args:
         namesrv: addresses "host:port", or one text with ";" between them; the first that answers
@@ -154,10 +160,11 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
         self.checkers: dict[str, Checker] = {}
-        """Functions, by producer group, that answer a broker's check of a transaction."""
+        """Functions, by producer group, called on the loop with a broker's check of a
+        transaction; they must not block and answer later, by `Peer.notify`."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds of the client's clock."""
+        """Epoch milliseconds of the client's wall clock."""
         return self.options.now_ms()
 
     def steady_ms(self) -> int:
@@ -165,14 +172,16 @@ class ClientInstance:
         return self.options.steady_ms()
 
     async def acquire(self) -> None:
-        """Start with the first user; each `acquire` needs a `release`."""
+        """Count a user; the first one starts the client, without a request to a server. Each
+        `acquire` needs a `release`."""
         async with self._starting:
             if self._users == 0:
                 await self._start()
             self._users += 1
 
     async def release(self) -> None:
-        """Close the connections with the last user."""
+        """Undo an `acquire`; with the last user, cancel the background tasks, close the connections
+        and wait for that. A later `acquire` starts the client again."""
         async with self._starting:
             assert self._users > 0, "released more often than acquired"
             self._users -= 1
@@ -183,9 +192,11 @@ class ClientInstance:
                 await client.close()
 
     async def call(self, address: str, request: Command, timeout_ms: int = 0) -> Command:
-        """Send a request and return its response, also one with an error code.
+        """Send a request to `address` ("host:port") and return its response, also with an error
+        code.
 
-        Raises RemotingError when no response arrives within `timeout_ms` (0: the option's value).
+        Raises RemotingError when no response arrives within `timeout_ms` (0: the option's value),
+        which includes connecting; ClientClosed unless started.
         """
         if self._client is None:
             raise ClientClosed("the client is not started, or is closed")
@@ -201,7 +212,12 @@ class ClientInstance:
         timeout_ms: int = 0,
         fields: dict[str, str] | None = None,
     ) -> Command:
-        """Like `call`; raises BrokerError for every code but SUCCESS."""
+        """Build a request of `code` and `call` with it; raises BrokerError for every code but
+        SUCCESS.
+
+        `fields` are further header fields. After REQUEST_CODE_NOT_SUPPORTED, probes find out
+        whether the server is of another kind (KINDS), which the error's remark then names.
+        """
         request = new_request(code, header, body, fields=fields)
         answer = await self.call(address, request, timeout_ms)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -226,7 +242,8 @@ class ClientInstance:
         return answer.remark
 
     async def notify(self, address: str, request: Command) -> None:
-        """Send a one-way request; raises RemotingError if there is no connection."""
+        """Write a one-way request, connecting first if needed, within 3 s; the server does not
+        answer it. Raises RemotingError if it was not written, ClientClosed unless started."""
         if self._client is None:
             raise ClientClosed("the client is not started, or is closed")
         await self._client.notify(address, request)
@@ -234,10 +251,12 @@ class ClientInstance:
     async def ask_name_server(
         self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
     ) -> Command:
-        """Ask the name servers in turn until one answers; raises BrokerError, RemotingError.
+        """Ask the name servers in turn and return the first SUCCESS; raises BrokerError for the
+        first answer with an error code, the last RemotingError if no server answers, ClientClosed.
 
         If a name server fails, or does not answer within NEXT_NAME_SERVER_MS, the next one is
-        queried; the slow one may still answer first.
+        queried, and later requests begin with another; the slow one may still answer first.
+        `timeout_ms` bounds each query.
         """
         failure: RemotingError | None = None
         left = list(self.namesrv)
@@ -273,10 +292,12 @@ class ClientInstance:
             self.namesrv.append(self.namesrv.pop(0))
 
     async def route(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
-        """The route of a topic, from the cache if it is there; None if no name server knows it.
+        """The route of a topic, from the cache however old, else from a name server; None if no
+        name server knows it.
 
-        `for_sending` falls back to the route of TBW102: the first message creates the topic. Raises
-        RemotingError when no name server answers.
+        `for_sending` falls back to the provisional route of TBW102: the first message creates the
+        topic. Raises RemotingError when no name server answers, BrokerError for an error but
+        TOPIC_NOT_EXIST, and ClientClosed.
         """
         known = self._routes.get(topic)
         if isinstance(known, TopicRoute) and (for_sending or not known.provisional):
@@ -285,10 +306,12 @@ class ClientInstance:
         return await self.refresh(topic, for_sending=for_sending)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
-        """Request the route of a topic again, unless the last request was a moment ago.
+        """Request the route of a topic again and return it; the cached route if the last request
+        began less than ROUTE_AGE_MIN_MS ago. Waits for a request that is under way.
 
-        An answer "no route" leaves an earlier route in place: after a failover brokers come back
-        one by one.
+        The answer updates `brokers`, and wakes consumers whose readable queues changed. An answer
+        "no route" leaves an earlier route in place: after a failover brokers come back one by one.
+        None if there is no earlier route. `for_sending` and errors as in `route`.
         """
         while True:
             former = self._routes.get(topic)
@@ -306,12 +329,13 @@ class ClientInstance:
                 return route
 
     async def add_producer(self, group: str) -> None:
-        """Start with the first user, and add the producer group to heartbeats."""
+        """Call `acquire`, and add the producer group to later heartbeats; sends no heartbeat."""
         await self.acquire()
         self._producers[group] = self._producers.get(group, 0) + 1
 
     async def remove_producer(self, group: str) -> None:
-        """Undo `add_producer`; after the group's last producer the brokers are notified."""
+        """Undo `add_producer`, and call `release`; after the group's last producer all known
+        brokers are notified (1 s at most; failures are logged)."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -319,8 +343,8 @@ class ClientInstance:
         await self.release()
 
     async def add_member(self, member: GroupMember) -> None:
-        """Start with the first user, add the consumer to heartbeats, and pass brokers' requests to
-        it.
+        """Call `acquire`, add the consumer to later heartbeats, and pass brokers' requests to it;
+        sends no heartbeat.
 
         Raises ClientError for a second consumer of the same group: brokers distinguish consumers by
         client id, and both would have the same id.
@@ -332,13 +356,18 @@ class ClientInstance:
         self._members[member.group] = member
 
     async def remove_member(self, member: GroupMember) -> None:
-        """Undo `add_member` and notify the brokers."""
+        """Undo `add_member`, notify all known brokers (1 s at most; failures are logged), and call
+        `release`."""
         del self._members[member.group]
         await self._unregister(UnregisterClientRequest(self.client_id, consumer_group=member.group))
         await self.release()
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
-        """Send a heartbeat to the brokers (all known ones, or those given); failures are logged."""
+        """Send a heartbeat to the brokers at `addresses` (None: all known masters, and with a
+        consumer their replicas) and wait for the answers; failures are logged.
+
+        Without a producer and a consumer nothing is sent.
+        """
         if not self._producers and not self._members:
             return
         async with self._heartbeats:

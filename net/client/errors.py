@@ -19,18 +19,18 @@ class InvalidArgument(ClientError):
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
-    """Raises InvalidArgument unless `value` is one of `kinds`; `what` and `wanted` name the
-    argument and its type in the sentence."""
+    """Raises InvalidArgument unless `value` is an instance of `kinds`; `what` and `wanted` name the
+    argument and its type in the error: "`what` is `wanted`, not ..."."""
     if not isinstance(value, kinds):
         raise InvalidArgument(f"{what} is {wanted}, not {type(value).__name__}: {value!r:.80}")
 
 
 class RouteNotFound(ClientError):
-    """No name server knows a usable route of the topic."""
+    """No name server knows a usable route of the topic, or no address of a broker is known."""
 
 
 class NoWritableQueue(RouteNotFound):
-    """The topic is there, but for the moment no master takes messages for it."""
+    """The topic is there, but for the moment no master accepts messages for it."""
 
 
 class ClientClosed(ClientError):
@@ -38,10 +38,10 @@ class ClientClosed(ClientError):
 
 
 class BrokerError(ClientError):
-    """A broker or name server answered with an error code.
+    """A broker, name server, controller or gRPC server answered with an error code.
 
-    `code` is RocketMQ's response code (remoting/protocol/ResponseCode), `remark` its text,
-    `address` the server that answered.
+    `code` is RocketMQ's response code (remoting/protocol/ResponseCode), by gRPC the code of a
+    Status, `remark` its text ("" without a text), `address` the "host:port" that answered.
     """
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:

@@ -18,11 +18,12 @@ from turbopump.net.wire.subscription import SubscriptionData
 
 
 def stay() -> None:
-    """The reaction of a consumer without divided queues to a change of the group's members."""
+    """Do nothing: the `wake` of a consumer without divided queues."""
 
 
 def refusal(kind: str) -> Callable[[Command, int], Answer]:
-    """The answer of a consumer of this kind to requests about consumers with divided queues."""
+    """An `answer` for a GroupMember without divided queues: it answers every request SYSTEM_ERROR
+    with "this is a `kind` consumer"."""
 
     def refuse(request: Command, _now_ms: int) -> Answer:
         return response(request, ResponseCode.SYSTEM_ERROR, f"this is a {kind} consumer")
@@ -34,9 +35,12 @@ def refusal(kind: str) -> Callable[[Command, int], Answer]:
 class GroupMember:
     """A consumer as its instance knows it.
 
-    `subscriptions`: by topic; the consumer changes this table while it runs. `consume_type`: one of
-    the three of net/wire/heartbeat.py. `answer(request, now_ms)`: answers 220, 221, 307 or 309 from
-    a broker. `wake`: called when the members of the group or a route of its topics changed.
+    `subscriptions`: by topic; the consumer changes this table while it runs. `consume_type`:
+    CONSUME_ACTIVELY, CONSUME_PASSIVELY or CONSUME_POP of net/wire/heartbeat.py.
+    `answer(request, now_ms)`: answers 220 (reset offsets), 221 (offsets), 307 (running info) or 309
+    (consume a message) from a broker, at once or by a Deferred; `now_ms` is in epoch milliseconds.
+    `wake`: called on the loop, must not block, when the members of the group or the readable queues
+    of its topics changed.
     """
 
     group: str
@@ -48,7 +52,7 @@ class GroupMember:
     consume_from: ConsumeFrom = ConsumeFrom.LAST
 
     def heartbeat_data(self) -> ConsumerData:
-        """The group's part of a heartbeat."""
+        """The group's part of a heartbeat, with the subscriptions of this moment."""
         return ConsumerData(
             group_name=self.group,
             consume_type=self.consume_type,
@@ -58,5 +62,5 @@ class GroupMember:
         )
 
     def topics(self) -> Collection[str]:
-        """The topics whose routes the member needs."""
+        """The subscribed topics, whose routes the member needs: a live view."""
         return self.subscriptions.keys()

@@ -13,11 +13,12 @@ class ClientLifetime(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the client ready for use."""
+        """Make the client ready for use; raises ClientError if it is started already."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave, and close the connections."""
+        """Leave the servers' lists of clients, and close the connections. Closing twice does
+        nothing."""
 
     async def __aenter__(self) -> Self:
         await self.start()

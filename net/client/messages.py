@@ -15,12 +15,14 @@ from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_BODY_SIZE = 4 * 1024 * 1024
-"""Largest body a producer accepts; the broker's default maxMessageSize."""
+"""Largest body in bytes that a producer accepts, before compression; the broker's default
+maxMessageSize."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A message to send.
+    """A message to send; sending does not change it. Raises InvalidArgument for a member of another
+    type; other checks are made when it is sent.
 
     Args:
         topic: the topic that the message is sent to.
@@ -53,7 +55,8 @@ class Message:
 
 
 def check_types(message: Message) -> None:
-    """Raises InvalidArgument for a member of another type, the usual mistakes."""
+    """Raises InvalidArgument if a member has not its declared type: a text as body or as keys, a
+    number in properties."""
     body: object = message.body
     if not isinstance(body, bytes | bytearray | memoryview):
         hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
@@ -74,9 +77,13 @@ class SendStatus(Enum):
     """The durability of a stored message (RocketMQ: client/producer/SendStatus)."""
 
     SEND_OK = "SEND_OK"
+    """Stored as safely as the broker's configuration demands."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored, but the broker did not flush it to disk in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored by the master, but too few replicas acknowledged it in time."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored by the master, but too few replicas are connected and up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +91,10 @@ class SendResult:
     """The place where a message was stored, and its ids.
 
     `message_id` is the client's own id (UNIQ_KEY; comma-joined for a batch), `offset_message_id`
-    the broker's (store address and log offset), `queue_offset` the message's number in its queue
-    (of a batch: the first message's). `recall_handle` is for `Producer.recall` and empty unless the
-    message is a timer.
+    the broker's (store address and log offset; comma-joined for a batch), `queue_offset` the
+    message's number in its queue (of a batch: the first message's). `recall_handle` is for
+    `Producer.recall` and empty unless the message is a timer. By gRPC `offset_message_id` is empty,
+    and `queue` has the topic only: broker name "", queue id -1.
     """
 
     status: SendStatus
@@ -97,7 +105,8 @@ class SendResult:
     recall_handle: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON-ready data."""
+        """The members as a dict of texts and numbers, the queue's as `topic`, `broker_name` and
+        `queue_id`; `recall_handle` is left out if empty."""
         handle = {"recall_handle": self.recall_handle} if self.recall_handle else {}
         return handle | {
             "status": self.status.value,
@@ -114,7 +123,11 @@ class SendResult:
 class ReceivedMessage:
     """A message as a consumer sees it: every field of the stored record, decoded.
 
-    `topic` is the topic it was sent to, also when it comes from a retry topic. Hosts are "ip:port".
+    `topic` is the topic it was sent to, also when it comes from a retry topic; `stored_topic` is
+    the topic that it was read from. `message_id` is the producer's id, `offset_message_id` the
+    broker's. `body` is decompressed. `reconsume_times` is the number of earlier deliveries.
+    `queue_offset` is its number in the queue, `log_offset` its first byte in the commit log,
+    `store_size` the bytes of its record. Hosts are "ip:port", timestamps epoch milliseconds.
     `properties` holds all properties, RocketMQ's own included. Compared by identity.
     """
 
@@ -143,8 +156,8 @@ class ReceivedMessage:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that the message was read from: for a retried
-        message a queue of the retry topic."""
+        """The queue that the message was read from: for a retried message a queue of the retry
+        topic."""
         return MessageQueue(self.stored_topic, self.broker_name, self.queue_id)
 
     @property
@@ -153,7 +166,8 @@ class ReceivedMessage:
         return self.body.decode("utf-8", "replace")
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; the body as text in `body` if it is UTF-8, else in `body_base64`."""
+        """All fields by name, as JSON-ready data; the body as text in `body` if it is UTF-8, else
+        in `body_base64`."""
         members: dict[str, Any] = {
             name: getattr(self, name) for name in self.__slots__ if name not in ("body", "keys")
         }

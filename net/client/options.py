@@ -24,7 +24,8 @@ def wall_clock_ms() -> int:
 
 
 def steady_clock_ms() -> int:
-    """Milliseconds of the monotonic clock, which no change of the wall clock moves."""
+    """Milliseconds of the monotonic clock since an arbitrary moment; changes of the wall clock do
+    not move it."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -43,7 +44,7 @@ class ClientOptions:
         connect_timeout_ms: bound of a connect and its TLS handshake.
         idle_timeout_ms: a connection without traffic in either direction for this time is closed.
         max_in_flight: maximum number of unanswered calls to one server.
-        now_ms: the clock, epoch milliseconds.
+        now_ms: the wall clock, epoch milliseconds.
         steady_ms: the clock for waits and leases, milliseconds of the monotonic clock.
     """
 
@@ -60,7 +61,7 @@ class ClientOptions:
 
 
 def remoting_options(options: ClientOptions) -> RemotingOptions:
-    """The settings of a client's connections."""
+    """The settings of a client's connections; reads no TLS file."""
     tls: ClientTlsSettings | None
     if isinstance(options.tls, ClientTlsSettings):
         tls = options.tls
@@ -78,7 +79,8 @@ def remoting_options(options: ClientOptions) -> RemotingOptions:
 
 
 COMPRESS_OVER: Final = 4096
-"""Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
+"""Bodies of this number of bytes or more are compressed
+(DefaultMQProducer.compressMsgBodyOverHowmuch)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class ProducerOptions:
     Args:
         timeout_ms: bound of a send, all its tries together.
         retries: further tries after the first one failed, on another broker if there is one.
-        compress_over: bodies of this size or larger are compressed; 0 for never.
+        compress_over: bodies of this number of bytes or more are compressed; 0 for never.
         retries_to_queue: like `retries`, for sends to a fixed queue. It suits callers that send
             the messages of a queue one after the other and accept duplicates.
         try_timeout_ms: bound of each try (sendMsgMaxTimeoutPerRequest): a broker that hangs uses
@@ -124,15 +126,21 @@ class ConsumeFrom(Enum):
     """
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
+    """The end of each queue: only messages that are stored later."""
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    """The oldest stored message of each queue."""
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    """The first message stored at `consume_from_ms` of the options, or later."""
 
 
 class Outcome(Enum):
     """The result of a message handler; None means ACK."""
 
     ACK = "ACK"
+    """The message is consumed."""
     RETRY = "RETRY"
+    """The message is delivered again later; after the last retry it becomes a dead letter. In
+    broadcast mode it is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,8 @@ class ConsumerOptions:
 
     @property
     def retry_limit(self) -> int:
-        """The limit sent with a retry: RocketMQ sends 16 for -1."""
+        """The limit of retries sent to the broker with a message that is sent back: 16 if
+        `max_reconsume_times` is negative, as RocketMQ's clients send."""
         return DEFAULT_RETRY_LIMIT if self.max_reconsume_times < 0 else self.max_reconsume_times
 
 

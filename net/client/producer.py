@@ -19,8 +19,12 @@ from turbopump.net.wire.queues import MessageQueue
 class ProducerTransport(Protocol):
     """A producer by one protocol: RemotingProducer or GrpcProducer.
 
-    Arguments, results and errors are those of Producer. A request that the protocol does not have
-    raises InvalidArgument.
+    Each method is that of Producer with the same name, with its effects, result and errors:
+    `start` and `close` join and leave, `queues` returns the queues that can be sent to, `send` and
+    `send_batch` wait until the messages are stored, `send_oneway` returns the message id without an
+    answer, `recall` cancels a timer and returns its message id. `target` is the `queue` or the
+    `choose` of `Producer.send`; `timeout_ms` 0 is the option's value. A request that the protocol
+    does not have raises InvalidArgument.
     """
 
     async def start(self) -> None: ...
@@ -50,13 +54,16 @@ class Producer(ClientLifetime):
     have the type of the messages; servers choose the queues, and results do not name them.
 
     Args:
-        group: the producer group, which brokers list; unused by gRPC.
+        group: the producer group, which brokers list; needed without `endpoints`, unused with it.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         endpoints: "host:port" where gRPC is served.
         options: timeout, tries, compression.
         client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
         seed: makes the queue at which a topic's round begins repeatable.
+
+    Raises InvalidArgument for an invalid group, address or option, and TlsError for TLS files that
+    cannot be used.
     """
 
     def __init__(
@@ -83,15 +90,24 @@ class Producer(ClientLifetime):
             self._transport = RemotingProducer(group, instance, options, seed)
 
     async def start(self) -> None:
-        """Make the producer ready; connections to brokers are made when first used."""
+        """Make the producer ready; raises ClientError if it is started already.
+
+        Connections to brokers are opened by the first send. With `endpoints` the server is
+        connected to now, which also raises BrokerError and RemotingError.
+        """
         await self._transport.start()
 
     async def close(self) -> None:
-        """Leave the brokers and close the connections. Closing twice does nothing."""
+        """Leave the brokers and close the connections, unless others share the client. Closing
+        twice does nothing; a closed producer can be started again."""
         await self._transport.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""
+        """The queues of a topic that can be sent to now, sorted by broker name and queue id.
+
+        Raises RouteNotFound without a route, NoWritableQueue without a master that accepts
+        messages, RemotingError if no name server answers, and InvalidArgument with `endpoints`.
+        """
         return await self._transport.queues(topic)
 
     async def send(
@@ -102,7 +118,8 @@ class Producer(ClientLifetime):
         choose: Choose | None = None,
         timeout_ms: int = 0,
     ) -> SendResult:
-        """Send one message and wait until it is stored.
+        """Send one message and wait until it is stored; `status` of the result may be less than
+        SEND_OK.
 
         By default the topic's queues are taken in turn, and after a failure another broker is
         tried. With `queue`, `choose` or a sharding key in the message the queue is fixed and there
@@ -110,13 +127,13 @@ class Producer(ClientLifetime):
 
         Args:
             message: the message to send.
-            queue: the queue to send to.
-            choose: chooses the queue, for ordered messages.
+            queue: the queue to send to; it overrules `choose` and the sharding key.
+            choose: chooses the queue, for ordered messages; it overrules the sharding key.
             timeout_ms: bound of all tries; 0 for the option's value.
 
         Raises InvalidArgument for an invalid message, RouteNotFound without a route, BrokerError
-        for the broker's refusal, and RemotingError without an answer: in that case the message may
-        have been stored.
+        for the broker's refusal, ClientClosed unless started, and RemotingError without an answer:
+        in that case the message may have been stored.
         """
         expect(message, Message, "the message", "a turbopump.Message")
         return await self._transport.send(message, queue or choose, timeout_ms)
@@ -131,22 +148,24 @@ class Producer(ClientLifetime):
         """Send messages of the same topic as one batch: all of them are stored, in one queue, or no
         message.
 
-        The result's ids are comma-joined; its queue offset is the first message's. Raises as `send`
-        does, and InvalidArgument for messages that may not form a batch (a delay, different topics,
-        more than 4 MiB together).
+        Without `queue` the topic's queues take turns, also for messages with a sharding key. The
+        result's `message_id` is the messages' ids, comma-joined; its queue offset is the first
+        message's. Raises as `send` does, and InvalidArgument for messages that may not form a batch
+        (a delay, different topics, more than 4096 messages or 4 MiB together).
         """
         return await self._transport.send_batch(messages, queue, timeout_ms)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
-        """Send without waiting for an answer; returns the message id. The message may be lost.
+        """Write the request once, without an answer, and return the message id. The message may be
+        lost.
 
-        Raises as `send` does if the request could not be written.
+        Raises as `send` does if the request could not be written; InvalidArgument with `endpoints`.
         """
         return await self._transport.send_oneway(message, queue)
 
     async def recall(self, handle: str, *, timeout_ms: int = 0) -> str:
-        """Recall a timer that is not due yet, by the `recall_handle` of its result; returns its
-        message id. The broker must have recallMessageEnable.
+        """Cancel the delivery of a timer that is not due yet, by the `recall_handle` of its result;
+        returns its message id. The broker must have recallMessageEnable.
 
         Raises InvalidArgument for a malformed handle, BrokerError for the broker's refusal (also
         when the timer is due by then), RemotingError without an answer.

@@ -12,7 +12,8 @@ from turbopump.net.wire.queues import MessageQueue
 def changes(
     held: Collection[MessageQueue], wanted: Collection[MessageQueue]
 ) -> tuple[list[MessageQueue], list[MessageQueue]]:
-    """(queues to give up, queues to take), both sorted."""
+    """(queues to give up: held, not wanted; queues to take: wanted, not held), both sorted by
+    topic, broker name and queue id."""
     removed = sorted_queues(queue for queue in held if queue not in wanted)
     new = sorted_queues(queue for queue in wanted if queue not in held)
     return removed, new

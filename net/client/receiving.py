@@ -20,11 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[ReceivedMessage]:
-    """The messages in the body of a pull or query answer.
+    """Decode the records in the body of a pull or query answer, in their order; bodies are
+    decompressed.
 
-    `group` is the group whose retry topic is unwrapped: such a message shows the topic it was
-    first sent to (DefaultMQPushConsumerImpl.resetRetryAndNamespace). Raises BadBody and
-    CompressionMissing.
+    `broker_name` is copied into each message. `group` is the group whose retry topic is unwrapped:
+    such a message shows the topic it was first sent to
+    (DefaultMQPushConsumerImpl.resetRetryAndNamespace). Raises BadBody for any bytes that are no
+    record or body, and CompressionMissing for a method whose package is not installed.
     """
     retry_topic = f"{RETRY_PREFIX}{group}"
     return [_received(view, broker_name, retry_topic) for view in decode_messages(body)]
@@ -34,8 +36,9 @@ def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[R
 class Received:
     """The body of a pull's answer, message by message.
 
-    `unreadable` are messages whose body cannot be read, each with the error. `end` is set if bytes
-    that are not a record cut the answer short: the queue offset at which to continue.
+    `messages` are in the order of the answer. `unreadable` are messages whose body cannot be read,
+    each with the error; their `body` is as stored. `end` is set if bytes that are not a record cut
+    the answer short: the queue offset at which to continue; else None.
     """
 
     messages: list[ReceivedMessage] = field(default_factory=list)
@@ -44,8 +47,9 @@ class Received:
 
 
 def received_each(body: Buffer, broker_name: str, group: str) -> Received:
-    """Decode like `received_messages`, record by record; raises BadBody only if the first record is
-    not readable."""
+    """Decode like `received_messages`, record by record: a bad body makes its message `unreadable`,
+    and bytes that are no record end the answer, with a log line. Raises BadBody only if the body
+    begins with such bytes."""
     retry_topic = f"{RETRY_PREFIX}{group}"
     received = Received()
     end: QueueOffset | None = None
@@ -69,7 +73,8 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
 
 
 def received_alone(view: MessageView, broker_name: str) -> ReceivedMessage:
-    """A message that came without a pull, such as that of a transaction check."""
+    """Convert a message that came without a pull, such as that of a transaction check; a retry
+    topic is not unwrapped."""
     return _received(view, broker_name, "")
 
 

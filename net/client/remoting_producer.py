@@ -49,7 +49,10 @@ logger = logging.getLogger(__name__)
 
 class RemotingProducer:
     """A member of a producer group; `seed` makes the queue at which a topic's round begins
-    repeatable."""
+    repeatable. Raises InvalidArgument for an invalid group name.
+
+    Sends raise ClientClosed unless started, and the errors that `producer.Producer` names.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,8 @@ class RemotingProducer:
         self._ids: UniqueIds | None = None
 
     async def start(self) -> None:
-        """Join the group; connections to brokers are made when first used."""
+        """Have the client's next heartbeats list the group; the first send opens connections to
+        brokers. Raises ClientError if started already."""
         if self._ids is not None:
             raise ClientError("the producer is started already")
         await self._instance.add_producer(self._group)
@@ -75,13 +79,15 @@ class RemotingProducer:
         self._ids = UniqueIds(packed, os.getpid(), constant, self._instance.now_ms)
 
     async def close(self) -> None:
-        """Leave the group; closing twice does nothing."""
+        """Leave the group at all known brokers (1 s at most) and release the client, which closes
+        with its last user. Closing twice does nothing."""
         if self._ids is not None:
             self._ids = None
             await self._instance.remove_producer(self._group)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that can be sent to, sorted."""
+        """The queues that can be sent to, sorted by broker name and queue id. Raises RouteNotFound,
+        NoWritableQueue, RemotingError."""
         return list(await self._publish_queues(topic))
 
     async def send(
@@ -91,9 +97,12 @@ class RemotingProducer:
         timeout_ms: int,
         half: Mapping[str, str] | None = None,
     ) -> SendResult:
-        """Send a message to `target`: a queue, or a choice; None takes the queues in turn, unless
-        the message has a sharding key. With the properties `half` no consumer receives the message:
-        it is the first half of a transaction (transactions.py)."""
+        """Send a message to `target`, a queue or a choice, and wait until it is stored; None takes
+        the queues in turn, unless the message has a sharding key.
+
+        `timeout_ms` bounds all tries; 0 for the option's value. With the properties `half` no
+        consumer receives the message: it is the first half of a transaction (transactions.py).
+        """
         check_message(message)
         unique_id = self._next_id()
         if target is None and message.sharding_key:
@@ -107,7 +116,8 @@ class RemotingProducer:
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
     ) -> SendResult:
-        """Send a batch to a queue, or to the topic's queue whose turn it is."""
+        """Send messages of the same topic as one batch to `queue`, or to the topic's queue whose
+        turn it is; all messages are stored, or no message."""
         check_batch(messages)
         ids = [self._next_id() for _ in messages]
         batch_id = self._next_id()
@@ -119,7 +129,8 @@ class RemotingProducer:
         return await self._send(messages[0].topic, queue, request, ",".join(ids), timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None) -> str:
-        """Send without waiting for an answer, and return the message id."""
+        """Write the request to `queue`, or the queue of the sharding key, or the queue whose turn
+        it is; return the message id without waiting for an answer. There is one try."""
         check_message(message)
         unique_id = self._next_id()
         queues = await self._publish_queues(message.topic)
@@ -131,7 +142,8 @@ class RemotingProducer:
         return unique_id
 
     async def recall(self, handle: str, timeout_ms: int) -> str:
-        """Recall a timer at the broker that its handle names, and return its message id."""
+        """Cancel a timer at the broker that its handle names, and return its message id; there is
+        one try, of `timeout_ms` (0: the option's value)."""
         request, queue = recall_request(handle, self._group)
         await self._publish_queues(queue.topic)
         address = await self._master(queue)

@@ -22,9 +22,10 @@ class TopicRoute:
     """The route of a topic.
 
     `publish` are the queues that can be sent to (writable, with a master), `subscribe` the queues
-    that can be read, both sorted; `brokers` has the address of each broker id. A `provisional`
-    route is that of TBW102 for a topic that does not exist yet: sending creates it, nothing can be
-    read.
+    that can be read, both sorted by broker name and queue id; `brokers` maps broker name to broker
+    id (0: master) to "host:port". `ordered`: `publish` is from the topic's order configuration. A
+    `provisional` route is that of TBW102 for a topic that does not exist yet: sending creates it,
+    nothing can be read.
     """
 
     topic: str
@@ -36,7 +37,8 @@ class TopicRoute:
 
 
 def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Extract the route of `topic` from a name server's answer."""
+    """Extract the route of `topic` from a name server's answer. If it has an order configuration,
+    that alone decides the queues to send to; otherwise they need write permission and a master."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     subscribe = queues_of(topic, readable_counts(data))
     ordered = bool(data.order_topic_conf)
@@ -55,8 +57,8 @@ def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def provisional(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute:
-    """A route for a topic that the first message will create: the template's, with at most
-    `queues_max` queues per broker."""
+    """A route for a topic that the first message will create: the queues to send to of `template`
+    (TBW102's route) with ids below `queues_max`, and no queue to read."""
     publish = tuple(
         MessageQueue(topic, queue.broker_name, queue.queue_id)
         for queue in template.publish
@@ -66,13 +68,15 @@ def provisional(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute
 
 
 class BrokerTable:
-    """The addresses of all broker groups on any known route; the newest route decides."""
+    """The addresses "host:port" of all broker groups on any known route, by broker name and broker
+    id (0: master); the newest route decides."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, Mapping[int, str]] = {}
 
     def update(self, route: TopicRoute) -> None:
-        """Take over the addresses of a route just received."""
+        """Replace the addresses of every broker group that the route lists with an address; other
+        groups stay as they are."""
         for name, addresses in route.brokers.items():
             if addresses:
                 self._brokers[name] = addresses
@@ -84,11 +88,13 @@ class BrokerTable:
             del self._brokers[name]
 
     def master(self, broker_name: str) -> str | None:
-        """The address for sends and commits."""
+        """The master's "host:port", for sends and commits; None if the group is unknown or has no
+        master."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[int, str] | None:
-        """(broker id, address) to read from: the wanted one, else the master, else any."""
+        """(broker id, "host:port") to read from: of `broker_id`, else of the lowest broker id (0:
+        the master); None if the group is unknown."""
         addresses = self._brokers.get(broker_name)
         if not addresses:
             return None
@@ -96,7 +102,7 @@ class BrokerTable:
         return chosen, addresses[chosen]
 
     def addresses(self, *, masters_only: bool) -> list[str]:
-        """Every address, each once, sorted."""
+        """The distinct "host:port" of all brokers, or of masters only, sorted as texts."""
         return sorted(
             {
                 address

@@ -10,8 +10,8 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.pyx.index import java_hash
 
 AVOID_MS = 3000
-"""Time for which a failed broker is avoided while there is another: about as long as a failover
-takes, and short enough that a recovered broker gets its share."""
+"""Milliseconds for which a failed broker is avoided while there is another: about as long as a
+failover takes, and short enough that a recovered broker gets its share."""
 
 COUNTERS_MAX = 10_000
 """Maximum number of topics whose round-robin position is remembered; beyond it the oldest position
@@ -23,7 +23,7 @@ Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class QueueSelector:
-    """Round robin for each topic; brokers that failed come last.
+    """Round robin for each topic; brokers that failed come last. Times are of the monotonic clock.
 
     The first queue is random (RocketMQ: ThreadLocalIndex): otherwise many producers that send a few
     messages each would all send to the first queue.
@@ -37,10 +37,10 @@ class QueueSelector:
     def choose(
         self, queues: Sequence[MessageQueue], tried: Collection[str], now_ms: int
     ) -> MessageQueue:
-        """The next queue of `queues` (one topic, not empty).
+        """Return the next queue of `queues` (one topic, not empty) and advance the topic's round.
 
-        Brokers in `tried` (this send failed there already) and brokers that failed lately are
-        chosen only when there is no other.
+        Brokers that failed within AVOID_MS are chosen only when there is no other broker, and
+        brokers in `tried` (names of brokers at which this send failed) after those.
         """
         assert queues, "a route without queues cannot be sent to"
         topic = queues[0].topic
@@ -61,7 +61,7 @@ class QueueSelector:
         return queues[at % len(queues)]
 
     def failed(self, broker_name: str, now_ms: int) -> None:
-        """Avoid the broker for AVOID_MS: a send to it failed."""
+        """Avoid the broker until `now_ms` + AVOID_MS: a send to it failed."""
         self._avoid_until_ms[broker_name] = now_ms + AVOID_MS
 
     def succeeded(self, broker_name: str) -> None:
@@ -70,6 +70,7 @@ class QueueSelector:
 
 
 def choose_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue of a sharding key, by the hash of SelectMessageQueueByHash: a Java producer with
-    the same key and route sends to the same queue."""
+    """The queue of a sharding key among `queues` (not empty, sorted), by the hash of
+    SelectMessageQueueByHash: a Java producer with the same key and route sends to the same
+    queue."""
     return queues[abs(java_hash(key.encode())) % len(queues)]

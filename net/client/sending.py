@@ -42,8 +42,11 @@ COMPRESSION_LEVEL: Final = 5
 """Zlib level of message bodies, RocketMQ's default."""
 
 TOPIC_SIZE_MAX: Final = 127
+"""Maximum characters of a topic name; retry and dead-letter topics may have 255."""
 GROUP_SIZE_MAX: Final = 120
+"""Maximum characters of a group name."""
 PROPERTIES_SIZE_MAX: Final = 32767
+"""Maximum bytes of a message's encoded properties."""
 BATCH_MAX: Final = 4096
 """Maximum number of messages in a batch: each is a record, and the broker appends all of them
 without a pause."""
@@ -76,7 +79,8 @@ _STATUS: Final = {
 
 
 def check_topic(topic: str) -> None:
-    """Raises InvalidArgument for a topic name that no broker accepts (TopicValidator)."""
+    """Raises InvalidArgument unless `topic` is 1 to 127 characters of %|a-zA-Z0-9_- (255 for a
+    retry or dead-letter topic), as brokers demand (TopicValidator)."""
     expect(topic, str, "a topic's name", "a text")
     limit = 255 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_SIZE_MAX
     if not _NAME.fullmatch(topic) or len(topic) > limit:
@@ -84,7 +88,7 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raises InvalidArgument for a group name that no broker accepts."""
+    """Raises InvalidArgument unless `group` is 1 to 120 characters of %|a-zA-Z0-9_-."""
     expect(group, str, "a group's name", "a text")
     if not _NAME.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
         rule = f"1 to {GROUP_SIZE_MAX} of %|a-zA-Z0-9_-"
@@ -92,7 +96,9 @@ def check_group(group: str) -> None:
 
 
 def check_message(message: Message) -> None:
-    """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
+    """Raises InvalidArgument for a message that a broker would refuse or could not give back: a bad
+    topic, an empty or too large body, more than one kind of delay, a key with a blank, a property
+    that is empty or has a name of RocketMQ's own."""
     expect(message, Message, "the message", "a turbopump.Message")
     check_topic(message.topic)
     check_types(message)  # the program may have changed it
@@ -114,7 +120,8 @@ def check_message(message: Message) -> None:
 
 
 def properties_of(message: Message, unique_id: str) -> dict[str, str]:
-    """All properties of a message, RocketMQ's own included."""
+    """All properties of a message, RocketMQ's own included; `unique_id` becomes its UNIQ_KEY. The
+    message is not changed."""
     properties = dict(message.properties)
     if message.tags:
         properties[names.TAGS] = message.tags
@@ -133,7 +140,8 @@ def properties_of(message: Message, unique_id: str) -> dict[str, str]:
 
 
 def encoded_properties(properties: dict[str, str]) -> bytes:
-    """The properties as text bytes; raises InvalidArgument if they do not fit into a record."""
+    """Encode properties in the UTF-8 form of a record (wire/properties.py); raises InvalidArgument
+    beyond PROPERTIES_SIZE_MAX bytes, or for a name or value with a separator character."""
     try:
         encoded = names.encode_properties(properties)
     except ValueError as error:
@@ -154,8 +162,13 @@ def send_request(
     oneway: bool = False,
     half: Mapping[str, str] | None = None,
 ) -> Command:
-    """SEND_MESSAGE_V2 for one message. `compress_over` 0 never compresses; `half` are the
-    properties that make the message the first half of a transaction."""
+    """Build SEND_MESSAGE_V2 for one message, without checking it; raises InvalidArgument if the
+    properties are too large.
+
+    `now_ms` (epoch milliseconds) becomes the born timestamp. A body of `compress_over` bytes or
+    more is compressed by zlib; 0 never compresses. `half` are the properties that make the message
+    the first half of a transaction.
+    """
     body, sys_flag = bytes(message.body), 0
     if 0 < compress_over <= len(body):
         body, sys_flag = zlib.compress(body, COMPRESSION_LEVEL), _COMPRESSED_ZLIB
@@ -182,8 +195,8 @@ def send_request(
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raises InvalidArgument for messages that cannot form a
-    batch (MessageBatch.generateFromList)."""
+    """Raises InvalidArgument for messages that cannot form a batch, and for an invalid message
+    (MessageBatch.generateFromList); `batch_request` checks the total size."""
     expect(messages, (list, tuple), "a batch", "a list of messages")
     if not 0 < len(messages) <= BATCH_MAX:
         raise InvalidArgument(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
@@ -205,7 +218,12 @@ def batch_request(
     batch_id: str,
     now_ms: int,
 ) -> Command:
-    """SEND_BATCH_MESSAGE; raises InvalidArgument if the encoded batch exceeds MAX_BODY_SIZE."""
+    """Build SEND_BATCH_MESSAGE, uncompressed; raises InvalidArgument if the encoded batch exceeds
+    MAX_BODY_SIZE.
+
+    `unique_ids` are the ids of the messages, in their order, `batch_id` that of the batch; `now_ms`
+    (epoch milliseconds) becomes the born timestamp.
+    """
     body = encode_batch(
         [
             (message.flag, message.body, encoded_properties(properties_of(message, unique_id)))
@@ -236,10 +254,11 @@ def batch_request(
 def send_result(
     response: Command, queue: MessageQueue, message_id: str, address: str
 ) -> SendResult:
-    """Return the result in a response to a send; raises BrokerError for an error code.
+    """Convert the response to a send; raises BrokerError for an error code.
 
-    FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are successes: the message is
-    stored, but less safely than requested (MQClientAPIImpl.processSendResponse).
+    `queue` is the queue of the request, `message_id` the client's own id, `address` the server for
+    the error. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are successes: the
+    message is stored, but less safely than requested (MQClientAPIImpl.processSendResponse).
     """
     status = _STATUS.get(response.code)
     if status is None:
@@ -256,8 +275,8 @@ def send_result(
 
 
 def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
-    """(the request RECALL_MESSAGE, a queue of the timer's topic at the timer's broker): a handle
-    names both. Raises InvalidArgument."""
+    """(the request RECALL_MESSAGE, queue 0 of the timer's topic at the timer's broker, for the
+    choice of an address): a handle names both. Raises InvalidArgument for a malformed handle."""
     expect(handle, str, "a recall handle", "a text")
     try:
         decoded = decode_handle(handle)
@@ -276,16 +295,19 @@ def recall_result(response: Command, address: str) -> str:
 
 
 def is_uncounted_failure(error: Exception, is_fixed: bool) -> bool:
-    """Whether a failed try leaves the number of tries unchanged: the broker stored nothing.
-    `is_fixed`: the caller chose the queue, so only one broker can be tried."""
+    """Whether a failed try leaves the number of tries unchanged, because the broker stored nothing:
+    a failed connect, no master, or SERVICE_NOT_AVAILABLE unless `is_fixed`.
+
+    `is_fixed`: the caller chose the queue, so only one broker can be tried.
+    """
     if isinstance(error, BrokerError):
         return error.code == ResponseCode.SERVICE_NOT_AVAILABLE and not is_fixed
     return isinstance(error, ConnectError | NoWritableQueue)
 
 
 def is_retryable(error: Exception) -> bool:
-    """Whether a failed send may succeed elsewhere or later: no
-    answer, or a code of RETRIED_CODES."""
+    """Whether a failed send may succeed elsewhere or later: no answer, no master for the moment, or
+    a code of RETRIED_CODES."""
     if isinstance(error, BrokerError):
         return error.code in RETRIED_CODES
     return isinstance(error, RemotingError | NoWritableQueue)

@@ -19,7 +19,8 @@ class SharedClient:
 
     They share connections, routes, heartbeats and the id under which brokers list the client. The
     first that starts opens it, and the last that closes closes it. A consumer group has at most one
-    consumer in it. Without a shared client each producer and consumer makes a client of its own.
+    consumer in it; the `start` of a second raises ClientError. Without a shared client each
+    producer and consumer makes a client of its own.
 
     Args:
         namesrv: addresses "host:port", or one text with ";" between them; the first that answers
@@ -38,7 +39,8 @@ def instance_of(
     namesrv: str | Sequence[str] = (),
     options: ClientOptions | None = None,
 ) -> ClientInstance:
-    """The instance of a client; of a new one if it is None. Raises as SharedClient does."""
+    """The instance inside `client`; if it is None, a new, unstarted instance of `namesrv` and
+    `options`, which are otherwise ignored. Raises as SharedClient does."""
     if client is None:
         return ClientInstance(namesrv, options)
     expect(client, SharedClient, "client", "a turbopump.SharedClient")

@@ -14,7 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 class TaskSet:
-    """Tasks that live at most as long as their owner."""
+    """Tasks that live at most as long as their owner, which calls `cancel`; `len` is the number of
+    running tasks. Loop thread only."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -23,7 +24,8 @@ class TaskSet:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Start `work`; an exception of it is logged under `name`."""
+        """Start `work` as a task of the running loop and return without waiting; its exception is
+        logged under `name`, not raised."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -32,8 +34,8 @@ class TaskSet:
     def every(
         self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
     ) -> "asyncio.Task[None]":
-        """Run `work` every `interval_ms`, first after one interval; a failure is logged and the
-        next run takes place."""
+        """Run `work` until `cancel`, first after `interval_ms`, then `interval_ms` after the end of
+        each run; a failure is logged and the next run takes place. Returns without waiting."""
 
         async def repeat() -> None:
             while True:
@@ -46,7 +48,8 @@ class TaskSet:
         return self.spawn(repeat(), name)
 
     async def cancel(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
+        """Cancel all tasks but the caller's own and wait until they have ended; new tasks may be
+        started afterwards."""
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:

@@ -46,13 +46,16 @@ MAX_CHECKS: Final = 2_000
 """Maximum number of running and waiting checks (TransactionMQProducer.checkRequestHoldMax); a check
 beyond it is dropped, and the broker repeats it."""
 CONCURRENT_CHECKS: Final = 20
+"""Maximum number of `check` calls that run at the same time in one producer."""
 
 
 class TransactionEnd(Enum):
     """The end of a local transaction (client/producer/LocalTransactionState)."""
 
     COMMIT = TRANSACTION_COMMIT
+    """Consumers receive the message."""
     ROLL_BACK = TRANSACTION_ROLLBACK
+    """No consumer ever receives the message."""
     UNKNOWN = 0
     """The transaction has not ended, or its end is not known: the broker asks later."""
 
@@ -65,8 +68,12 @@ Check = Callable[[ReceivedMessage], Awaitable[TransactionEnd]]
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """`sent` is the result of the half message, `end` the end of the local transaction. `is_told`:
-    whether the broker has acknowledged the end; otherwise it sends a check."""
+    """The result of `send_in_transaction`.
+
+    `sent` is the result of the half message, `end` the end of the local transaction (ROLL_BACK if
+    `execute` was not called). `is_told`: whether the broker has acknowledged the end; otherwise,
+    and always for UNKNOWN, it sends a check.
+    """
 
     sent: SendResult
     end: TransactionEnd
@@ -87,6 +94,10 @@ class TransactionProducer(ClientLifetime):
         client_options: intervals and timeouts of an own client.
         immunity_s: seconds after a message's birth in which brokers do not check
             (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
+
+    `check` runs on the loop, at most CONCURRENT_CHECKS at a time; if it raises, the error is logged
+    and the broker checks again. Raises InvalidArgument for an invalid argument, TlsError for TLS
+    files that cannot be used.
     """
 
     def __init__(
@@ -117,13 +128,15 @@ class TransactionProducer(ClientLifetime):
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)
 
     async def start(self) -> None:
-        """Make the producer ready."""
+        """Make the producer ready to send and to answer checks; the first send opens connections.
+        Raises ClientError if started already."""
         await self._producer.start()
         self._instance.checkers[self.group] = self._asked
 
     async def close(self) -> None:
-        """Leave the brokers and close the connections. Closing twice does nothing. Brokers send the
-        checks of unfinished transactions to other producers of the group."""
+        """Leave the brokers and close the connections, unless others share the client. Closing
+        twice does nothing. Brokers send the checks of unfinished transactions to other producers of
+        the group."""
         self._instance.checkers.pop(self.group, None)
         await self._producer.close()
 
@@ -134,7 +147,9 @@ class TransactionProducer(ClientLifetime):
 
         If the message was stored less safely than requested, it is rolled back and `execute` is not
         called, as in RocketMQ. An exception of `execute` is raised again; the end is unknown then,
-        and the broker checks. Raises as `Producer.send` does if the half message was not stored.
+        and the broker checks. If the end cannot be sent, no error is raised: see `is_told`.
+        `timeout_ms` bounds the half message; 0 for the option's value. Raises as `Producer.send`
+        does if the half message was not stored, and InvalidArgument for a `delay_level`.
         """
         sent = await self._send_half(message, timeout_ms)
         end = TransactionEnd.ROLL_BACK
@@ -147,9 +162,11 @@ class TransactionProducer(ClientLifetime):
         self, message: Message, *, timeout_ms: int = 0
     ) -> AsyncIterator[SendResult]:
         """Use as `async with producer.transaction(message): ...`: the block is the local
-        transaction. The message is committed after the block, or rolled back if the block raises.
+        transaction, and its value the result of the half message. The message is committed after
+        the block, or rolled back if the block raises an Exception, which is raised again.
 
-        Raises ClientError if the half message was stored less safely than requested.
+        If the block is cancelled, or the end cannot be sent, the broker checks. Raises ClientError
+        if the half message was stored less safely than requested, else as `send_in_transaction`.
         """
         sent = await self._send_half(message, timeout_ms)
         if sent.status is not SendStatus.SEND_OK:

@@ -14,9 +14,11 @@ from turbopump.engine.types import Buffer
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
+"""Work in steps: a generator that yields between pieces of at most a few ms and returns the
+result; `finish` runs it at once."""
 
 SMALL_MAX: Final = 64 << 10
-"""Size up to which a JSON body is parsed at once, in 6 ms at most."""
+"""Bytes up to which a JSON body is parsed at once, in 6 ms at most."""
 
 LONG: Final = JsonBounds(2 << 20, 40_000, 200_000)
 """Bounds of a request with a long list: 20,000 queues, thousands of topics or subscriptions."""
@@ -30,9 +32,10 @@ class BadBody(ValueError):
 
 
 def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any:
-    """Parse the JSON value of a body; an empty body is an error, as in RocketMQ.
+    """Parse the JSON value of a body, at once, into dicts, lists, texts, numbers, booleans and
+    None; an empty body is an error, as in RocketMQ.
 
-    Raises BadBody, also for a long body beyond `bounds`.
+    Raises BadBody, also for a body longer than SMALL_MAX that exceeds `bounds`.
     """
     if isinstance(body, list):
         body = b"".join(body)
@@ -54,14 +57,16 @@ def small(body: Buffer | list[memoryview]) -> Any:
 
 
 def small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
-    """Parse like `load_object` the body of a request that is never long."""
+    """Parse like `load_object` the body of a request that is never long; raises BadBody, also
+    beyond SMALL_MAX."""
     return as_object(small(body))
 
 
 def object_in_steps(
     body: Buffer | list[memoryview], bounds: JsonBounds = LONG
 ) -> Steps[dict[str, Any]]:
-    """Parse like `load_object`, in steps; raises BadBody, also for a body beyond `bounds`."""
+    """Parse like `load_object`, in steps; raises BadBody, also for a body longer than SMALL_MAX
+    that exceeds `bounds`."""
     if len(body) <= SMALL_MAX:
         return load_object(body)
     try:
@@ -72,7 +77,7 @@ def object_in_steps(
 
 
 def load_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
-    """Parse the JSON object of a body; raises BadBody for any other value."""
+    """Parse the JSON object of a body of any size, at once; raises BadBody for any other value."""
     return as_object(load(body))
 
 
@@ -82,14 +87,15 @@ def dump(value: Any) -> bytes:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return `value` if it is a JSON object; raises BadBody."""
+    """Return `value` itself if it is a dict; raises BadBody for any other value, None included."""
     if not isinstance(value, dict):
         raise BadBody(f"the body has {_kind(value)} where an object belongs")
     return value
 
 
 def text(members: dict[str, Any], name: str, default: str = "") -> str:
-    """Read a text member; numbers and booleans become text, null and missing the default."""
+    """Read a text member; numbers and booleans become text, null and missing the default. Raises
+    BadBody for an object or a list."""
     value = members.get(name)
     if value is None:
         return default
@@ -103,19 +109,20 @@ def text(members: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def optional_text(members: dict[str, Any], name: str) -> str | None:
-    """Read a text member; None if it is null or missing."""
+    """Read a text member like `text`; None if it is null or missing. Raises BadBody."""
     return None if members.get(name) is None else text(members, name)
 
 
 def number(members: dict[str, Any], name: str, default: int = 0) -> int:
-    """Read an int64 member; digits as text and whole floats are accepted. Raises BadBody."""
+    """Read an int64 member; null and missing are the default, digits as text are accepted,
+    fractions are cut off. Raises BadBody."""
     value = members.get(name)
     return default if value is None else as_int(value, name)
 
 
 def int32(members: dict[str, Any], name: str, default: int = 0) -> int:
-    """Read a member that is an int in RocketMQ's class: a peer could not read a larger number, nor
-    open a file that contains one. Raises BadBody."""
+    """Read like `number` a member that is an int in RocketMQ's class; raises BadBody also beyond 32
+    bits: a peer could not read a larger number, nor open a file that contains it."""
     value = number(members, name, default)
     if -(1 << 31) <= value < 1 << 31:
         return value
@@ -123,7 +130,8 @@ def int32(members: dict[str, Any], name: str, default: int = 0) -> int:
 
 
 def as_int(value: Any, name: str) -> int:
-    """Convert to int64 as fastjson does; `name` is for the error text. Raises BadBody."""
+    """Convert a number, a boolean or digits to int64 as fastjson does; fractions are cut off.
+    Raises BadBody, whose text has `name`."""
     if isinstance(value, int | float | str):
         try:
             # Python, but not Java, reads 1_000 as a number.
@@ -137,7 +145,9 @@ def as_int(value: Any, name: str) -> int:
 
 
 def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
-    """Read a boolean member; text and numbers are accepted as in fastjson."""
+    """Read a boolean member; null and missing are the default. As in fastjson the texts "true" (in
+    any case) and "1" and the number 1 are True, other texts and numbers False. Raises BadBody for
+    an object or a list."""
     value = members.get(name)
     if value is None:
         return default
@@ -149,7 +159,8 @@ def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
 
 
 def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[T]:
-    """Read a list member, each element by `read`; null and missing are empty. Raises BadBody."""
+    """Read a list member, each element (also null) by `read`, in order; null and missing are empty.
+    Raises BadBody."""
     value = members.get(name)
     if value is None:
         return []
@@ -159,7 +170,8 @@ def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[
 
 
 def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[str, T]:
-    """Read an object member as a map, each value by `read`; null values are dropped."""
+    """Read an object member as a map, each value by `read`; null values are dropped, null and
+    missing are empty. Raises BadBody."""
     value = members.get(name)
     if value is None:
         return {}
@@ -169,7 +181,7 @@ def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[
 
 
 def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> Steps[list[T]]:
-    """Read like `items`, in steps of READ elements."""
+    """Read like `items`, in steps of READ elements; raises BadBody."""
     value = members.get(name)
     if not isinstance(value, list) or len(value) <= READ:
         return items(members, name, read)
@@ -183,7 +195,7 @@ def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T])
 def table_in_steps(
     members: dict[str, Any], name: str, read: Callable[[Any], T]
 ) -> Steps[dict[str, T]]:
-    """Read like `table`, in steps of READ members."""
+    """Read like `table`, in steps of READ members; raises BadBody."""
     value = members.get(name)
     if not isinstance(value, dict) or len(value) <= READ:
         return table(members, name, read)
@@ -197,7 +209,8 @@ def table_in_steps(
 
 
 def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
-    """Encode like `dump`, in steps; None for more than `size_max` bytes."""
+    """Encode like `dump`, in steps; None for more than `size_max` bytes. `value` must not change
+    until the last step."""
     try:
         return (yield from json_steps.dump(value, size_max))
     except ValueError:
@@ -205,7 +218,7 @@ def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
 
 
 def sort_in_steps(values: Iterable[str]) -> Steps[list[str]]:
-    """Sort texts in steps."""
+    """Return a sorted list of texts (by code points), in steps."""
     return (yield from json_steps.sort(values))
 
 
@@ -217,7 +230,8 @@ class KeptBody:
         self._body: bytes | None = b""
 
     def dump_in_steps(self, key: object, value: Any, size_max: int) -> Steps[bytes | None]:
-        """Encode like `dump_in_steps`, once for each `key`; with key None each time."""
+        """Encode like `dump_in_steps`, or return the last body (or None, too large) if `key` equals
+        the last key; with key None encode each time, and cache nothing."""
         if key is None or key != self._key:
             body = yield from dump_in_steps(value, size_max)
             if key is None:
@@ -237,7 +251,8 @@ def finish(steps: Steps[T]) -> T:
 
 
 def as_text(value: Any) -> str:
-    """Convert an element to text (numbers become text); raises BadBody."""
+    """Convert an element to text: numbers and booleans become text, null "". Raises BadBody for an
+    object or a list."""
     return text({"element": value}, "element")
 
 

@@ -35,10 +35,12 @@ HEADER_MAX: Final = 128 << 10
 bytes, and as much again. Parsing one of brackets only takes 11 ms."""
 
 RESPONSE_FLAG: Final = 1
+"""Bit of Command.flag: a response."""
 ONEWAY_FLAG: Final = 2
+"""Bit of Command.flag: a request that must not be answered."""
 
 SMALL_BODY_MAX: Final = 2048
-"""Size up to which a body is copied after its header: cheaper than another entry of a writev."""
+"""Bytes up to which a body is copied after its header: cheaper than another entry of a writev."""
 
 LANGUAGES: Final = (
     "JAVA",
@@ -66,6 +68,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _TEXT_ONLY: Final = frozenset({str})
 
 Body = bytes | bytearray | memoryview | list[memoryview]
+"""The bytes of a body, whole or as slices in order."""
 
 
 class WireError(ValueError):
@@ -83,7 +86,11 @@ class Codec(IntEnum):
 class Command:
     """A request or response (RocketMQ: RemotingCommand).
 
-    `fields` are the extFields, in the order of the frame; a decoded body is always bytes.
+    `code` is a RequestCode or ResponseCode; `opaque` is the number by which a connection pairs
+    request and response; `flag` has the bits RESPONSE_FLAG and ONEWAY_FLAG; `language` (of
+    LANGUAGES) and `version` are the sender's; `remark` is a response's text for people; `fields`
+    are the extFields, in the order of the frame; a decoded body is always bytes; `codec` is that of
+    the header.
     """
 
     code: int
@@ -115,7 +122,8 @@ def new_request(
     oneway: bool = False,
     fields: dict[str, str] | None = None,
 ) -> Command:
-    """Build a request; `header` is a header dataclass, `fields` are added after it.
+    """Build a request; `header` is a header dataclass, `fields` are added after its members and
+    replace them.
 
     The transport sets the opaque.
     """
@@ -147,9 +155,10 @@ def response(
 
 
 def encode(command: Command) -> list[Buffer]:
-    """Encode the frame as buffers for one vectored write; slices of a body are passed on uncopied.
+    """Encode the whole frame, length bytes included, as buffers for one vectored write, in order;
+    slices of a body beyond SMALL_BODY_MAX are passed on uncopied.
 
-    Raises WireError if the command does not fit into a frame or into its codec.
+    Raises WireError if the frame exceeds FRAME_MAX or the command does not fit into its codec.
     """
     header = _encode_json(command) if command.codec is Codec.JSON else _encode_binary(command)
     body = command.body
@@ -165,7 +174,8 @@ def encode(command: Command) -> list[Buffer]:
 
 
 def decode(frame: Buffer) -> Command:
-    """Decode one whole frame, its 4 length bytes included; raises WireError.
+    """Decode a whole frame, its 4 length bytes included (they are not checked); the body is copied.
+    Raises WireError, also for a header beyond HEADER_MAX.
 
     The function is as tolerant as RocketMQ: unknown members are ignored, values of extFields are
     converted to text, null values dropped, malformed UTF-8 replaced. A JSON header that is no

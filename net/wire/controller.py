@@ -35,11 +35,13 @@ NAMES = JsonBounds(LONG.size, 8, 20_000)
 """Bounds of a list of broker names: as many as there are groups; it is parsed at once."""
 
 Body = Buffer | list[memoryview]
+"""The bytes of a body, whole or as slices in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncStateSet:
-    """The replicas eligible as master, the current master included, and the set's epoch."""
+    """The broker ids of the replicas eligible as master, the current master included, and the set's
+    epoch, which rises with each change."""
 
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
@@ -51,13 +53,14 @@ class SyncStateSet:
         return cls(_ids(members), int32(members, "syncStateSetEpoch"))
 
     def encode(self) -> bytes:
-        """Encode the body of the SyncStateSet."""
+        """Encode the JSON body, ids sorted."""
         return dump({"syncStateSet": sorted(self.members), "syncStateSetEpoch": self.set_epoch})
 
 
 @dataclass(frozen=True, slots=True)
 class MemberGroup:
-    """The brokers of a group by controller id (RocketMQ: BrokerMemberGroup)."""
+    """The brokers of a group (RocketMQ: BrokerMemberGroup); `addresses` maps the controller's
+    broker id to "host:port"."""
 
     cluster_name: str
     broker_name: str
@@ -65,7 +68,8 @@ class MemberGroup:
 
     @classmethod
     def from_json(cls, value: Any) -> "MemberGroup":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -75,7 +79,7 @@ class MemberGroup:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerAddrs": {str(key): self.addresses[key] for key in sorted(self.addresses)},
             "brokerName": self.broker_name,
@@ -85,15 +89,15 @@ class MemberGroup:
 
 @dataclass(frozen=True, slots=True)
 class ElectMasterBody:
-    """Body of a response to 1002: the group, None if the old master stayed, and the
-    SyncStateSet."""
+    """Body of a response to 1002: the broker ids of the SyncStateSet, and the group, None if the
+    old master stayed."""
 
     members: frozenset[int] = frozenset()
     group: MemberGroup | None = None
 
     @classmethod
     def decode(cls, body: Body) -> "ElectMasterBody":
-        """Decode the body; raises BadBody."""
+        """Decode the JSON body of a response to 1002; raises BadBody."""
         members = load_object(body)
         group = members.get("brokerMemberGroup")
         return cls(_ids(members), None if group is None else MemberGroup.from_json(group))
@@ -106,7 +110,8 @@ class ElectMasterBody:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
-    """A broker in its controller's metadata."""
+    """A broker in its controller's metadata; `broker_address` is "host:port", `alive`: the
+    controller receives its heartbeats."""
 
     broker_name: str
     broker_id: int
@@ -115,7 +120,8 @@ class ReplicaIdentity:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicaIdentity":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             text(members, "brokerName"),
@@ -125,7 +131,7 @@ class ReplicaIdentity:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "alive": self.alive,
             "brokerAddress": self.broker_address,
@@ -136,7 +142,8 @@ class ReplicaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasInfo:
-    """State of a group (RocketMQ: BrokerReplicasInfo.ReplicasInfo)."""
+    """State of a group (RocketMQ: BrokerReplicasInfo.ReplicasInfo); without a master its id and
+    address are None. `in_sync` are the members of the SyncStateSet, `set_epoch` is the set's."""
 
     master_broker_id: int | None
     master_address: str | None
@@ -147,7 +154,8 @@ class ReplicasInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicasInfo":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         master = members.get("masterBrokerId")
         return cls(
@@ -160,7 +168,7 @@ class ReplicasInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "inSyncReplicas": [replica.to_json() for replica in self.in_sync],
             "masterAddress": self.master_address,
@@ -179,7 +187,7 @@ class BrokerReplicasInfo:
 
     @classmethod
     def decode(cls, body: Body) -> "BrokerReplicasInfo":
-        """Decode the body; raises BadBody."""
+        """Decode the JSON body of a response to 1006; raises BadBody."""
         return cls(table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
 
     def encode(self) -> bytes:
@@ -189,14 +197,15 @@ class BrokerReplicasInfo:
 
 
 def join_replicas_info(bodies: Iterable[bytes]) -> bytes:
-    """Join several bodies of 1006, with different groups, to one."""
+    """Join several encoded bodies of 1006 (BrokerReplicasInfo.encode) with different groups to a
+    single body, without decoding them."""
     begin, end = BrokerReplicasInfo().encode()[:-2], b"}}"
     groups = (body[len(begin) : -len(end)] for body in bodies)
     return begin + b",".join(filter(None, groups)) + end
 
 
 def encode_names(names: Iterable[str]) -> bytes:
-    """Encode the body of a request 1006: broker names."""
+    """Encode the body of a request 1006: a JSON list of broker names, in their order."""
     return dump(list(names))
 
 
@@ -206,12 +215,13 @@ def decode_names(body: Body) -> list[str]:
 
 
 def encode_peers(peers: dict[str, str]) -> str:
-    """Encode `peers` of 1005: `id:host:port;` for each controller."""
+    """Encode `peers` of 1005, a map of controller id to "host:port": `id:host:port;` for each."""
     return "".join(f"{name}:{address};" for name, address in peers.items())
 
 
 def decode_peers(peers: str) -> dict[str, str]:
-    """Decode addresses of controllers by id; entries without an address are left out."""
+    """Decode `peers` of 1005 to a map of controller id to "host:port"; entries without an address
+    are left out."""
     pairs = (one.partition(":") for one in peers.split(";"))
     return {name: address for name, _, address in pairs if address}
 

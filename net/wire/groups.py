@@ -49,7 +49,8 @@ def _default_policy() -> dict[str, Any]:
 
 @dataclass(slots=True)
 class SubscriptionGroupConfig:
-    """A group of a broker, with RocketMQ's defaults; `extra` holds members unknown here."""
+    """A consumer group of a broker, with RocketMQ's defaults. The members are RocketMQ's, in snake
+    case; `extra` holds JSON members unknown here."""
 
     group_name: str
     consume_enable: bool = True
@@ -95,11 +96,11 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def decode(cls, body: Buffer) -> "SubscriptionGroupConfig":
-        """Decode a body with one configuration; raises BadBody."""
+        """Decode a body with a single configuration; raises BadBody."""
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             **self.extra,
             "attributes": dict(self.attributes),
@@ -119,11 +120,12 @@ class SubscriptionGroupConfig:
         }
 
     def row(self) -> bytes:
-        """Return the line of this group in subscriptionGroup.json; see TopicConfig.row."""
+        """Return the line of this group in subscriptionGroup.json; it is encoded once, so the
+        configuration must not change after the first call. Any thread may call this."""
         if not self._row:
             self._row = fastjson.row(self.group_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())

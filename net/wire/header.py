@@ -22,6 +22,7 @@ Int64 = Annotated[int, 63]
 """An int within the range of Java's long; a plain int is read the same way."""
 
 H = TypeVar("H")
+"""A header dataclass."""
 
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -41,7 +42,8 @@ _known: dict[type[Any], tuple[Member, ...]] = {}
 
 
 def read_header(cls: type[H], fields: dict[str, str]) -> H:
-    """Read the header `cls` from extFields; unknown keys are ignored. Raises BadHeader.
+    """Read the header `cls` from extFields; unknown keys are ignored, missing optional members get
+    their default. Raises BadHeader for a missing required or a malformed member.
 
     An empty value counts as missing unless the member is text: the binary codec cannot distinguish
     the two (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
@@ -70,8 +72,8 @@ def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
 
 
 def write_header(header: Any) -> dict[str, str]:
-    """Write a header dataclass as extFields, in the order of its members; None members are left
-    out."""
+    """Write a header dataclass as extFields (wire key to text), in the order of its members; None
+    members are left out, booleans are "true" and "false"."""
     fields: dict[str, str] = {}
     for name, key, _, _ in members_of(type(header)):
         value = getattr(header, name)
@@ -134,12 +136,14 @@ def read_bool(_key: str, text: str) -> bool:
 
 
 def read_int32(key: str, text: str) -> int:
-    """Read an Int32. Raises BadHeader."""
+    """Read an Int32 from decimal digits with an optional sign. Raises BadHeader, which names
+    `key`."""
     return _read_int(key, text, 31)
 
 
 def read_int64(key: str, text: str) -> int:
-    """Read an Int64. Raises BadHeader."""
+    """Read an Int64 from decimal digits with an optional sign. Raises BadHeader, which names
+    `key`."""
     return _read_int(key, text, 63)
 
 

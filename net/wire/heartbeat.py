@@ -30,13 +30,21 @@ SUBSCRIPTIONS_MAX: Final = 4_096
 """Maximum number of topics of a group of a client."""
 
 CLUSTERING: Final = "CLUSTERING"
+"""Message model: each message goes to a single member of the group."""
 BROADCASTING: Final = "BROADCASTING"
+"""Message model: every member receives every message."""
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+"""Type of a consumer that pulls as the program asks (lite pull)."""
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
+"""Type of a push consumer, which pulls by itself."""
 CONSUME_POP: Final = "CONSUME_POP"
+"""Type of a consumer that pops."""
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
+"""Start of a group without an offset: the end of each queue."""
 CONSUME_FROM_FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+"""Start of a group without an offset: the first stored message of each queue."""
 CONSUME_FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+"""Start of a group without an offset: a time that the client knows."""
 
 
 @dataclass(slots=True)
@@ -47,17 +55,19 @@ class ProducerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ProducerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         return cls(text(as_object(value), "groupName"))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {"groupName": self.group_name}
 
 
 @dataclass(slots=True)
 class ConsumerData:
-    """A consumer group of a client with its subscriptions."""
+    """A consumer group of a client with its subscriptions. `consume_type`, `message_model` and
+    `consume_from_where` are the constants above, or a peer's own text."""
 
     group_name: str
     consume_type: str = CONSUME_PASSIVELY
@@ -68,7 +78,8 @@ class ConsumerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ConsumerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             group_name=text(members, "groupName"),
@@ -80,7 +91,7 @@ class ConsumerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "consumeFromWhere": self.consume_from_where,
             "consumeType": self.consume_type,
@@ -93,7 +104,8 @@ class ConsumerData:
 
 @dataclass(slots=True)
 class HeartbeatData:
-    """A heartbeat. With `without_sub` the subscription sets are left out on purpose (V2)."""
+    """A heartbeat. With `without_sub` the subscription sets are left out on purpose (V2): the sets
+    of the heartbeat with the same `heartbeat_fingerprint` hold."""
 
     client_id: str
     producer_data_set: list[ProducerData] = field(default_factory=list)
@@ -141,7 +153,7 @@ class HeartbeatData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "clientID": self.client_id,
             "consumerDataSet": [data.to_json() for data in self.consumer_data_set],
@@ -151,5 +163,5 @@ class HeartbeatData:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())

@@ -7,7 +7,9 @@ import ipaddress
 from typing import Final
 
 PACKED_V4_SIZE: Final = 8
+"""Bytes of a packed IPv4 host with its port."""
 PACKED_V6_SIZE: Final = 20
+"""Bytes of a packed IPv6 host with its port."""
 
 
 def pack(address: str) -> bytes:
@@ -17,7 +19,8 @@ def pack(address: str) -> bytes:
 
 
 def pack_ip(host: str, port: int) -> bytes:
-    """Pack an ip text and a port; an IPv4-mapped IPv6 address counts as IPv4."""
+    """Pack an ip text and a port (0 to 2^31 - 1) into 8 or 20 bytes; an IPv4-mapped IPv6 address
+    counts as IPv4, a zone (`%eth0`) is dropped. Raises ValueError."""
     ip = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
@@ -27,7 +30,8 @@ def pack_ip(host: str, port: int) -> bytes:
 
 
 def unpack(packed: bytes | bytearray | memoryview) -> str:
-    """Convert a packed host to `ip:port`; raises ValueError for a wrong length."""
+    """Convert a packed host to `ip:port`, an IPv6 address in brackets; raises ValueError for a
+    wrong length."""
     if len(packed) not in (PACKED_V4_SIZE, PACKED_V6_SIZE):
         raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
     ip = ipaddress.ip_address(bytes(packed[:-4]))
@@ -35,7 +39,8 @@ def unpack(packed: bytes | bytearray | memoryview) -> str:
 
 
 def split(address: str) -> tuple[str, int]:
-    """(host, port) of `host:port`, without the brackets of an IPv6 host; raises ValueError."""
+    """(host, port) of `host:port`, without the brackets of an IPv6 host. The host may be a name and
+    is not checked; raises ValueError unless the port is 0 to 65535."""
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
         raise ValueError(f"{address!r} is no host:port")

@@ -7,7 +7,9 @@ know a node's keys.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-MAX_TEXT = 1 << 20  # characters: RocketMQ's largest sample file is 4 KB; a body is not trusted
+MAX_TEXT = 1 << 20
+"""Maximum characters of a properties text: RocketMQ's largest sample file has 4,000; a body is not
+trusted."""
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"})
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -26,7 +28,8 @@ class ConfigError(PropertiesError):
 
 @dataclass(slots=True)
 class Property:
-    """A `key=value` of a properties text and its first line (0: not from a text)."""
+    """A `key=value` of a properties text, unescaped, and the number of its first line, from 1 (0:
+    not from a text)."""
 
     key: str
     value: str
@@ -34,15 +37,16 @@ class Property:
 
 
 def printable(text: str) -> str:
-    """Escape non-printable characters of an outside text, so that it is one line in logs and
-    terminals."""
+    """The text with non-printable characters as Python's escapes, so that a text from outside is a
+    single line in logs and terminals."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Parse a text in the syntax of java.util.Properties, in order.
+    """Parse a text in the syntax of java.util.Properties, in its order; a key may occur several
+    times, and blanks at the end of a value are dropped.
 
     Raises PropertiesError for a malformed escape or a text beyond MAX_TEXT.
     """
@@ -56,15 +60,16 @@ def parse_properties(text: str) -> list[Property]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Format `key=value` lines in order of the keys, as in RocketMQ's response to GET_*_CONFIG."""
+    """Format `key=value` lines sorted by key, as in RocketMQ's response to GET_*_CONFIG; values are
+    escaped, keys are not."""
     return "".join(f"{key}={values[key].translate(_ESCAPED)}\n" for key in sorted(values))
 
 
 def updated_properties(text: str, values: Mapping[str, str]) -> str:
-    """Replace these values in a properties text.
+    """Return a properties text without the lines of these keys, and with `values` at its end.
 
     All other lines stay: they belong to the operator, or to another node with its keys in the same
-    file. Raises PropertiesError.
+    file. Raises PropertiesError for a malformed escape in `text` or a text beyond MAX_TEXT.
     """
     naturals = _natural_lines(text)
     kept: list[str] = []

@@ -20,12 +20,19 @@ from turbopump.pyx.region import Region
 
 # Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
 MULTI_TAGS_FLAG: Final = 0x2
+"""Bit of sys_flag: the message may have several tags."""
 TRANSACTION_MASK: Final = 0xC
+"""Bits of sys_flag for the state of a transaction; 0: the message has no transaction."""
 TRANSACTION_PREPARED: Final = 0x4
+"""Value under TRANSACTION_MASK: a half message, which no consumer receives."""
 TRANSACTION_COMMIT: Final = 0x8
+"""Value under TRANSACTION_MASK: a committed message."""
 TRANSACTION_ROLLBACK: Final = 0xC
+"""Value under TRANSACTION_MASK: a message rolled back."""
 NEED_UNWRAP_FLAG: Final = 0x40
+"""Bit of sys_flag: readers must unwrap the inner batch."""
 INNER_BATCH_FLAG: Final = 0x80
+"""Bit of sys_flag: the body is a batch of messages."""
 
 _ELEMENT_HEAD: Final = struct.Struct(">iiiii")
 _INT16_MAX: Final = 0x7FFF
@@ -39,7 +46,8 @@ class BodyChanged(BadBody):
 
 @dataclass(slots=True)
 class MessageView:
-    """A message; hosts are packed, `body` is decompressed, `size` is the size of the record."""
+    """A stored message. Hosts are packed (net/wire/hosts.py), timestamps epoch milliseconds, `body`
+    is decompressed, `size` is the bytes of its record, `body_crc` the CRC of the body as stored."""
 
     topic: str
     queue_id: int
@@ -60,7 +68,7 @@ class MessageView:
 
     @property
     def offset_message_id(self) -> str:
-        """The broker's id of the message: its host and log offset."""
+        """The broker's id of the message: hex text of its store host and log offset."""
         return encode_message_id(self.store_host, self.log_offset)
 
     @property
@@ -71,7 +79,7 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A message with an unreadable body, and the error."""
+    """A message with an unreadable body, which is as stored, and the error."""
 
     message: MessageView
     error: BadBody | CompressionMissing
@@ -84,7 +92,8 @@ def reconsume_times_after(reconsume_times: int, more: int = 1) -> int:
 
 
 def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:
-    """Decode the messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
+    """Decode the messages of concatenated records, in their order, inner batches unwrapped
+    (RocketMQ: MessageDecoder.decodesBatch).
 
     Raises BadBody for bytes that are no record, for a body whose CRC differs (if checked) or that
     cannot be decompressed, and CompressionMissing.
@@ -98,10 +107,11 @@ def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView
 
 
 def decode_each(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageView | Unreadable]:
-    """Decode like `decode_messages`, but return the other messages, too, if one is unreadable.
+    """Decode like `decode_messages`, record by record while the caller iterates; a message with an
+    unreadable body becomes an Unreadable.
 
-    Raises BadBody for bytes that are no record, because the start of the next record is then
-    unknown.
+    Raises BadBody, after the records before, for bytes that are no record, because the start of the
+    next record is then unknown.
     """
     region = Region(body)
     position = 0
@@ -143,10 +153,11 @@ def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
 
 
 def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, bytes, bytes]]:
-    """Decode a batch body into (flag, body, encoded properties) elements; raises BadBody.
+    """Decode a batch body into (flag, body, encoded properties) elements, one by one while the
+    caller iterates; raises BadBody at a malformed element.
 
     An element's own size is ignored, as in RocketMQ, which stored any value; the body bounds each
-    element. With `strict`, for batches that arrive now, the size must be right.
+    element. With `strict`, for batches that arrive now, a wrong size is malformed.
     """
     view = memoryview(body)
     at, end = 0, len(view)
@@ -169,7 +180,8 @@ def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, byte
 
 
 def inflate(sys_flag: int, body: bytes) -> bytes:
-    """Decompress a body by its sys_flag; raises BadBody or CompressionMissing."""
+    """Decompress a body by the compression bits of its sys_flag; an uncompressed body is returned
+    as it is. Raises BadBody, or CompressionMissing if the method's package is not installed."""
     try:
         return plain_body(sys_flag, body)
     except BadCompression as error:

@@ -16,6 +16,7 @@ from turbopump.engine.types import LogOffset
 from turbopump.net.wire.hosts import PACKED_V4_SIZE, PACKED_V6_SIZE
 
 HANDLE_VERSION: Final = "v1"
+"""First word of a decoded recall handle."""
 MAX_HANDLE: Final = 4_096
 """Maximum characters of a handle; the longest names result in some 600."""
 INVALID: Final = "recall handle is invalid"
@@ -30,7 +31,8 @@ def encode_message_id(store_host: bytes, log_offset: LogOffset) -> str:
 
 
 def encode_message_ids(store_host: bytes, log_offsets: Sequence[LogOffset]) -> str:
-    """Encode the ids of several messages, joined by commas: a batch has up to 32,768."""
+    """Encode the ids of several messages of a packed host as `encode_message_id` does, in their
+    order, joined by commas: a batch has up to 32,768."""
     assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
     host = store_host.hex().upper()
     return ",".join([f"{host}{log_offset:016X}" for log_offset in log_offsets])
@@ -48,10 +50,12 @@ def decode_message_id(text: str) -> tuple[bytes, LogOffset]:
 
 
 class UniqueIds:
-    """Generates UNIQ_KEYs: ip, pid, a constant, milliseconds of the month, counter.
+    """Generates UNIQ_KEYs: upper-case hex of ip, pid, a constant, milliseconds of the month (local
+    time), counter; 32 digits for an IPv4 ip, 56 for IPv6.
 
     `ip` is packed (4 or 16 bytes), `constant` any int32 of this process (RocketMQ uses the hash of
-    its class loader), `now_ms` the wall clock (RocketMQ: MessageClientIDSetter).
+    its class loader), `now_ms` the wall clock in epoch milliseconds (RocketMQ:
+    MessageClientIDSetter).
     """
 
     def __init__(self, ip: bytes, pid: int, constant: int, now_ms: Callable[[], int]) -> None:
@@ -84,7 +88,8 @@ class UniqueIds:
 class RecallHandle:
     """A recall handle: URL-safe Base64 of `v1 topic brokerName timestamp messageId`.
 
-    `timestamp` is a text of epoch milliseconds, as received.
+    `timestamp` is a text of epoch milliseconds, the time of delivery, as received; `message_id` is
+    the client's.
     """
 
     topic: str
@@ -93,13 +98,14 @@ class RecallHandle:
     message_id: str
 
     def encode(self) -> str:
-        """Encode the handle as text."""
+        """Encode the handle as Base64 text, with its padding."""
         parts = (HANDLE_VERSION, self.topic, self.broker_name, self.timestamp, self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
 
 def decode_handle(text: str) -> RecallHandle:
-    """Decode a recall handle; raises ValueError with RocketMQ's remark if it is invalid."""
+    """Decode a recall handle, with or without padding; raises ValueError with the text INVALID,
+    RocketMQ's remark, if it is malformed. The timestamp is not checked."""
     if len(text) > MAX_HANDLE or not text.isascii():
         raise ValueError(INVALID)
     try:

@@ -14,9 +14,12 @@ from typing import Any, Final
 from turbopump.engine import types
 from turbopump.net.wire.bodies import BadBody, text
 
-MAX_TOPIC_LENGTH: Final = 127  # fits the length byte of a V1 record
-MAX_RETRY_TOPIC_LENGTH: Final = 255  # %RETRY% and %DLQ% topics; V2 records
-MAX_GROUP_LENGTH: Final = 120  # %RETRY%group must fit a topic of 127 characters
+MAX_TOPIC_LENGTH: Final = 127
+"""Maximum characters of a topic name: it fits the length byte of a V1 record."""
+MAX_RETRY_TOPIC_LENGTH: Final = 255
+"""Maximum characters of a %RETRY% or %DLQ% topic name; V2 records."""
+MAX_GROUP_LENGTH: Final = 120
+"""Maximum characters of a group name: %RETRY%group must fit a topic of 127 characters."""
 MAX_NAME_LENGTH: Final = 255
 """Maximum characters of a broker's, a cluster's or a client's name, an address, a key: RocketMQ's
 limit for any name (Validators.CHARACTER_MAX_LENGTH). RocketMQ does not check these, but its clients
@@ -28,21 +31,31 @@ SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Prefix of topics for the coordination inside a broker group; their routes at a name server of
 RocketMQ 4 list the members with their real ids."""
 RETRY_PREFIX: Final = types.RETRY_PREFIX
+"""Prefix of a group's retry topic: `%RETRY%group`, and for pops `%RETRY%group+topic`."""
 DLQ_PREFIX: Final = "%DLQ%"
+"""Prefix of the topic with a group's dead letters: `%DLQ%group`."""
 
 SCHEDULE_TOPIC: Final = types.SCHEDULE_TOPIC
+"""The topic of delayed messages; each delay level has a queue."""
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The topic whose configuration a broker copies when it creates a topic by itself."""
 HALF_TOPIC: Final = types.HALF_TOPIC
+"""The topic of half messages: their transaction has not ended."""
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""The topic of op messages, which name the half messages whose transaction has ended."""
 HALF_QUEUE_ID: Final = 0
 """Queue id of all transaction records, in these two topics and in GIVEN_UP_TOPIC: RocketMQ uses no
 other."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""The topic of message traces, which clients write."""
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""The topic of half messages given up after too many checks."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
+"""The topic of RocketMQ's benchmarks."""
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+"""A system topic of RocketMQ's brokers."""
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+"""A system topic of RocketMQ's brokers, for events of moved offsets."""
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
@@ -62,7 +75,8 @@ SYSTEM_TOPICS: Final = frozenset(
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group by which tools read (MixAll.TOOLS_CONSUMER_GROUP)."""
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Group whose offsets in HALF_TOPIC and OP_TOPIC mark how far transactions are finished."""
+"""The brokers' own group, whose offsets in HALF_TOPIC and OP_TOPIC mark how far transactions are
+finished."""
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace whose keys are topics, its values `broker:queues;broker2:queues`."""
 
@@ -95,7 +109,7 @@ def validate_topic_name(name: str) -> str | None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether a topic is one of the brokers' system topics (RocketMQ:
+    """Whether a topic is in SYSTEM_TOPICS or begins with `rmq_sys_` (RocketMQ:
     TopicValidator.isSystemTopic)."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
@@ -119,7 +133,8 @@ def validate_group_name(name: str) -> str | None:
 
 
 def check_lengths(**texts: str | None) -> str | None:
-    """Check names that RocketMQ accepts at any length; returns the error, None if all are valid.
+    """Check that names have at most MAX_NAME_LENGTH characters, which RocketMQ does not check;
+    returns the error about the first longer name, None if all are valid. None is valid.
 
     The keywords name the texts in the error.
     """
@@ -130,7 +145,8 @@ def check_lengths(**texts: str | None) -> str | None:
 
 
 def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
-    """Read a text member of a bean that is a name. Raises BadBody if it is too long."""
+    """Read a text member of a bean that is a name; missing and null are the default. Raises BadBody
+    if it is no text, or longer than MAX_NAME_LENGTH."""
     value = text(members, name, default)
     wrong = check_lengths(**{name: value})
     if wrong is not None:
@@ -144,5 +160,5 @@ def kept_size(*texts: str) -> int:
 
 
 def shown(name: str) -> str:
-    """Shorten a name for a remark or the log if it is too long."""
+    """The name for a remark or the log: beyond MAX_NAME_LENGTH characters cut, with `...`."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."

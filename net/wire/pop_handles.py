@@ -34,8 +34,11 @@ class RetryKind(Enum):
     """Kind of the topic that held a popped message; the value is the flag in the texts."""
 
     NORMAL = "0"
+    """The subscribed topic itself."""
     RETRY_V1 = "1"
+    """The group's retry topic `%RETRY%group_topic`."""
     RETRY_V2 = "2"
+    """The group's retry topic `%RETRY%group+topic`."""
 
     def topic_of(self, topic: str, group: str) -> str:
         """The name of the topic itself, or of the group's retry topic for it."""
@@ -45,14 +48,15 @@ class RetryKind(Enum):
 
 
 def original_topic(group: str, topic: str) -> str:
-    """The topic to which a group's retry topic of pops belongs; any other topic itself."""
+    """The topic in the name `%RETRY%group_topic` or `%RETRY%group+topic` of this group; any other
+    `topic` is returned unchanged."""
     prefix = RETRY_PREFIX + group
     is_popped = topic.startswith((f"{prefix}_", f"{prefix}+")) and len(topic) > len(prefix) + 1
     return topic[len(prefix) + 1 :] if is_popped else topic
 
 
 class BadHandle(ValueError):
-    """A text that is no handle; the message is one sentence."""
+    """A text that is no handle, or no list of offsets or counts; the message is one sentence."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +80,7 @@ class PopHandle:
     def parse(cls, text: str) -> "PopHandle":
         """Parse a handle; the ninth part, a log offset from the proxy, is ignored.
 
-        Raises BadHandle.
+        Raises BadHandle for another form, and for numbers out of range.
         """
         parts = text[:HANDLE_MAX].split(" ")
         if len(text) > HANDLE_MAX or not _PARTS_MIN <= len(parts) <= _PARTS_MAX:
@@ -99,7 +103,7 @@ class PopHandle:
         )
 
     def text(self) -> str:
-        """Format the handle as clients keep it."""
+        """Format the handle: its parts separated by blanks, without `queue_offset` if None."""
         parts = [
             self.start,
             self.pop_time_ms,
@@ -120,13 +124,14 @@ class PopHandle:
 
 
 def start_offsets(popped: Iterable[tuple[RetryKind, int, int]]) -> str:
-    """Format startOffsetInfo from (kind, queue id, first queue offset), each queue once."""
+    """Format startOffsetInfo from (kind, queue id, first queue offset) in the order given, each
+    queue once."""
     return ";".join(f"{kind.value} {queue_id} {start}" for kind, queue_id, start in popped)
 
 
 def message_offsets(popped: Iterable[tuple[RetryKind, int, Sequence[int]]]) -> str:
-    """Format msgOffsetInfo from (kind, queue id, queue offsets of the messages), each queue
-    once."""
+    """Format msgOffsetInfo from (kind, queue id, queue offsets of the messages) in the order given,
+    each queue once."""
     return ";".join(
         f"{kind.value} {queue_id} {','.join(map(str, offsets))}"
         for kind, queue_id, offsets in popped

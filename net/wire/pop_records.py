@@ -18,13 +18,16 @@ from turbopump.net.wire.names import name_member
 from turbopump.net.wire.properties import PROPERTY_SEPARATOR
 
 CHECK_POINT_TAG: Final = "ck"
+"""TAGS of a check point's record."""
 ACK_TAG: Final = "ack"
+"""TAGS of the record of a single acknowledgement."""
 BATCH_ACK_TAG: Final = "bAck"
+"""TAGS of the record of several acknowledgements."""
 ORDERED_TAG: Final = "order"
 """Tag of records about messages taken from a queue with ordered pops: ours, RocketMQ's brokers
 ignore it."""
 CHECK_POINT_LEAD_MS: Final = 1_000
-"""Time by which a check point is due before its acknowledgements
+"""Milliseconds by which a check point is due before its acknowledgements
 (PopAckConstants.ackTimeInterval)."""
 MESSAGES_MAX: Final = 32
 """Maximum messages of a check point: one bit of an int each
@@ -32,7 +35,8 @@ MESSAGES_MAX: Final = 32
 
 
 class CheckPointKey(NamedTuple):
-    """Fields that a check point and its acknowledgements share."""
+    """Fields that a check point and its acknowledgements share: the popped queue, the queue offset
+    `start`, which names the check point, and the time of the pop (epoch ms)."""
 
     topic: str
     group: str
@@ -46,8 +50,9 @@ class CheckPointKey(NamedTuple):
 class CheckPoint:
     """A delivery of up to 32 popped messages of a queue.
 
-    `distances` are the messages' queue offsets less `start`; `acked` has bit i for the i-th
-    message; `retries` counts how often it was stored again because a message could not be revived.
+    `invisible_ms` is the hidden time from the pop on; `distances` are the messages' queue offsets
+    less `start`; `acked` has bit i for the i-th message, from 0; `retries` counts how often it was
+    stored again because a message could not be revived.
     `is_suspended`: the consumer returned the messages on purpose (5.5.0: PopCheckPoint.suspend).
     """
 
@@ -60,22 +65,23 @@ class CheckPoint:
 
     @property
     def revive_ms(self) -> int:
-        """Time at which the unacknowledged messages become visible again."""
+        """Time (epoch ms) at which the unacknowledged messages become visible again."""
         return self.key.pop_time_ms + self.invisible_ms
 
     def queue_offsets(self) -> list[QueueOffset]:
-        """The queue offsets of its messages."""
+        """The queue offsets of its messages, acknowledged or not, in the order of `distances`."""
         return [QueueOffset(self.key.start + distance) for distance in self.distances]
 
     def index_of(self, queue_offset: int) -> int | None:
-        """Index of the message with that queue offset; None if there is no such message."""
+        """Index in `distances`, and bit in `acked`, of the message with that queue offset; None if
+        there is no such message."""
         try:
             return self.distances.index(queue_offset - self.key.start)
         except ValueError:
             return None
 
     def body(self) -> bytes:
-        """Encode the body of its record."""
+        """Encode the JSON body of its record, in RocketMQ's form."""
         key = self.key
         members: dict[str, Any] = {
             "bm": self.acked,
@@ -118,7 +124,8 @@ class CheckPoint:
 
 @dataclass(slots=True, frozen=True)
 class Acknowledgement:
-    """Acknowledged messages of a check point; `is_batch` decides the form of its record."""
+    """Acknowledged messages of a check point, by queue offset; `is_batch` decides the form of its
+    record: without it `queue_offsets` has a single offset."""
 
     key: CheckPointKey
     queue_offsets: tuple[QueueOffset, ...]
@@ -130,7 +137,7 @@ class Acknowledgement:
         return BATCH_ACK_TAG if self.is_batch else ACK_TAG
 
     def body(self) -> bytes:
-        """Encode the body of its record."""
+        """Encode the JSON body of its record, in RocketMQ's form."""
         key = self.key
         members: dict[str, Any] = {
             "ao": -1 if self.is_batch else self.queue_offsets[0],
@@ -173,8 +180,8 @@ _LONG_NAMES: Final = {
 
 
 def unique_key(key: CheckPointKey, tag: str, acked: int | None = None) -> str:
-    """Build UNIQ_KEY of a check point's record, or of the acknowledgement of offset `acked`; -1 is
-    for several offsets."""
+    """Build UNIQ_KEY of a check point's record (`tag` CHECK_POINT_TAG, no `acked`), or of the
+    acknowledgement (another tag) of queue offset `acked`; -1 is for several offsets."""
     end = f"{key.pop_time_ms}@{key.broker_name}@{CHECK_POINT_TAG if acked is None else ACK_TAG}"
     middle = f"{key.start}@" if acked is None else f"{acked}@"
     assert (acked is None) == (tag == CHECK_POINT_TAG)
@@ -182,8 +189,8 @@ def unique_key(key: CheckPointKey, tag: str, acked: int | None = None) -> str:
 
 
 def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
-    """Convert a bit set of BATCH_ACK_MESSAGE to queue offsets: bit i, little endian, is `start` + i
-    (RocketMQ: BitSetSerializerDeserializer)."""
+    """Convert a bit set of BATCH_ACK_MESSAGE to queue offsets, ascending: bit i, little endian, is
+    `start` + i (RocketMQ: BitSetSerializerDeserializer)."""
     return [
         QueueOffset(start + 8 * at + bit)
         for at, byte in enumerate(bits)

@@ -10,8 +10,8 @@ from turbopump.net.wire.bodies import BadBody, as_object, int32, text
 
 
 class MessageQueue(NamedTuple):
-    """A queue, ordered by topic, broker name, queue id: RocketMQ's clients sort so before they
-    allocate.
+    """A queue (`queue_id` from 0) of a broker group, ordered by topic, broker name, queue id:
+    RocketMQ's clients sort like this before they allocate.
 
     It is a tuple because groups have thousands in sets and tables, and tuples are hashed and
     compared natively.
@@ -23,12 +23,13 @@ class MessageQueue(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any) -> "MessageQueue":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(text(members, "topic"), text(members, "brokerName"), int32(members, "queueId"))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
     @classmethod
@@ -40,5 +41,6 @@ class MessageQueue(NamedTuple):
             raise BadBody(f"a key is no message queue: {error}") from None
 
     def bean_key(self) -> str:
-        """Encode the queue as a key of fastjson.RawKeys: `{{"brokerName":...}:value}`."""
+        """The compact JSON text of the bean, for use as a key of fastjson.RawKeys, which writes it
+        unquoted: `{{"brokerName":...}:value}`."""
         return fastjson.dumps(self.to_json())

@@ -34,9 +34,9 @@ MAPPING_SINCE_VERSION: Final = 413
 """MQVersion from which the compressed body ends with topic queue mappings (V5_0_0)."""
 
 INFLATED_MAX: Final = 32 << 20
+"""Maximum bytes of an inflated body: a few KB of zeros must not become gigabytes."""
 INFLATED_STEP: Final = 1 << 20
-"""Maximum bytes of an inflated body, and of a step: a few KB of zeros must not become
-gigabytes."""
+"""Maximum bytes that a step inflates."""
 
 TOPICS_MAX: Final = 200_000
 """Maximum topics of a registration: twice a broker's limit here, and four times RocketMQ's
@@ -47,13 +47,14 @@ BOUNDS: Final = JsonBounds(FRAME_MAX, 3 * TOPICS_MAX, 12 * TOPICS_MAX)
 
 
 def body_crc32(body: Buffer) -> int:
-    """Compute the bodyCrc32 of a registration's header, over the body as sent."""
+    """Compute the bodyCrc32 of a registration's header, over the body as sent: CRC-32 without its
+    highest bit."""
     return masked_crc32(body)
 
 
 @dataclass(slots=True)
 class RegisterBrokerBody:
-    """The topics and filter servers that a broker registers."""
+    """The topics and filter servers ("host:port") that a broker registers."""
 
     topics: TopicConfigs = field(default_factory=TopicConfigs)
     filter_server_list: list[str] = field(default_factory=list)
@@ -88,7 +89,8 @@ class RegisterBrokerBody:
         return cls(configs, (yield from items_in_steps(members, "filterServerList", as_text)))
 
     def encode(self, *, compressed: bool = False) -> bytes:
-        """Encode the body; a compressed body loses the fields order and topicSysFlag."""
+        """Encode the body, in the form of RocketMQ 5; a compressed body (zlib) loses the fields
+        order and topicSysFlag."""
         if compressed:
             return _encode_compressed(self)
         servers = dump(self.filter_server_list)

@@ -32,7 +32,8 @@ MASTER_ID: Final = 0
 
 @dataclass(slots=True)
 class BrokerData:
-    """A broker group: the address of each broker id (0 is the master)."""
+    """A broker group: `broker_addrs` is broker id (0: the master) to "host:port". With
+    `enable_acting_master` the name server may list a replica as master for reads."""
 
     cluster: str
     broker_name: str
@@ -42,7 +43,8 @@ class BrokerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "BrokerData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -54,7 +56,7 @@ class BrokerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerAddrs": {str(key): value for key, value in sorted(self.broker_addrs.items())},
             "brokerName": self.broker_name,
@@ -66,7 +68,8 @@ class BrokerData:
 
 @dataclass(slots=True)
 class QueueData:
-    """Number of a topic's queues on a broker group, and the permission for them."""
+    """Numbers of a topic's queues on a broker group, whose ids are 0 to number - 1, and `perm`, the
+    PERM_ bits of topics.py for them."""
 
     broker_name: str
     read_queue_nums: int
@@ -76,7 +79,8 @@ class QueueData:
 
     @classmethod
     def from_json(cls, value: Any) -> "QueueData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             broker_name=text(members, "brokerName"),
@@ -87,7 +91,7 @@ class QueueData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -99,7 +103,8 @@ class QueueData:
 
 @dataclass(slots=True)
 class TopicRouteData:
-    """The route of a topic; `order_topic_conf` is `broker:queues;...` for ordered topics."""
+    """The route of a topic: the queues and the addresses of each broker group with it, in the name
+    server's order; `order_topic_conf` is `broker:queues;...` for ordered topics, else None."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -114,7 +119,8 @@ class TopicRouteData:
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicRouteData":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         mapping = members.get("topicQueueMappingByBroker")
         return cls(
@@ -126,7 +132,7 @@ class TopicRouteData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "brokerDatas": [data.to_json() for data in self.broker_datas],
             "filterServerTable": self.filter_server_table,
@@ -136,12 +142,13 @@ class TopicRouteData:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body, without any blank: the Go client scans the text by
-        hand."""
+        """Encode the JSON bean as a body, at once and without any blank: the Go client scans the
+        text by hand."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
+        """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
+        they must not change until then."""
         return {
             "brokerDatas": LazyItems(self.broker_datas, BrokerData.to_json),
             "filterServerTable": self.filter_server_table,
@@ -153,7 +160,7 @@ class TopicRouteData:
 
 @dataclass(slots=True)
 class ClusterInfo:
-    """All broker groups, and the names of the groups in each cluster."""
+    """All broker groups by name, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
@@ -165,7 +172,8 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> "ClusterInfo":
-        """Decode the JSON bean; raises BadBody."""
+        """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
+        empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
             table(members, "brokerAddrTable", BrokerData.from_json),
@@ -173,7 +181,7 @@ class ClusterInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         brokers = self.broker_addr_table
         return {
             "brokerAddrTable": {name: data.to_json() for name, data in brokers.items()},
@@ -183,11 +191,12 @@ class ClusterInfo:
         }
 
     def encode(self) -> bytes:
-        """Encode the JSON bean as a body."""
+        """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
+        """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
+        they must not change until then."""
         return {
             "brokerAddrTable": Lazy(self.broker_addr_table, BrokerData.to_json),
             "clusterAddrTable": Lazy(self.cluster_addr_table, sorted),

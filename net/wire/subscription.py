@@ -21,8 +21,11 @@ from turbopump.net.wire.names import MAX_NAME_LENGTH, kept_size, name_member
 from turbopump.pyx.index import java_hash
 
 ALL: Final = "*"
+"""Expression for every message."""
 TAG: Final = "TAG"
+"""Expression type of tags."""
 SQL92: Final = "SQL92"
+"""Expression type of conditions on properties."""
 
 EXPRESSION_MAX: Final = 64 << 10
 """Maximum characters of an expression, thousands of tags: a broker keeps one for each group and
@@ -34,7 +37,13 @@ TAGS_MAX: Final = 8_192
 
 @dataclass(slots=True)
 class SubscriptionData:
-    """A topic with the wanted tags and their Java hashes; `sub_version` is the client's clock."""
+    """A group's subscription to a topic.
+
+    `sub_string` is the expression, `tags_set` the wanted tags and `code_set` their Java hashes,
+    both empty for every message or for an expression of another type; `sub_version` is the client's
+    wall clock (epoch ms) at the subscription, the larger is newer; `class_filter_mode`: a class of
+    a filter server decides.
+    """
 
     topic: str
     sub_string: str = ALL
@@ -46,7 +55,7 @@ class SubscriptionData:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory: its texts and objects."""
+        """Estimated bytes of memory of its texts and objects."""
         texts = kept_size(self.topic, self.sub_string, self.expression_type, *self.tags_set)
         return texts + 600 + 100 * (len(self.tags_set) + len(self.code_set))
 
@@ -57,18 +66,20 @@ class SubscriptionData:
 
     @property
     def filter_codes(self) -> frozenset[int] | None:
-        """Tag hashes for reading; None for every message."""
+        """Hashes of the wanted tags for a store's filter; None if tags leave out no message."""
         if self.sub_string == ALL or self.class_filter_mode or not self.is_tag_type:
             return None
         return self.code_set
 
     def wants_tag(self, tag: str | None) -> bool:
-        """Test the tag's text, after the test of its hash (RocketMQ: PullAPIWrapper)."""
+        """Whether the tag's text is wanted; True without tags. To be tested after its hash
+        (RocketMQ: PullAPIWrapper)."""
         return not self.tags_set or self.class_filter_mode or tag in self.tags_set
 
     @classmethod
     def from_json(cls, value: Any) -> "SubscriptionData":
-        """Decode the JSON bean; Go sends codeSet as texts. Raises BadBody."""
+        """Decode the JSON bean; Go sends codeSet as texts. Raises BadBody, also beyond
+        EXPRESSION_MAX or TAGS_MAX. Tags and hashes are taken as sent."""
         members = as_object(value)
         sub_string = text(members, "subString")
         tags = frozenset(items(members, "tagsSet", as_text))
@@ -87,7 +98,7 @@ class SubscriptionData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to the JSON bean."""
+        """Convert to the JSON-ready dict with RocketMQ's member names."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),
@@ -102,7 +113,8 @@ class SubscriptionData:
 def parse_subscription(
     topic: str, expression: str | None, kind: str | None = None, sub_version: int = 0
 ) -> SubscriptionData:
-    """Parse an expression to a subscription; kind None or `TAG` is tags separated by `||`.
+    """Parse an expression to a subscription; kind None or `TAG` is tags separated by `||`, for
+    which None, "" and `*` are every message. An expression of another kind is not parsed.
 
     Raises ValueError where RocketMQ responds with SUBSCRIPTION_PARSE_FAILED (FilterAPI.build), and
     for an expression beyond EXPRESSION_MAX or TAGS_MAX.

@@ -50,8 +50,8 @@ from turbopump.net.wire.route import (
 )
 
 PARALLEL: Final = 16
-"""Maximum number of concurrent requests of a command:
-thousands of groups must not flood a broker."""
+"""Maximum number of concurrent requests of a command: thousands of groups must not flood a
+broker."""
 
 ANSWERS = (ClientError, RemotingError, ValueError)
 """Exceptions of a request; ValueError for a body that cannot be read."""
@@ -60,38 +60,43 @@ T = TypeVar("T")
 
 
 class AdminCalls:
-    """Requests to the name servers and brokers of a cluster."""
+    """Requests to the name servers and brokers of a cluster. Methods raise BrokerError,
+    RemotingError, and BadBody for an answer that cannot be read, unless their text excludes it."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
-        """The body of a broker's answer; raises BrokerError, RemotingError."""
+        """Send a request to the server at `address` and return the body of its answer; raises
+        BrokerError for an error code, RemotingError."""
         return _bytes((await self._instance.ask(address, code, header, body)).body)
 
     async def ask_name_server(self, code: int, header: Any = None) -> bytes:
-        """The body of a name server's answer; raises BrokerError, RemotingError."""
+        """Send a request to the name servers in turn and return the body of the first answer;
+        raises BrokerError for an error code, RemotingError."""
         return _bytes((await self._instance.ask_name_server(code, header)).body)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All broker groups of the cluster."""
+        """All clusters and broker groups that a name server knows."""
         return ClusterInfo.decode(await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     async def route(self, topic: str) -> TopicRouteData:
-        """The route of a topic; BrokerError 17 if it has none."""
+        """The route of a topic; BrokerError 17 for a topic without a route."""
         header = GetRouteInfoRequest(topic, True)
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         return TopicRouteData.decode(await self.ask_name_server(code, header))
 
     async def topic_names(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """The names of all topics of a name server, sorted; retry topics and dead letters, too."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         return sorted(items(load_object(await self.ask_name_server(code)), "topicList", as_text))
 
     async def brokers(
         self, broker: str | None, cluster: str | None, *, masters_only: bool
     ) -> list[str]:
-        """`broker` itself, or the addresses of a cluster; ClientError for an unknown cluster."""
+        """The address `broker`, unchecked, or the addresses of a cluster's brokers (or masters:
+        broker id 0), sorted; ClientError for an unknown cluster, or unless exactly one of `broker`
+        and `cluster` is given."""
         if (broker is None) == (cluster is None):
             raise ClientError("either a broker address or a cluster is needed")
         if broker is not None:
@@ -117,12 +122,12 @@ class AdminCalls:
         return [address for _id, address in sorted(group.broker_addrs.items())]
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """The runtime table of a broker."""
+        """The runtime table of the broker at `address`, key to text, sorted by key."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         return admin_parse.runtime_table(await self.ask(address, code))
 
     async def groups_of(self, topic: str, route: TopicRouteData) -> list[str]:
-        """The groups that consume a topic, or did."""
+        """The groups that consume a topic, or did, by its brokers; sorted."""
         groups: set[str] = set()
         for address in one_of_each(route):
             header = QueryTopicConsumeByWhoRequest(topic)
@@ -131,7 +136,7 @@ class AdminCalls:
         return sorted(groups)
 
     async def groups(self, topics: Iterable[str]) -> list[str]:
-        """The consumer groups of which `topics` has a retry topic.
+        """The consumer groups with a retry topic in `topics`, sorted.
 
         The retry topic of a group that pops is named after the group and a topic: `group+topic`, or
         `group_topic`, which may also be another group's name (KeyBuilder.buildPopRetryTopic). If a
@@ -157,8 +162,9 @@ class AdminCalls:
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
-        """Return (a group's queues, sorted; its consume rate in messages per second; the number of
-        its popped and unhandled messages), over the brokers of a route."""
+        """Return (a group's queues, sorted by topic, broker name and queue id; its consume rate in
+        messages per second; the number of its messages popped and not acknowledged), over the
+        brokers of a route. `topic` None: all topics of the group."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
         bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
@@ -168,8 +174,8 @@ class AdminCalls:
         return queues, sum(tps for _, tps, _ in parts), sum(popped for _, _, popped in parts)
 
     async def connections(self, group: str, route: TopicRouteData) -> Connections:
-        """The members of a group, from the first broker that knows it;
-        BrokerError 206 if no broker does."""
+        """The members of a group, from the first broker of the route that knows it; the last
+        broker's error, BrokerError 206, if no broker does. ClientError for an empty route."""
         failure: Exception = ClientError(f"no broker of group {group} is known")
         for address in one_of_each(route):
             header = GetConsumerConnectionListRequest(group)
@@ -181,8 +187,8 @@ class AdminCalls:
         raise failure
 
     async def holders(self, group: str, route: TopicRouteData) -> dict[MessageQueue, str]:
-        """The client that holds each queue (the ip of its id);
-        members without an answer are left out."""
+        """The client that holds each queue, as the text before "@" in its id (an ip); members
+        without an answer are left out. Raises nothing for nodes that do not answer."""
         holders: dict[MessageQueue, str] = {}
         addresses = one_of_each(route)
 
@@ -203,8 +209,8 @@ class AdminCalls:
         return holders
 
     async def view(self, message_id: str) -> ReceivedMessage | None:
-        """The message of an offset message id; None if the id is malformed, or no broker has the
-        message.
+        """The message of an offset message id, from the broker in the id; None if the id is
+        malformed, the broker does not have the message, or it does not answer.
 
         A unique key may decode too, to a host that does not exist.
         """
@@ -221,8 +227,8 @@ class AdminCalls:
         return messages[0] if messages else None
 
     async def query(self, topic: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
-        """The messages that the brokers of a topic find in their indexes, by store time; hash
-        collisions are included."""
+        """The messages that one broker of each broker group of a topic finds in its index, sorted
+        by store time; hash collisions are included."""
         route = await self.route(topic)
 
         async def ask(broker: BrokerData) -> list[ReceivedMessage]:
@@ -240,7 +246,8 @@ class AdminCalls:
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """The progress of each group of the message's topic with regard to the message."""
+        """The progress of each group of the message's topic with the message, sorted by group;
+        empty if the groups cannot be found. A failure becomes the track UNKNOWN."""
         try:
             route = await self.route(message.stored_topic)
             groups = await self.groups_of(message.stored_topic, route)
@@ -262,7 +269,8 @@ class AdminCalls:
         return await gather(track(group) for group in groups)
 
     async def set_order(self, topic: str, addresses: list[str], queues: int, whole: bool) -> None:
-        """Put the ordered queues of a topic into the name servers' key-value table.
+        """Put `queues`, the number of ordered queues of a topic at each broker of `addresses`, into
+        the key-value table of every name server.
 
         `whole` replaces the existing value; otherwise the brokers at `addresses` are added to it.
         """
@@ -300,12 +308,14 @@ class AdminCalls:
 
 
 def one_of_each(route: TopicRouteData) -> list[str]:
-    """An address of each broker group: its master's, else the lowest id's."""
+    """An address "host:port" of each broker group, in the order of the route: its master's, else
+    the lowest id's."""
     return [_address(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results in order, PARALLEL at a time; after a failure no new request begins."""
+    """Await all of `work`, PARALLEL at a time, and return the results in its order. After a failure
+    no new element is awaited; those under way end, then the first failure is raised."""
     numbered = enumerate(work)
     results: dict[int, T] = {}
     failures: list[Exception] = []

@@ -69,13 +69,14 @@ from turbopump.net.wire.route import BrokerData, TopicRouteData
 from turbopump.net.wire.topics import SINGLE_TAG
 
 ADMIN_TIMEOUT_MS: Final = 5000
-"""Timeout of each request of an admin command; mqadmin's value."""
+"""Timeout of each request of an admin command in milliseconds; mqadmin's value."""
 
 CONTAINER_TIMEOUT_MS: Final = 60_000
-"""Timeout of the start or stop of a container's broker; mqadmin waits 5 s."""
+"""Timeout in milliseconds of the start or stop of a container's broker; mqadmin waits 5 s."""
 
 
 END_OF_TIME_MS: Final = (1 << 63) - 1
+"""Largest epoch milliseconds of a query: no upper bound."""
 
 UNIQUE_QUERY_MAX: Final = 32
 """Maximum number of messages in a broker's answer to a query by unique key."""
@@ -85,13 +86,17 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     """An admin client of a cluster of name servers; use as `async with Admin([...]) as admin`.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError for arguments
-    that cannot be used, RemotingError when no node answers, BadBody for an answer that cannot be
-    read.
+    that cannot be used, RemotingError when a needed node does not answer, ClientClosed unless
+    started, BadBody for an answer that cannot be read. `broker` is an address "host:port";
+    ClientError unless exactly one of `broker` and `cluster` is given. Changes go to one node after
+    the other: at an error the earlier nodes are changed.
 
     Args:
         namesrv: addresses "host:port" of the name servers, or one text with ";" between.
-        timeout_ms: bound of each request.
+        timeout_ms: bound of each request; it overrules that of `client_options`.
         client_options: intervals of the client, and TLS.
+
+    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be used.
     """
 
     def __init__(
@@ -107,16 +112,17 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         self._calls = AdminCalls(self._instance)
 
     async def start(self) -> None:
-        """Make the client ready; connections are made when first used."""
+        """Make the client ready; connections are made when first used. Each `start` needs a
+        `close`."""
         await self._instance.acquire()
 
     async def close(self) -> None:
-        """Close the connections of the client."""
+        """Undo a `start`; the last closes the connections. An AssertionError unless started."""
         await self._instance.release()
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
-        """clusterList: every broker with its runtime figures;
-        `cluster` selects a single cluster."""
+        """clusterList: every broker, or every broker of `cluster`, with its runtime figures; a
+        broker that does not answer has an `error`. ClientError for an unknown cluster."""
         info = await self._calls.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"cluster {cluster} is not known")
@@ -145,7 +151,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return ClusterList(await gather(lines))
 
     async def topic_list(self, *, with_clusters: bool = False) -> TopicList:
-        """topicList: the topics of the name server; `with_clusters` adds cluster and groups."""
+        """topicList: the topics of the name server; `with_clusters` adds cluster and groups, and
+        leaves out retry topics and dead letters."""
         names = await self._calls.topic_names()
         if not with_clusters:
             return TopicList([TopicLine(name) for name in names])
@@ -163,7 +170,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return TopicList(await gather(line(name) for name in shown))
 
     async def topic_route(self, topic: str) -> TopicRouteResult:
-        """topicRoute: BrokerError 17 for an unknown topic."""
+        """topicRoute: the route as a name server has it; BrokerError 17 for an unknown topic."""
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         body = await self._calls.ask_name_server(code, GetRouteInfoRequest(topic, True))
         route = load_object(body)
@@ -184,10 +191,11 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         unit_subscribed: bool = False,
         attributes: str = "",
     ) -> UpdatedTopic:
-        """updateTopic at one broker address or at every master of a cluster.
+        """updateTopic: create or change the topic at one broker or at every master of a cluster.
 
-        `attributes` is RocketMQ's text `+key=value,-key`; `unit` and `unit_subscribed` are the bits
-        of topicSysFlag. Exactly one of `broker` and `cluster`.
+        `perm` is 4 to read, 2 to write, 6 for both; `order` also writes the ordered queues into the
+        name servers; `attributes` is RocketMQ's text `+key=value,-key`; `unit` and
+        `unit_subscribed` are the bits of topicSysFlag.
         """
         check_topic(topic)
         header = CreateTopicRequest(
@@ -218,7 +226,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         )
 
     async def delete_topic(self, topic: str, cluster: str) -> DeletedTopic:
-        """deleteTopic at every master of the cluster and at every name server."""
+        """deleteTopic at every master of the cluster, then at every name server."""
         addresses = await self._calls.brokers(None, cluster, masters_only=True)
         for address in addresses:
             header = DeleteTopicRequest(topic)
@@ -229,7 +237,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return DeletedTopic(topic, cluster, addresses, sorted(self._instance.namesrv))
 
     async def topic_status(self, topic: str) -> TopicStatus:
-        """topicStatus: offsets of every queue."""
+        """topicStatus: offsets of every queue, from one broker of each broker group."""
         route = await self._calls.route(topic)
 
         header = GetTopicStatsInfoRequest(topic)
@@ -244,7 +252,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def consumer_progress(
         self, group: str, *, topic: str | None = None, with_clients: bool = False
     ) -> ConsumerProgress:
-        """consumerProgress -g: the progress of a group; ClientError for an unknown group.
+        """consumerProgress -g: the progress of a group, in all its topics or in `topic`;
+        ClientError for an unknown group, and for a group that has not consumed anything.
 
         `with_clients` (-s) asks every member for the queues that it holds.
         """
@@ -273,7 +282,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         )
 
     async def consumer_progress_all(self) -> list[GroupProgress]:
-        """consumerProgress without -g: one line for each group, largest difference first."""
+        """consumerProgress without -g: a line for each group, the largest `diff_total` first, then
+        by name; figures of nodes that do not answer are 0."""
 
         async def line(group: str) -> GroupProgress:
             try:
@@ -303,7 +313,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return sorted(lines, key=lambda found: (-found.diff_total, found.group))
 
     async def query_message_by_id(self, topic: str, message_id: str) -> FoundMessage:
-        """queryMsgById: by offset message id, else by unique key; ClientError if not found."""
+        """queryMsgById: by offset message id (`topic` does not matter then), else by unique key in
+        `topic`; ClientError if not found."""
         message = await self._calls.view(message_id)
         if message is None:
             return await self.query_message_by_unique_key(topic, message_id)
@@ -318,9 +329,10 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         end_ms: int = END_OF_TIME_MS,
         max_count: int = 64,
     ) -> FoundMessages:
-        """queryMsgByKey: hash collisions are left out; empty if no message is found.
+        """queryMsgByKey: messages with `key` among their keys, by store time; empty if no message
+        is found. `begin_ms` and `end_ms` (epoch milliseconds) bound the store time.
 
-        `max_count` is the limit for each broker.
+        `max_count` is the limit for each broker; hash collisions count, but are left out.
         """
         header = QueryMessageRequest(topic, key, max_count, begin_ms, end_ms, "K", "false")
         messages = [
@@ -331,7 +343,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return FoundMessages(topic, key, messages)
 
     async def query_message_by_unique_key(self, topic: str, unique_key: str) -> FoundMessage:
-        """queryMsgByUniqueKey: by the client's message id; ClientError if not found."""
+        """queryMsgByUniqueKey: the oldest message with the client's message id; ClientError if not
+        found."""
         header = QueryMessageRequest(
             topic, unique_key, UNIQUE_QUERY_MAX, 0, END_OF_TIME_MS, "U", "true"
         )
@@ -352,7 +365,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         """queryMsgTraceById: the steps of a message, by the client's message id, or of all messages
         with a key, as clients with traces wrote them.
 
-        `max_count` bounds the trace messages of each broker's answer.
+        `begin_ms` and `end_ms` (epoch milliseconds) bound the time at which the trace messages were
+        stored; `max_count` bounds them in each broker's answer.
         """
         found = await self.query_message_by_key(
             trace_topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
@@ -362,7 +376,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def broker_status(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[BrokerStatus]:
-        """brokerStatus of an address, or of every broker of a cluster."""
+        """brokerStatus of an address, or of every broker of a cluster, sorted by address."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         tables = await gather(self._calls.runtime(address) for address in addresses)
         return [BrokerStatus(*pair) for pair in zip(addresses, tables, strict=True)]
@@ -379,8 +393,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
     async def add_broker(self, container: str, config_path: str) -> None:
         """addBroker: the container at `container` starts the broker of a configuration file on its
-        machine. The answer comes when the broker serves: a long recovery takes longer than
-        CONTAINER_TIMEOUT_MS, and continues."""
+        machine. Returns when the broker serves; a recovery longer than CONTAINER_TIMEOUT_MS raises
+        CallTimeout, and goes on."""
         header = AddBrokerRequest(config_path)
         await self._instance.ask(
             container, RequestCode.ADD_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS
@@ -389,7 +403,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def remove_broker(
         self, container: str, cluster: str, broker_name: str, broker_id: int
     ) -> None:
-        """removeBroker: the container stops that broker, and keeps its store."""
+        """removeBroker: the container at address `container` stops that broker, and keeps its
+        store; returns when it has stopped."""
         header = RemoveBrokerRequest(broker_name, cluster, broker_id)
         await self._instance.ask(
             container, RequestCode.REMOVE_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS
@@ -398,7 +413,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def ha_status(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[HaStatus]:
-        """haStatus of an address, or of every master of a cluster."""
+        """haStatus of an address, or of every master of a cluster, sorted by address."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=True)
         code = RequestCode.GET_BROKER_HA_STATUS
         bodies = await gather(self._calls.ask(address, code) for address in addresses)
@@ -407,8 +422,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def broker_epochs(
         self, *, broker_name: str | None = None, cluster: str | None = None
     ) -> list[BrokerEpochs]:
-        """getBrokerEpoch for each replica of a broker group, or of a cluster. BrokerError 1 from a
-        broker that keeps no epochs."""
+        """getBrokerEpoch for each replica of the group `broker_name` (the master first), or of a
+        cluster (sorted by address). BrokerError 1 from a broker that keeps no epochs."""
         if broker_name is not None and cluster is None:
             addresses = await self._calls.replicas_of(broker_name)
         else:
@@ -418,13 +433,13 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return [admin_parse.broker_epochs(*pair) for pair in zip(addresses, bodies, strict=True)]
 
     def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
-        """mqadmin's controller commands, at the controllers with these addresses. Raises
-        InvalidArgument for a malformed address."""
+        """mqadmin's controller commands, at the controllers with these addresses "host:port"; no
+        request is sent yet. Raises InvalidArgument for a malformed address."""
         return ControllerAdmin(self._client, addresses)
 
     def watch(self, controllers: Sequence[str] = (), broker_name: str | None = None) -> GroupWatch:
-        """Samples of all broker groups, or of `broker_name` alone,
-        and of the controllers, if any."""
+        """Samples of all broker groups, or of `broker_name` alone, and of the controllers, if any;
+        no request is sent before its `sample`."""
         return GroupWatch(self._client, controllers, broker_name)
 
     async def broker_names(self, cluster: str) -> list[str]:
@@ -452,7 +467,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         retry_policy: Mapping[str, Any] | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> UpdatedGroup:
-        """updateSubGroup at a broker address or at every master of a cluster.
+        """updateSubGroup: create or replace the group at a broker or at every master of a cluster.
 
         The defaults are mqadmin's (UpdateSubGroupSubCommand), which differ from the broker's own
         for consume_from_min_enable and consume_broadcast_enable. `retry_policy` is RocketMQ's
@@ -492,11 +507,12 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         rebalance: str | None = None,
         strategy: str | None = None,
     ) -> ConsumeMode:
-        """setConsumeMode at a broker address or at every master of a cluster.
+        """setConsumeMode at a broker or at every master of a cluster.
 
-        `mode` is PULL or POP. Only Turbopump understands `rebalance` (BROKER or CLIENT: the side
-        that divides the queues), `strategy`, and topic `*` for all topics of the group. None leaves
-        a setting unchanged.
+        `mode` is PULL or POP; `pop_share_queue_num`, used with it, is the number of further
+        members' queues that a popping member gets (0: all queues). Only Turbopump understands
+        `rebalance` (BROKER or CLIENT: the side that divides the queues), `strategy`, and topic `*`
+        for all topics of the group. None leaves a setting unchanged.
         """
         check_group(group)
         body: dict[str, Any] = {"consumerGroup": group, "topic": topic}
@@ -523,7 +539,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         queue_id: int = -1,
         queue_offset: int | None = None,
     ) -> ResetOffsets:
-        """resetOffsetByTime: -1 is the end of each queue.
+        """resetOffsetByTime: move the group's offsets in `topic` to the first message stored at
+        `timestamp_ms` (epoch milliseconds) or later; -1 is the end of each queue. Without `force`
+        no offset moves forward.
 
         The brokers reset the offsets: members of the group notice it at their next pull. With
         `broker`, an address, and `queue_id` only that queue is moved, to `queue_offset` if given.

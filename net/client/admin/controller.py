@@ -47,13 +47,15 @@ from turbopump.net.wire.java_properties import (
 )
 
 NO_LEADER: Final = "they have no leader"
+"""End of the text of the ClientError of controllers without a leader."""
 AGAIN_S: Final = (0.2, 0.5, 1.0)
-"""Waits in seconds before the leader is looked up again: an
-election takes a few hundred milliseconds."""
+"""Waits in seconds before the leader is looked up again: an election takes a few hundred
+milliseconds."""
 
 
 class ControllerAdmin:
-    """Requests to the controllers of a quorum.
+    """Requests to the controllers of a quorum, through a started `client`. `addresses` are the
+    "host:port" of some or all controllers; raises InvalidArgument if empty or malformed.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError if the
     controllers have no leader, RemotingError when no node answers, BadBody or BadHeader for an
@@ -65,8 +67,8 @@ class ControllerAdmin:
         self.addresses = _checked(addresses)
 
     async def metadata(self) -> ControllerMetadata:
-        """getControllerMetaData: from the first controller that knows a leader, else from the first
-        that answers."""
+        """getControllerMetaData: from the first controller in the order of `addresses` that knows a
+        leader, else from the first that answers."""
         found: ControllerMetadata | None = None
         failure: RemotingError | None = None
         for address in self.addresses:
@@ -84,7 +86,8 @@ class ControllerAdmin:
         return found
 
     async def metadata_of(self, address: str) -> ControllerMetadata:
-        """A controller's view of its quorum."""
+        """The view that the controller at `address` ("host:port", any controller) has of its
+        quorum."""
         response = await self._instance.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         header = read_header(GetMetaDataResponse, response.fields)
         return ControllerMetadata(
@@ -98,14 +101,16 @@ class ControllerAdmin:
         )
 
     async def sync_state_sets(self, broker_names: Collection[str]) -> list[SyncStateLine]:
-        """getSyncStateSet: the groups that the controllers know, sorted by name."""
+        """getSyncStateSet from the leader: the state of each group in `broker_names` that the
+        controllers know, sorted by name; unknown groups are left out."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
         response = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
         groups = BrokerReplicasInfo.decode(_bytes(response)).groups
         return [_sync_state(name, info) for name, info in sorted(groups.items())]
 
     async def elect_master(self, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
-        """electMaster: make the replica with that id the master; the controller may refuse."""
+        """electMaster: have the leader make the replica with that id the master of its group, and
+        return the outcome; BrokerError if it refuses."""
         header = ElectMasterRequest(
             cluster_name=cluster,
             broker_name=broker_name,
@@ -127,11 +132,13 @@ class ControllerAdmin:
         )
 
     async def config(self) -> list[NodeProperties]:
-        """getControllerConfig of each controller given."""
+        """getControllerConfig of each of `addresses`, in their order; the first failure is
+        raised."""
         return await gather(self._config_of(address) for address in self.addresses)
 
     async def update_config(self, key: str, value: str) -> UpdatedControllerConfig:
-        """updateControllerConfig at each controller given, one after the other."""
+        """updateControllerConfig at each of `addresses`, one after the other; at an error the
+        earlier controllers are changed."""
         body = format_properties({key: value}).encode()
         for address in self.addresses:
             await self._instance.ask(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
@@ -145,7 +152,7 @@ class ControllerAdmin:
         broker_ids: Sequence[int] = (),
         living: bool = False,
     ) -> CleanedBroker:
-        """cleanBrokerMetadata: forget replicas, or with no ids the whole group.
+        """cleanBrokerMetadata: have the leader forget replicas, or with no ids the whole group.
 
         `living` also cleans living brokers; RocketMQ's own controllers then forget the whole group
         whatever the ids are (ReplicasInfoManager.cleanBrokerData).
@@ -181,7 +188,8 @@ class ControllerAdmin:
 
 
 def properties_of(response: Command) -> dict[str, str]:
-    """The properties text of a node's answer, sorted by key; raises BadBody."""
+    """The name-value pairs in the body of a node's answer (Java properties in UTF-8), sorted by
+    key; raises BadBody."""
     try:
         found = parse_properties(_bytes(response).decode())
     except (UnicodeDecodeError, PropertiesError) as error:

@@ -10,9 +10,11 @@ from typing import Final
 from turbopump.net.client.admin.results import Result
 
 MASTER: Final = "master"
+"""Role of a broker that accepts messages."""
 SLAVE: Final = "slave"
+"""Role of a replica of a master."""
 ACTING: Final = "acting"
-"""A slave that serves consumers while its master is gone."""
+"""Role of a slave that serves consumers while its master is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,9 @@ class ControllerView(Result):
     """A controller; `error` is the reason if it did not answer, and the other fields are the last
     known.
 
-    `term` is None if the controller does not report it (RocketMQ's do not). `age_ms` is the time
-    since its last answer: 0 in this sample, None never.
+    `leader_id` is the id of the leader that it knows, or empty. `term` is None if the controller
+    does not report it (RocketMQ's do not). `age_ms` is the time since its last answer: 0 in this
+    sample, None never.
     """
 
     id: str
@@ -39,10 +42,12 @@ class BrokerView(Result):
 
     `broker_id` is the controller's id if there is a controller, else the name server's. `role` is
     the broker's own view, `state` the state of its replication. `alive` and `in_sync` come from the
-    controller. Offsets are log offsets; `lag` is the number of bytes of the master's log that a
-    replica lacks, `lag_ms` the time since it had all. `age_ms` is the time since the broker's last
-    answer: 0 in this sample, None never. `acting_since_ms` (epoch ms) is the time at which it began
-    to act for its master.
+    controller. `log_end` and `confirm` are log offsets: the end of its log, and of the part that
+    counts as replicated. `lag` is the number of bytes of the master's log that a replica lacks,
+    `lag_ms` the time since it had all. Rates are messages a second over the last 10 s. `error` is
+    the reason if it did not answer. `age_ms` is the time since the broker's last answer: 0 in this
+    sample, None never. `acting_since_ms` (epoch ms) is the time at which it began to act for its
+    master.
     """
 
     broker_id: int
@@ -80,8 +85,8 @@ class LagView(Result):
 @dataclass(frozen=True, slots=True)
 class PopView(Result):
     """Pop figures of a consumer group at a broker group: messages a second over the last minute,
-    and messages that are neither acknowledged nor revived. `behind_ms` is the delay of the broker's
-    revivals, over all groups."""
+    and the number of messages that are neither acknowledged nor revived. `behind_ms` is the delay
+    of the broker's revivals, over all groups."""
 
     consumer_group: str
     popped_tps: float
@@ -111,8 +116,10 @@ class WaitingView(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupView(Result):
-    """A broker group. Without a controller `master_id` is the name server's master, `epoch` and
-    `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
+    """A broker group; `brokers` are sorted by id, `sync_state_set` has sorted broker ids.
+
+    `master_id` is None without a master. Without a controller it is the name server's master,
+    `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
 
     `age_ms` is the age of these facts, and of each broker's `alive` and `in_sync`: 0 if the leader
     of the controllers (without controllers the name server) answered in this sample. `lags` are the
@@ -136,8 +143,8 @@ class GroupView(Result):
 
 @dataclass(frozen=True, slots=True)
 class Sample(Result):
-    """All facts of a moment (epoch ms); `errors` lists the nodes
-    that did not answer, with reasons."""
+    """All facts of the moment `at_ms` (epoch ms), controllers sorted by id, groups by name;
+    `errors` lists the nodes that did not answer, with reasons."""
 
     at_ms: int
     controllers: list[ControllerView] = field(default_factory=list)
@@ -146,7 +153,8 @@ class Sample(Result):
 
     @property
     def nobody_answered(self) -> bool:
-        """Whether no node answered, so that there is nothing to show."""
+        """Whether `errors` is not empty and no controller or broker answered, so that there is
+        nothing to show."""
         answered = [not each.error for each in self.controllers]
         answered += [not each.error for group in self.groups for each in group.brokers]
         return bool(self.errors) and not any(answered)
@@ -154,7 +162,11 @@ class Sample(Result):
 
 @dataclass(frozen=True, slots=True)
 class Change(Result):
-    """A difference between samples: `kind` is leader, election, set, role or answer."""
+    """A difference between samples, seen at `at_ms` (epoch ms); `text` is an English sentence.
+
+    `kind`: leader (of the controllers), election (master or epoch of a group), set (SyncStateSet),
+    role (of a broker), answer (a node appeared, vanished, or its error changed).
+    """
 
     at_ms: int
     kind: str
@@ -162,13 +174,15 @@ class Change(Result):
 
 
 def leader_of(controllers: Sequence[ControllerView]) -> ControllerView | None:
-    """The leading controller: the highest term wins if several claim to lead."""
+    """The leading controller among those without an error: the highest term wins if several claim
+    to lead; None if no controller leads."""
     leaders = [each for each in controllers if each.is_leader and not each.error]
     return max(leaders, key=lambda each: each.term or 0, default=None)
 
 
 def changes(before: Sample, after: Sample) -> list[Change]:
-    """The differences of `after` from `before`, in the order of their causes."""
+    """The differences of `after` from `before`: of the controllers, then of each group (master,
+    SyncStateSet, brokers). A group that vanished is no difference."""
     found = [*_of_controllers(before, after)]
     known = {group.broker_name: group for group in before.groups}
     for group in after.groups:
@@ -182,7 +196,8 @@ def changes(before: Sample, after: Sample) -> list[Change]:
 
 def remembered(before: Sample | None, after: Sample) -> Sample:
     """`after`, prepared for the comparison with the next sample: a broker without a role gets its
-    last known role, so that a missing answer during an election hides no change of roles."""
+    last known role, so that a missing answer during an election hides no change of roles. `before`
+    is the earlier sample, itself prepared; None at first. Neither sample is changed."""
     if before is None:
         return after
     roles = {

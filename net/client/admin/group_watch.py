@@ -37,45 +37,77 @@ from turbopump.net.wire.route import (
 )
 
 CONTROLLER_ADDR: Final = "controllerAddr"
+"""Key of a broker's configuration: the controllers' addresses, with ";" between."""
 
+# Keys of a broker's runtime table; all but TIMERS and LOG_END exist only in Turbopump
+# (broker/introspection/runtime_info.py).
 EPOCH: Final = "haEpoch"
+"""Key: the broker's last master epoch, a number."""
 STATE: Final = "haState"
+"""Key of a replica: the state of its replication."""
 UNFIT: Final = "storeUnfit"
+"""Key: the reason why the store takes no messages; absent if it does."""
 SLOW: Final = "storeSlow"
+"""Key: "true" while syncs of the disk take too long."""
 LEASE: Final = "haLease"
+"""Key: "true" if the broker's membership holds its lease, "false" if not."""
 MEMBERSHIP: Final = "haMembership"
+"""Key: the stage of the membership in a group with elected masters, and perhaps a reason."""
 MEMBERS: Final = "haSyncStateSet"
+"""Key of a master: broker ids of the SyncStateSet, with "," between."""
 ACTING_SINCE: Final = "actingSince"
+"""Key of a replica that acts for its master: since when, epoch ms."""
 MASTER_WAITS: Final = "masterWaits"
+"""Key of a master that does not serve yet: the reason."""
 ESCAPED_PREFIX: Final = "escapedTo_"
+"""Keys of an acting replica: followed by a broker name, the messages forwarded to that group."""
 ESCAPED_TEXT: Final = re.compile(r"([0-9]{1,18}) messages, last at [0-9]{1,18}")
+"""Value under ESCAPED_PREFIX; group 1: the number of messages."""
 ESCAPE_WAITS: Final = "escapeWaits"
+"""Key of an acting replica: the reason why other messages are not forwarded."""
 LOG_END: Final = "commitLogMaxOffset"
+"""Key: the log offset of the log's end."""
 LAG_PREFIX: Final = "haReplicaLag_"
+"""Keys of a master: followed by a replica's broker id, that replica's lag."""
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
+"""Value under LAG_PREFIX; groups: bytes, milliseconds."""
 GROUP_LAG_PREFIX: Final = "consumerLag_"
+"""Keys: followed by `topic@group`, the lag of a consumer group."""
 GROUP_POP_PREFIX: Final = "consumerPop_"
+"""Keys: followed by a consumer group that pops, its figures."""
 GROUP_POP_TEXT: Final = re.compile(
     r"(\d{1,18}\.\d) popped/s, (\d{1,18}\.\d) acked/s, (\d{1,18}) in flight"
 )
+"""Value under GROUP_POP_PREFIX; groups: popped a second, acknowledged a second, in flight."""
 GROUP_LAG_TEXT: Final = re.compile(
     r"([0-9]{1,19}) messages, (>=)?([0-9]{1,19}|\?) ms, ([0-9]{1,9}) members"
 )
+"""Value under GROUP_LAG_PREFIX; groups: messages, ">=" for a lower bound, age of the oldest in ms
+or "?", members."""
 TIMERS: Final = "timerCongestNum"
+"""Key: the number of waiting timers."""
 NEXT_DUE: Final = "timerNextDue"
+"""Key: the time at which the next timer is due, epoch ms."""
 BACKLOG: Final = "timerBacklog"
+"""Key: timers by span, as BACKLOG_TEXT with ", " between."""
 BACKLOG_TEXT: Final = re.compile(r"([0-9]{1,9}) s: ([0-9]{1,10})")
+"""An item of BACKLOG; groups: the span in seconds, the number of timers."""
 HALVES: Final = "transactionsOpen"
+"""Key: the number of open transactions."""
 ASKED: Final = "transactionsAsked"
+"""Key: the number of checks sent since the master's start."""
 UNASKED: Final = "transactionsWithoutProducer"
+"""Key: the number of checks for which no producer was connected."""
 GIVEN_UP: Final = "transactionsGivenUp"
-"""Keys of a broker's runtime table; all but TIMERS and LOG_END exist only in Turbopump
-(broker/introspection/runtime_info.py)."""
+"""Key: the number of transactions given up after too many checks."""
 
 SETTLED: Final = "MEMBER"
+"""Value of MEMBERSHIP of a full member, which `top` does not show."""
 NO_LEASE: Final = "no lease: it acknowledges nothing"
+"""Text of a master without a lease in BrokerView.state."""
 
 NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+"""A whole number in a runtime table."""
 
 Table = dict[str, str] | str
 """A broker's runtime table, or the reason why it is missing."""
@@ -86,7 +118,7 @@ class GroupWatch:
 
     If a node does not answer, its last known facts are used, with their age, and the sample's
     errors name it. The controllers are the given ones, else those in a broker's configuration, if
-    any.
+    any. `client` must be started.
     """
 
     def __init__(
@@ -111,8 +143,8 @@ class GroupWatch:
         """Time of each shown address's last answer, by the steady clock."""
 
     async def sample(self) -> Sample:
-        """Take a sample. A node that does not answer is an error
-        in the sample, not an exception."""
+        """Query the nodes and return a new sample; calls must not overlap. A node that does not
+        answer is an error in the sample, not an exception."""
         self._errors = []
         at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
         await self._look_up()
@@ -228,8 +260,9 @@ class GroupWatch:
 def read_group(
     data: BrokerData, state: SyncStateLine | None, tables: list[tuple[ReplicaLine, Table]]
 ) -> GroupView:
-    """Build a group's view from the name server's data, the controller's state, and each replica's
-    own table."""
+    """Build a group's view from the name server's data, the controller's state (None without
+    controllers), and each replica with its own table, in the order of the view's brokers. The view
+    has no `age_ms`."""
     if state is not None:
         members = sorted(replica.broker_id for replica in state.in_sync)
         master_id = state.master_id

@@ -30,15 +30,16 @@ from turbopump.net.wire.route import TopicRouteData
 
 
 class GroupCommands:
-    """Requests of mqadmin about the clients of a group."""
+    """Requests of mqadmin about the clients of a group. `broker` is an address "host:port"."""
 
     _calls: AdminCalls
 
     async def consumer_connection(
         self, group: str, *, broker: str | None = None
     ) -> ConsumerClients:
-        """consumerConnection: the members of a consumer group, from `broker` or from the first
-        broker of the group that knows them; BrokerError 206 if the group has no member."""
+        """consumerConnection: the members of a consumer group, sorted by client id, from `broker`
+        or from the first broker of the group that knows them; BrokerError 206 if the group has no
+        member, ClientError for an unknown group."""
         check_group(group)
         addresses = [broker] if broker is not None else one_of_each(await self._route_of(group))
         failure: BrokerError | None = None
@@ -54,8 +55,8 @@ class GroupCommands:
         raise failure or ClientError(f"no broker of group {group} is known")
 
     async def producer_connection(self, group: str, topic: str) -> ProducerClients:
-        """producerConnection: the members of a producer group, over the brokers of a topic;
-        BrokerError 1 if it has no member."""
+        """producerConnection: the members of a producer group, over the brokers of a topic, sorted
+        by client id; BrokerError 1 if it has no member, 17 for an unknown topic."""
         check_group(group)
         failure: BrokerError | None = None
         clients = {}
@@ -75,8 +76,9 @@ class GroupCommands:
     async def consumer_status(
         self, group: str, *, client_id: str | None = None
     ) -> list[MemberStatus]:
-        """consumerStatus: the queues and progress of each member of
-        a group, or of member `client_id`."""
+        """consumerStatus: the queues and progress of each member of a group, or of member
+        `client_id`, sorted by client id; a member that does not answer has an `error`. ClientError
+        for an unknown group or member, BrokerError 206 if the group has no member."""
         route = await self._route_of(group)
         members = await self._calls.connections(group, route)
         ids = [one for one in members.client_ids if client_id in (None, one)]
@@ -109,8 +111,9 @@ class GroupCommands:
         cluster: str | None = None,
         clean_offset: bool = False,
     ) -> list[str]:
-        """deleteSubGroup at an address, or at every master of a cluster; `clean_offset` removes the
-        group's offsets, too. Returns the addresses that received the request."""
+        """deleteSubGroup at an address, or at every master of a cluster, one after the other;
+        `clean_offset` removes the group's offsets, too. Returns the addresses that deleted it; at
+        an error the earlier brokers have."""
         check_group(group)
         addresses = await self._calls.brokers(broker, cluster, masters_only=True)
         header = DeleteSubscriptionGroupRequest(group, clean_offset)
@@ -121,9 +124,9 @@ class GroupCommands:
     async def clone_group_offset(
         self, source: str, target: str, topic: str, *, offline: bool = True
     ) -> list[str]:
-        """cloneGroupOffset: group `target` continues at the offsets of group `source` in a topic.
-        With `offline` the source need not be online. Returns the addresses that received the
-        request."""
+        """cloneGroupOffset: group `target` continues at the offsets of group `source` in a topic,
+        at one broker of each broker group, one after the other. With `offline` the source need not
+        be online. Returns the addresses that accepted the request."""
         check_group(source)
         check_group(target)
         addresses = one_of_each(await self._calls.route(topic))

@@ -34,7 +34,12 @@ from turbopump.net.wire.route import TopicRouteData
 
 
 class NodeCommands:
-    """Requests of mqadmin about brokers and name servers as machines."""
+    """Requests of mqadmin about brokers and name servers as machines.
+
+    `broker` is an address "host:port"; exactly one of `broker` and `cluster` is given, else
+    ClientError. The first failure of a node is raised; other nodes may have carried the request
+    out.
+    """
 
     _instance: ClientInstance
     _calls: AdminCalls
@@ -42,7 +47,7 @@ class NodeCommands:
     async def broker_config(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[NodeProperties]:
-        """getBrokerConfig of an address, or of every broker of a cluster."""
+        """getBrokerConfig of an address, or of every broker of a cluster, sorted by address."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.GET_BROKER_CONFIG
         return await gather(self._config(address, code) for address in addresses)
@@ -50,17 +55,19 @@ class NodeCommands:
     async def update_broker_config(
         self, key: str, value: str, *, broker: str | None = None, cluster: str | None = None
     ) -> ChangedConfig:
-        """updateBrokerConfig at an address, or at every broker of a cluster."""
+        """updateBrokerConfig at an address, or at every broker of a cluster, one after the other;
+        at an error the earlier brokers are changed. ClientError for an empty key."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         return await self._change(addresses, RequestCode.UPDATE_BROKER_CONFIG, key, value)
 
     async def namesrv_config(self) -> list[NodeProperties]:
-        """getNamesrvConfig of each name server."""
+        """getNamesrvConfig of each name server, sorted by address."""
         addresses, code = sorted(self._instance.namesrv), RequestCode.GET_NAMESRV_CONFIG
         return await gather(self._config(address, code) for address in addresses)
 
     async def update_namesrv_config(self, key: str, value: str) -> ChangedConfig:
-        """updateNamesrvConfig at each name server."""
+        """updateNamesrvConfig at each name server, one after the other; at an error the earlier
+        servers are changed. ClientError for an empty key."""
         addresses = sorted(self._instance.namesrv)
         return await self._change(addresses, RequestCode.UPDATE_NAMESRV_CONFIG, key, value)
 
@@ -77,7 +84,7 @@ class NodeCommands:
         return WritePerm(broker_name, topics)
 
     async def add_write_perm(self, broker_name: str) -> WritePerm:
-        """addWritePerm: the opposite of wipeWritePerm, at each name server."""
+        """addWritePerm: at each name server, the topics of the broker may be written again."""
         request = AddWritePermOfBrokerRequest(broker_name)
         topics = {}
         for address in sorted(self._instance.namesrv):
@@ -90,8 +97,9 @@ class NodeCommands:
     async def clean_unused_topics(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
-        """cleanUnusedTopic: the queue files of topics that no longer exist are removed. Returns the
-        addresses that received the request."""
+        """cleanUnusedTopic at an address, or at every broker of a cluster: the queue files of
+        topics that no longer exist are removed. Returns the addresses, sorted, which accepted the
+        request."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_UNUSED_TOPIC
         await gather(self._calls.ask(address, code) for address in addresses)
@@ -100,21 +108,22 @@ class NodeCommands:
     async def clean_expired_queues(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
-        """cleanExpiredCQ: queue files whose messages have left the log are removed. Returns the
-        addresses that received the request."""
+        """cleanExpiredCQ at an address, or at every broker of a cluster: queue files whose messages
+        have left the log are removed. Returns the addresses, sorted, which accepted the request."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
         await gather(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def topic_clusters(self, topic: str) -> list[str]:
-        """topicClusterList: the clusters whose brokers have the topic;
-        BrokerError 17 if no broker has it."""
+        """topicClusterList: the clusters whose brokers have the topic, sorted; BrokerError 17 if no
+        broker has it."""
         route = await self._calls.route(topic)
         return sorted({broker.cluster for broker in route.broker_datas})
 
     async def stats_all(self, topic: str | None = None) -> list[TopicTraffic]:
-        """statsAll: the traffic of each topic, or of `topic` alone, with each of its groups."""
+        """statsAll: the traffic of each topic, or of `topic` alone, with each of its groups, sorted
+        by topic and group; retry topics and dead letters are left out."""
         names = [topic] if topic is not None else await self._calls.topic_names()
         wanted = [name for name in names if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         lines = await gather(self._traffic(name, must_answer=topic is not None) for name in wanted)

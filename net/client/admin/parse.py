@@ -35,6 +35,7 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL, SubscriptionData
 
 HOUR_MS: Final = 3_600_000
+"""Milliseconds of an hour."""
 
 _V4_0_0: Final = 213
 """MQVersion ordinal of V4_0_0; after it each release follows its snapshot."""
@@ -67,7 +68,8 @@ def broker_line(
     info: Mapping[str, str],
     now_ms: int,
 ) -> BrokerLine:
-    """The figures of clusterList out of a runtime table; figures that cannot be read are 0."""
+    """The figures of clusterList out of a runtime table `info`; figures that cannot be read are 0.
+    `now_ms` (epoch milliseconds) is the time from which `hours` count."""
     earliest_ms = _int(info, "earliestMessageTimeStamp")
     put_morning, get_morning = (
         _int(info, "msgPutTotalTodayMorning"),
@@ -102,8 +104,8 @@ def broker_line(
 
 
 def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
-    """(queues, put rate in messages per second) in the answer of GET_TOPIC_STATS_INFO; raises
-    BadBody."""
+    """(queues, sorted by queue; put rate in messages per second) in the answer of
+    GET_TOPIC_STATS_INFO; raises BadBody."""
     members = load_object(body)
     queues = [
         QueueStatus(
@@ -119,8 +121,8 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
 
 
 def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
-    """(queues, consume rate in messages per second, number of popped and unhandled messages) in the
-    answer of GET_CONSUME_STATS; raises BadBody."""
+    """(queues, sorted by queue; consume rate in messages per second; number of messages popped and
+    not acknowledged) in the answer of GET_CONSUME_STATS; raises BadBody."""
     members = load_object(body)
     popped = as_object(members.get("popInflight") or {})
     queues = [
@@ -142,14 +144,14 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
 
 
 def offset_table(body: bytes) -> dict[MessageQueue, int]:
-    """Parse `{"offsetTable":{queue:offset}}`; raises BadBody."""
+    """Parse `{"offsetTable":{queue:offset}}` to queue offsets by queue; raises BadBody."""
     members = load_object(body)
     beans = as_object(members.get("offsetTable") or {})
     return {MessageQueue.from_key(key): number(beans, key) for key in beans}
 
 
 def ha_status(address: str, body: bytes) -> HaStatus:
-    """The answer of GET_BROKER_HA_STATUS; raises BadBody."""
+    """Parse the answer of GET_BROKER_HA_STATUS by the broker at `address`; raises BadBody."""
     members = load_object(body)
     if flag(members, "master"):
         return HaStatus(
@@ -185,7 +187,7 @@ def _ha_replica(value: object) -> HaReplica:
 
 
 def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
-    """The answer of GET_BROKER_EPOCH_CACHE; raises BadBody."""
+    """Parse the answer of GET_BROKER_EPOCH_CACHE by the broker at `address`; raises BadBody."""
     members = load_object(body)
     log_end = number(members, "maxOffset")
     entries = items(members, "epochList", as_object)
@@ -207,7 +209,11 @@ def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """The clients that consume a group: the answer of GET_CONSUMER_CONNECTION_LIST."""
+    """The clients that consume a group: the answer of GET_CONSUMER_CONNECTION_LIST, in its order.
+
+    `versions` are MQVersion ordinals, at the places of `client_ids`; `subscriptions` is by topic;
+    `consume_type` and `message_model` are texts of net/wire/heartbeat.py.
+    """
 
     client_ids: list[str]
     versions: list[int]
@@ -232,7 +238,8 @@ class Connections:
 def track_of(
     message: ReceivedMessage, group: str, connections: Connections, progress: list[QueueProgress]
 ) -> MessageTrack:
-    """The progress of an online group with a message (DefaultMQAdminExtImpl.messageTrackDetail)."""
+    """The progress of an online group with a message (DefaultMQAdminExtImpl.messageTrackDetail);
+    `progress` are the group's queues, also of other topics."""
     if connections.message_model == BROADCASTING:
         return MessageTrack(group, "CONSUME_BROADCASTING")
     if connections.consume_type == CONSUME_ACTIVELY:
@@ -267,7 +274,8 @@ def clients(body: bytes) -> list[ClientConnection]:
 
 
 def consumer_clients(group: str, body: bytes) -> ConsumerClients:
-    """The answer of GET_CONSUMER_CONNECTION_LIST; raises BadBody."""
+    """Parse the answer of GET_CONSUMER_CONNECTION_LIST, subscriptions sorted by topic; raises
+    BadBody."""
     members = load_object(body)
     subscriptions = table(members, "subscriptionTable", SubscriptionData.from_json)
     return ConsumerClients(
@@ -292,13 +300,14 @@ def stats_data(body: bytes) -> tuple[float, int]:
 
 
 def attributes_of(changes: str) -> dict[str, str]:
-    """The assignments in `+key=value,-key`."""
+    """The assignments in `+key=value,-key` as key to value; removals are left out."""
     pairs = (item.strip()[1:].split("=", 1) for item in changes.split(",") if "=" in item)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
 def order_text(known: str, changed: Mapping[str, int]) -> str:
-    """`broker:queues;...` with the queues of some brokers changed."""
+    """`known`, a text `broker:queues;...`, with the numbers of queues of the brokers in `changed`
+    replaced or added, sorted by broker."""
     counts = dict(item.rsplit(":", 1) for item in known.split(";") if ":" in item)
     counts.update({name: str(count) for name, count in changed.items()})
     return ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))

@@ -44,6 +44,7 @@ from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
 
 PULL_COUNT: Final = 32
+"""Messages requested by one pull."""
 
 _DROPPED: Final = frozenset(
     {
@@ -72,11 +73,13 @@ class MessageCommands:
         begin_ms: int | None = None,
         end_ms: int | None = None,
     ) -> AsyncIterator[ReceivedMessage]:
-        """printMsg: the stored messages of a topic, queue after queue.
+        """printMsg: the stored messages of a topic, queue after queue (by broker name and queue
+        id), each by offset; commits nothing.
 
         `expression` is "*" or tags joined by "||"; `begin_ms` and `end_ms` bound the time at which
-        a message was stored, epoch milliseconds, the end not included. Messages that arrive after
-        the call are not read.
+        a message was stored, epoch milliseconds, the end not included. Messages that arrive in a
+        queue after its reading began are not read; unreadable messages are left out. Raises
+        InvalidArgument for an invalid expression.
         """
         try:
             subscription = parse_subscription(topic, expression)
@@ -100,8 +103,8 @@ class MessageCommands:
     async def message_at(
         self, topic: str, broker_name: str, queue_id: int, queue_offset: int
     ) -> ReceivedMessage:
-        """queryMsgByOffset: the message at a queue offset;
-        ClientError if the offset has no message."""
+        """queryMsgByOffset: the message at a queue offset, from the master of the broker group;
+        ClientError if the offset has no readable message, or the group is unknown."""
         queue = MessageQueue(topic, broker_name, queue_id)
         address = (await self._calls.replicas_of(broker_name))[0]
         subscription = parse_subscription(topic, ALL)
@@ -117,7 +120,8 @@ class MessageCommands:
     async def resend_dead_letters(
         self, group: str, *, max_count: int = 0
     ) -> AsyncIterator[ResentMessage]:
-        """Send the dead letters of a group to its retry topic, from which it consumes them again.
+        """Send the dead letters of a group to its retry topic, from which it consumes them again,
+        while the caller iterates: each step sends a message and then yields it.
 
         The group's offset in %DLQ% is committed after each message, so a second call continues with
         later messages. A message is sent before its offset is committed: it may be sent twice,

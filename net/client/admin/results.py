@@ -13,7 +13,8 @@ from turbopump.net.client.messages import ReceivedMessage
 
 
 def plain(value: object) -> Any:
-    """`value` as JSON-ready dicts, lists, numbers and texts; bytes are not accepted."""
+    """`value` as JSON-ready dicts (keys become texts), lists, numbers and texts; other objects,
+    such as bytes, are returned unchanged."""
     if isinstance(value, Result | ReceivedMessage):
         return value.to_json()
     if isinstance(value, dict):
@@ -37,7 +38,10 @@ class BrokerLine(Result):
     """A broker in clusterList (tools/command/cluster/ClusterListSubCommand).
 
     `error` is empty, or the reason why the broker did not answer; the figures are zero then.
-    `hours` is the age of the log's oldest message, `space` the used ratio of the log's disk.
+    Rates (`..._tps`) are messages a second over the last 10 s, queue sizes are requests that wait,
+    `timer_read_behind` is in seconds, `timer_offset_behind` and `timer_congest_num` in timers.
+    `hours` is the age of the log's oldest message, `space` the used ratio (0 to 1) of the log's
+    disk, `active` its brokerActive (at Turbopump: not shutting down). Totals are messages of a day.
     """
 
     cluster: str
@@ -76,7 +80,8 @@ class ClusterList(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicLine(Result):
-    """A topic in topicList; cluster and groups are filled only on request (`-c`)."""
+    """A topic in topicList; `cluster` (names, comma-joined) and the groups are filled only on
+    request (`-c`)."""
 
     topic: str
     cluster: str = ""
@@ -104,7 +109,8 @@ class TopicRouteResult(Result):
 
 @dataclass(frozen=True, slots=True)
 class UpdatedTopic(Result):
-    """The answer of updateTopic: the configuration as sent and the brokers that accepted it."""
+    """The answer of updateTopic: the configuration as sent and the `addresses` of the brokers that
+    accepted it; `attributes` has the assignments only."""
 
     topic: str
     addresses: list[str]
@@ -117,7 +123,8 @@ class UpdatedTopic(Result):
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic(Result):
-    """The answer of deleteTopic."""
+    """The answer of deleteTopic: the addresses of the brokers and of the name servers that deleted
+    the topic."""
 
     topic: str
     cluster: str
@@ -127,7 +134,8 @@ class DeletedTopic(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus(Result):
-    """A queue in topicStatus; `last_update_ms` is 0 for an empty queue."""
+    """A queue in topicStatus: its first stored message, its end, and the store time (epoch ms) of
+    its newest message; `last_update_ms` is 0 for an empty queue."""
 
     broker_name: str
     queue_id: int
@@ -138,7 +146,8 @@ class QueueStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus(Result):
-    """The answer of topicStatus, sorted by broker name and queue id."""
+    """The answer of topicStatus, sorted by broker name and queue id; `put_tps` is in messages a
+    second over the last minute."""
 
     topic: str
     put_tps: float
@@ -147,10 +156,14 @@ class TopicStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Result):
-    """A queue in consumerProgress; `client_address` is filled only on request (`-s`).
+    """A queue in consumerProgress; `client_address` (the ip of the member that holds it) is filled
+    only on request (`-s`).
 
-    `behind_ms` is the age of the oldest unacknowledged message: 0 if all are acknowledged, None if
-    the broker does not report it (RocketMQ's do not), and a lower bound if not `behind_known`.
+    `broker_offset` is the end of the queue, `consumer_offset` the next message to acknowledge,
+    `pull_offset` the next to pull; `last_time_ms` is the store time (epoch ms) of the message
+    before `consumer_offset`, 0 if not stored. `behind_ms` is the age of the oldest unacknowledged
+    message: 0 if all are acknowledged, None if the broker does not report it (RocketMQ's do not),
+    and a lower bound if not `behind_known`.
     """
 
     topic: str
@@ -166,16 +179,16 @@ class QueueProgress(Result):
 
     @property
     def diff(self) -> int:
-        """Messages not yet acknowledged."""
+        """Number of messages not yet acknowledged, pulled or not."""
         return self.broker_offset - self.consumer_offset
 
     @property
     def inflight(self) -> int:
-        """Messages pulled and not yet acknowledged."""
+        """Number of messages pulled and not yet acknowledged."""
         return max(0, self.pull_offset - self.consumer_offset)
 
     def to_json(self) -> dict[str, Any]:
-        """The members and the two differences."""
+        """The members by name, and `diff` and `inflight`."""
         return {
             **super(QueueProgress, self).to_json(),
             "diff": self.diff,
@@ -184,7 +197,8 @@ class QueueProgress(Result):
 
 
 def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
-    """(`behind_ms`, `behind_known`) of a group over all its queues: the largest `behind_ms`."""
+    """(`behind_ms`, `behind_known`) of a group over all its queues: the largest `behind_ms` (None
+    if no queue has it), and whether it is known exactly for every queue."""
     timed = [queue for queue in queues if queue.behind_ms is not None]
     if not timed:
         return None, False
@@ -194,7 +208,11 @@ def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProgress(Result):
-    """The answer of consumerProgress for a group, sorted by topic, broker and queue id."""
+    """The answer of consumerProgress for a group, sorted by topic, broker and queue id.
+
+    `consume_tps` is in messages a second over the last minute. The totals are sums of all queues,
+    `inflight_total` with popped messages; `behind_ms` and `behind_known` as in QueueProgress.
+    """
 
     group: str
     consume_tps: float
@@ -207,7 +225,8 @@ class ConsumerProgress(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress(Result):
-    """A group in consumerProgress without `-g`; `count` is the number of online members."""
+    """A group in consumerProgress without `-g`; `count` is the number of online members, `version`
+    the oldest of them, "" if all are offline; other members as in ConsumerProgress."""
 
     group: str
     count: int
@@ -235,8 +254,8 @@ class MessageTrack(Result):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage(Result):
-    """The answer of queryMsgById and queryMsgByUniqueKey: a
-    message and the progress of its groups."""
+    """The answer of queryMsgById and queryMsgByUniqueKey: a message and the progress of its groups,
+    sorted by group."""
 
     message: ReceivedMessage
     tracks: list[MessageTrack]
@@ -244,7 +263,8 @@ class FoundMessage(Result):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessages(Result):
-    """The answer of queryMsgByKey: at most 64 messages a broker, sorted by store time."""
+    """The answer of queryMsgByKey, sorted by store time; by default at most 64 messages a
+    broker."""
 
     topic: str
     key: str
@@ -261,7 +281,8 @@ class BrokerStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class HaReplica(Result):
-    """A replica's connection in haStatus; `acked` and `next` are log offsets, -1 if not known."""
+    """A replica's connection in haStatus; `acked` and `next` (the next byte to send) are log
+    offsets, -1 if not known; `diff` is the number of bytes that it lacks."""
 
     address: str
     acked: int
@@ -273,8 +294,12 @@ class HaReplica(Result):
 
 @dataclass(frozen=True, slots=True)
 class HaStatus(Result):
-    """The answer of haStatus for a broker. A replica has its log's end as `log_end`, too, and the
-    times of its connection to `master_address` (0: never)."""
+    """The answer of haStatus for a broker; `log_end` is the log offset of its log's end.
+
+    A master has `replicas`, its connections, and the number of `in_sync_replicas`. A replica has
+    the rate and the times (epoch ms, 0: never) of its connection to `master_address`, and the log
+    offset up to which the master has flushed.
+    """
 
     address: str
     is_master: bool
@@ -290,7 +315,8 @@ class HaStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class EpochSpan(Result):
-    """An entry in getBrokerEpoch: the log offsets that the master of an epoch wrote."""
+    """An entry in getBrokerEpoch: the log offsets, from `start` to before `end`, that the master of
+    an epoch wrote."""
 
     epoch: int
     start: int
@@ -299,7 +325,8 @@ class EpochSpan(Result):
 
 @dataclass(frozen=True, slots=True)
 class BrokerEpochs(Result):
-    """The answer of getBrokerEpoch for a broker; the last epoch ends at the end of the log."""
+    """The answer of getBrokerEpoch for a broker, by epoch; the last epoch ends at `log_end`, the
+    end of the log."""
 
     cluster: str
     broker_name: str
@@ -328,7 +355,8 @@ class ControllerMetadata(Result):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLine(Result):
-    """A replica in getSyncStateSet; `broker_id` is the controller's, which never changes."""
+    """A replica in getSyncStateSet; `broker_id` is the controller's, which never changes; `alive`:
+    the controller receives its heartbeats."""
 
     broker_name: str
     broker_id: int
@@ -339,7 +367,8 @@ class ReplicaLine(Result):
 @dataclass(frozen=True, slots=True)
 class SyncStateLine(Result):
     """The answer of getSyncStateSet for a broker group; without a master `master_id` is None and
-    `master_address` empty."""
+    `master_address` empty. `master_epoch` rises with each election, `set_epoch` with each change of
+    the SyncStateSet, whose members are `in_sync`."""
 
     broker_name: str
     master_id: int | None
@@ -352,7 +381,8 @@ class SyncStateLine(Result):
 
 @dataclass(frozen=True, slots=True)
 class ElectedMaster(Result):
-    """The answer of electMaster; `members` is id to address of the group's replicas."""
+    """The answer of electMaster: the group's master after it; `members` is id to address of the
+    group's replicas; the epochs as in SyncStateLine."""
 
     cluster: str
     broker_name: str
@@ -365,7 +395,7 @@ class ElectedMaster(Result):
 
 @dataclass(frozen=True, slots=True)
 class NodeProperties(Result):
-    """The properties of a node, sorted by key."""
+    """The configuration of the node at `address`: `table` is name to value, sorted by name."""
 
     address: str
     table: dict[str, str]
@@ -373,7 +403,7 @@ class NodeProperties(Result):
 
 @dataclass(frozen=True, slots=True)
 class UpdatedControllerConfig(Result):
-    """The answer of updateControllerConfig: the controllers that accepted it."""
+    """The answer of updateControllerConfig: the controllers that accepted `key` = `value`."""
 
     addresses: list[str]
     key: str
@@ -390,7 +420,8 @@ class CleanedBroker(Result):
 
 @dataclass(frozen=True, slots=True)
 class UpdatedGroup(Result):
-    """The answer of updateSubGroup: the configuration as sent (RocketMQ's member names)."""
+    """The answer of updateSubGroup: the configuration as sent (RocketMQ's member names), and the
+    brokers that accepted it."""
 
     group: str
     addresses: list[str]
@@ -399,8 +430,8 @@ class UpdatedGroup(Result):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeMode(Result):
-    """The answer of setConsumeMode: the settings sent to each
-    broker (the request's member names)."""
+    """The answer of setConsumeMode: the settings sent to each broker (the request's member
+    names)."""
 
     group: str
     topic: str
@@ -420,7 +451,8 @@ class ResetQueue(Result):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets(Result):
-    """The answer of resetOffsetByTime, sorted by broker name and queue id."""
+    """The answer of resetOffsetByTime: the moved queues, sorted by broker name and queue id;
+    `timestamp_ms` as requested."""
 
     group: str
     topic: str
@@ -430,7 +462,8 @@ class ResetOffsets(Result):
 
 @dataclass(frozen=True, slots=True)
 class ChangedConfig(Result):
-    """The answer of updateBrokerConfig and updateNamesrvConfig: the nodes that were changed."""
+    """The answer of updateBrokerConfig and updateNamesrvConfig: the nodes that accepted
+    `key` = `value`."""
 
     addresses: list[str]
     key: str
@@ -439,7 +472,8 @@ class ChangedConfig(Result):
 
 @dataclass(frozen=True, slots=True)
 class WritePerm(Result):
-    """The answer of wipeWritePerm and addWritePerm: topics changed, by name server."""
+    """The answer of wipeWritePerm and addWritePerm: the number of topics changed, by address of the
+    name server."""
 
     broker_name: str
     topics: dict[str, int]
@@ -447,7 +481,8 @@ class WritePerm(Result):
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection(Result):
-    """A client of a group; `version` as clusterList shows it."""
+    """A client of a group; `address` is its end "ip:port" of the connection, `version` RocketMQ's
+    name of its version, such as V5_5_0."""
 
     client_id: str
     address: str
@@ -457,7 +492,8 @@ class ClientConnection(Result):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClients(Result):
-    """The answer of consumerConnection; `subscriptions` is topic to expression."""
+    """The answer of consumerConnection, clients sorted by client id; `subscriptions` is topic to
+    expression; the other members are texts of net/wire/heartbeat.py."""
 
     group: str
     clients: list[ClientConnection]
@@ -469,7 +505,7 @@ class ConsumerClients(Result):
 
 @dataclass(frozen=True, slots=True)
 class ProducerClients(Result):
-    """The answer of producerConnection."""
+    """The answer of producerConnection, clients sorted by client id."""
 
     group: str
     topic: str
@@ -489,8 +525,9 @@ class MemberStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic(Result):
-    """A line of statsAll: a topic with a group, or without groups. Rates are messages a second over
-    the last minute, counts are of the last 24 hours."""
+    """A line of statsAll: a topic with a group, or without groups (`group` empty). Rates are
+    messages a second over the last minute, counts are messages of the last 24 hours. `behind`: the
+    number of messages that the group has not acknowledged."""
 
     topic: str
     group: str
@@ -503,7 +540,8 @@ class TopicTraffic(Result):
 
 @dataclass(frozen=True, slots=True)
 class ResentMessage(Result):
-    """A dead letter that was sent to the retry topic of its group."""
+    """A dead letter that was sent to the retry topic of its group; `topic` is the topic that it was
+    first sent to."""
 
     message_id: str
     topic: str

@@ -23,8 +23,15 @@ _OUTCOMES: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord(Result):
-    """A step of a message: Pub, SubBefore, SubAfter, EndTransaction or Recall. Fields that a kind
-    does not have are empty or None; `group` is the producer's or the consumer's."""
+    """A step of a message. Fields that a kind does not have are empty or None.
+
+    `kind`: Pub (sent), SubBefore and SubAfter (begin and end of a delivery, paired by
+    `request_id`), EndTransaction or Recall. `timestamp_ms` is in epoch milliseconds, of the client;
+    `cost_ms` the duration of the step; `group` the producer's or the consumer's; `keys` are
+    separated by blanks; `body_size` is in bytes; `message_type` is NORMAL, HALF, COMMIT, DELAY or
+    ORDER; `outcome` SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED; `from_check`: a broker's
+    check caused the end of the transaction.
+    """
 
     kind: str
     timestamp_ms: int | None = None
@@ -51,7 +58,8 @@ class TraceRecord(Result):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrace(Result):
-    """The answer of queryMsgTrace: the steps of a message, or of all with a key, by time."""
+    """The answer of queryMsgTrace: the steps of the message with the id `key`, or of all messages
+    with that key, by time; `topic` is the trace topic."""
 
     topic: str
     key: str
@@ -59,7 +67,8 @@ class MessageTrace(Result):
 
 
 def trace_of(key: str, messages: Iterable[ReceivedMessage]) -> list[TraceRecord]:
-    """The steps of the message with that id, or of all messages with that key, from trace messages.
+    """The steps of the message with the id `key`, or of all messages with that key, from trace
+    messages, sorted by time.
 
     The end of a delivery may lack time and group (traces for CLOUD): it gets them from the
     delivery's begin. A record without a client host gets it from the message that contained it.
@@ -81,7 +90,8 @@ def trace_of(key: str, messages: Iterable[ReceivedMessage]) -> list[TraceRecord]
 
 
 def read_trace(text: str) -> Iterator[TraceRecord]:
-    """The records of a trace message's body; records that cannot be read are left out."""
+    """The records of a trace message's body, in its order, at most RECORDS_MAX; records that cannot
+    be read are left out."""
     for part in text.split(_RECORD, RECORDS_MAX)[:RECORDS_MAX]:
         kind, _, rest = part.partition(_FIELD)
         form = _FORMS.get(kind)

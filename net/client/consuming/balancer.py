@@ -29,23 +29,26 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 UNBALANCED_FIRST_MS: Final = 100
-"""Wait before the next try when a topic has no route, a broker did not answer or another member
-holds a lock. It is short because a new group's retry topic, for example, appears a moment after the
-first heartbeat."""
+"""First wait in milliseconds before the next try when a topic has no route, a broker did not answer
+or another member holds a lock; it doubles. It is short because a new group's retry topic, for
+example, appears a moment after the first heartbeat."""
 
 UNBALANCED_MS: Final = 1000
-"""Longest wait while the rebalance stays incomplete (RebalanceService.minInterval)."""
+"""Longest wait in milliseconds while the rebalance stays incomplete
+(RebalanceService.minInterval)."""
 
 LOG_EVERY: Final = 30
-"""Log the first of consecutive failures, then every 30th: a broker may be down for long."""
+"""Log the first of consecutive failed rebalances, then every 30th: a broker may be down
+for long."""
 
 RELEASE_MAX_MS: Final = 60_000
-"""Longest wait for the handler of a queue that is given up; after it the queue is unlocked anyway,
-because the broker's lease ends then."""
+"""Longest wait in milliseconds for the handler of a queue that is given up; after it the queue is
+unlocked anyway, because the broker's lease ends then."""
 
 
 class Balancer:
-    """The periodic rebalance of a push consumer."""
+    """The periodic rebalance of a push consumer. Pull loops are started in `tasks`; `arrived` is
+    called on the loop with a queue that may have a message to hand out."""
 
     def __init__(
         self,
@@ -66,15 +69,17 @@ class Balancer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues being consumed, sorted."""
+        """The queues being consumed, sorted by topic, broker name and queue id, without queues that
+        are being given up."""
         return sorted(queue for queue in self._runners if queue not in self._releasing)
 
     def wake(self) -> None:
-        """Rebalance without waiting for the next interval."""
+        """Have `run` rebalance without waiting for the next interval; returns at once."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance forever, immediately at first."""
+        """Rebalance until cancelled: immediately at first, then every `rebalance_ms` or after
+        `wake`, and sooner while a rebalance is incomplete."""
         unbalanced_ms = UNBALANCED_FIRST_MS
         while True:
             self._wanted.clear()
@@ -89,8 +94,12 @@ class Balancer:
                 pass
 
     async def rebalance(self) -> bool:
-        """Take and give up queues; False if something is missing
-        and another try should follow soon."""
+        """Compute the shares of all subscribed topics, start the queues gained, and give up the
+        others in the background; failures are logged.
+
+        False if a topic has no route, a server did not answer, or a queue is still locked or being
+        given up: another try should follow soon.
+        """
         topics = list(self._membership.subscriptions)
         balanced = True
         for topic in topics:
@@ -109,15 +118,16 @@ class Balancer:
         return balanced
 
     async def keep_locks(self) -> None:
-        """Renew the locks forever, sooner when a broker did not answer."""
+        """Renew the locks until cancelled: immediately, then every RENEW_MS, or RENEW_AGAIN_MS
+        after a broker did not answer."""
         while True:
             renewed = await self.renew_locks()
             await asyncio.sleep((RENEW_MS if renewed else RENEW_AGAIN_MS) / 1000)
 
     async def renew_locks(self) -> bool:
-        """Renew the locks of all queues; False if a broker did not answer.
+        """Renew the locks of all queues and wait for the answers; False if a broker did not answer.
 
-        A queue whose lock went to another member is given up.
+        A queue whose lock went to another member is given up, and a rebalance follows.
         """
         queues = self.queues
         asked_ms = self._membership.instance.steady_ms()
@@ -134,7 +144,8 @@ class Balancer:
         return len(granted) + len(refused) == len(queues)
 
     async def ready(self, timeout_ms: int) -> None:
-        """Wait until the start offset of every queue is known, `timeout_ms` at most."""
+        """Wait until the start offset of every queue is known; after `timeout_ms` log a warning and
+        return."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
@@ -142,12 +153,14 @@ class Balancer:
             logger.warning("the start offset of some queues is not known yet")
 
     def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
-        """Consume a queue from another offset (RESET_CONSUMER_CLIENT_OFFSET)."""
+        """Give up a queue, commit `queue_offset` and take the queue again from there, all in the
+        background (RESET_CONSUMER_CLIENT_OFFSET). A queue that is not consumed is ignored."""
         if queue in self._runners and queue not in self._releasing:
             self._give_up(queue, move_to=queue_offset)
 
     async def close(self, timeout_ms: int) -> None:
-        """Stop pulling, wait for running handlers, commit, unlock."""
+        """Stop pulling, wait up to `timeout_ms` for messages in flight, commit the offsets, unlock,
+        and forget the queues; the brokers' answers are awaited, failures are logged."""
         for runner in self._runners.values():
             runner.process.retire()
             if runner.task is not None:

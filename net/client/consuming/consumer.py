@@ -52,10 +52,10 @@ from turbopump.net.wire.subscription import ALL, TAG, parse_subscription
 logger = logging.getLogger(__name__)
 
 POSITION_TIMEOUT_MS: Final = 3000
-"""Longest wait in `start` for the start offsets of the first queues."""
+"""Longest wait in milliseconds of `start` for the start offsets of the first queues."""
 
 OVERDUE_CHECK_MS: Final = 10_000
-"""Interval at which handlers are checked against consume_timeout_ms."""
+"""Interval in milliseconds at which handlers are checked against consume_timeout_ms."""
 
 
 class Consumer(ClientLifetime):
@@ -78,6 +78,9 @@ class Consumer(ClientLifetime):
         offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
         client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
+
+    Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
+    be used.
     """
 
     def __init__(
@@ -139,11 +142,13 @@ class Consumer(ClientLifetime):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues this member consumes now, sorted; the retry topic's included."""
+        """The queues this member consumes now, sorted by topic, broker name and queue id; the retry
+        topic's included."""
         return self._balancer.queues
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
-        """Consume a topic; a later call for the same topic replaces the expression.
+        """Consume a topic; a later call for the same topic replaces the expression. After `start`
+        it takes effect in the background, by a heartbeat and a rebalance.
 
         Args:
             topic: its name.
@@ -160,18 +165,20 @@ class Consumer(ClientLifetime):
         self._changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic."""
+        """Stop consuming a topic, in the background: its queues are given up, and their offsets
+        committed. Without a subscription it does nothing."""
         self._membership.subscriptions.pop(topic, None)
         self._membership.rates.forget(topic)
         self._changed()
 
     def on_message(self, handler: Handler) -> Handler:
-        """Have every message handled by `handler`; usable as a decorator, before and after `start`.
-        A later handler replaces an earlier one.
+        """Have every message handled by `handler` and return it; usable as a decorator, before and
+        after `start`. A later handler replaces an earlier one.
 
         An `async def` handler runs on the loop, a plain `def` in a thread, up to
         `options.concurrency` at a time. Returning acknowledges; raising, or returning
-        Outcome.RETRY, has the message delivered again later. Raises ClientClosed.
+        Outcome.RETRY, has the message delivered again later. Raises InvalidArgument for a handler
+        that cannot be called, ClientClosed.
         """
         check_handler(handler)
         if self._closed:
@@ -185,10 +192,12 @@ class Consumer(ClientLifetime):
         return handler
 
     async def start(self) -> None:
-        """Join the group. Returns when the start offsets of this member's queues are known.
+        """Join the group and begin to consume. Returns when the start offsets of this member's
+        queues are known, or after POSITION_TIMEOUT_MS.
 
-        Raises ClientError for a handler without a subscription, RemotingError if no name server
-        answers, BrokerError for a subscription that the broker refuses.
+        Raises ClientError for a handler without a subscription, for a second `start` (also after
+        `close`), and if the shared client has a consumer of the group; RemotingError if no name
+        server answers, BrokerError for a subscription that the broker refuses.
         """
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
@@ -221,7 +230,9 @@ class Consumer(ClientLifetime):
             self._background.spawn(self._balancer.keep_locks(), "lock renewal")
 
     async def close(self) -> None:
-        """Leave the group: running handlers end (up to close_timeout_ms), offsets are committed.
+        """Leave the group: wait for running handlers (up to close_timeout_ms, then they are
+        cancelled), commit the offsets of acknowledged messages, unlock. Messages without an outcome
+        are delivered again.
 
         Closing twice does nothing.
         """
@@ -245,11 +256,12 @@ class Consumer(ClientLifetime):
         return MessageIterator(self)
 
     async def receive(self) -> ReceivedMessage | None:
-        """The next message, waiting for one; None after the consumer is closed.
+        """The next message, waiting for it without a limit; None after the consumer is closed.
 
-        The caller settles it with `ack` or `retry`. Raises ClientError without a subscription.
-        Raises BrokerError if the broker refuses all queues of a topic for a reason that waiting
-        does not change, such as an invalid filter or a missing right.
+        The caller settles it with `ack` or `retry`. Raises ClientClosed before `start`, ClientError
+        without a subscription or with a handler, and BrokerError if the broker refuses all queues
+        of a topic for a reason that waiting does not change, such as an invalid filter or a missing
+        right.
         """
         if not self._started_ms:
             raise ClientClosed("the consumer is not started")
@@ -259,15 +271,18 @@ class Consumer(ClientLifetime):
         return await self._delivery.receive()
 
     async def ack(self, message: ReceivedMessage) -> bool:
-        """Acknowledge a message; False if it no longer belongs to this
-        member and will be delivered again."""
+        """Acknowledge a message in memory; its offset is committed every `persist_ms` and by
+        `close`. False if it no longer belongs to this member (it will be delivered again) or was
+        settled already."""
         return await self._delivery.settle(message, Outcome.ACK, 0)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Have the message delivered again later; False if it no longer belongs to this member.
+        """Send the message back to the broker, which delivers it again later; False if it no longer
+        belongs to this member or was settled already.
 
         `delay_level` 0 lets the broker choose (10 s, 30 s, 1 min, ...), -1 makes it a dead letter.
-        An ordered queue stops at the message and hands it out again after suspend_ms.
+        If no broker accepts it, this member hands it out again after 5 s. An ordered queue stops at
+        the message and hands it out again after suspend_ms. In broadcast mode it is dropped.
         """
         return await self._delivery.settle(message, Outcome.RETRY, delay_level)
 
@@ -362,7 +377,9 @@ class Consumer(ClientLifetime):
 
 
 class MessageIterator:
-    """State of an `async for` loop over a consumer; several loops may run at the same time."""
+    """State of an `async for` loop over a consumer, which ends when the consumer is closed; several
+    loops may run at the same time, each message goes to a single loop. With `auto_ack` the next
+    step acknowledges the previous message. Raises as `Consumer.receive` does."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

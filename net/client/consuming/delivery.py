@@ -30,11 +30,11 @@ TURN: Final = 64
 """Messages a worker handles before it yields to the loop: some handlers never await anything."""
 
 RESEND_FAILED_MS: Final = 5000
-"""Pause of a queue whose failed message could not be sent back
+"""Milliseconds for which a queue pauses whose failed message could not be sent back
 (ConsumeMessageConcurrentlyService.submitConsumeRequestLater)."""
 
 OVERDUE_DELAY_LEVEL: Final = 3
-"""Delay of a message whose handler took too long (ProcessQueue.cleanExpiredMsg): 10 s."""
+"""Delay level of a message whose handler took too long (ProcessQueue.cleanExpiredMsg): 10 s."""
 
 
 def check_handler(handler: object) -> None:
@@ -44,7 +44,9 @@ def check_handler(handler: object) -> None:
 
 
 def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
-    """Wrap a program's handler as a coroutine function: a plain function runs in a thread."""
+    """Wrap a program's handler as a coroutine function that returns RETRY if the handler does, else
+    ACK, and raises its exceptions. A plain function runs in `threads`, with the caller's context
+    variables."""
     called = type(handler).__call__
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
 
@@ -75,7 +77,8 @@ def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
 
 
 class Delivery:
-    """Hands out messages: to the handler if there is one, else to the caller of `receive`."""
+    """Hands out messages: to the handler if there is one, up to `concurrency` at a time as tasks of
+    `tasks`, else to the caller of `receive`. Loop thread only."""
 
     def __init__(self, membership: ConsumerMembership, tasks: TaskSet) -> None:
         self._membership = membership
@@ -88,25 +91,28 @@ class Delivery:
         self._arrived = asyncio.Event()
 
     def start(self, handler: RunningHandler | None) -> None:
-        """Begin to hand out messages; a later call replaces the handler."""
+        """Set the handler and begin to run it for waiting messages; None leaves them to `receive`.
+        A later call replaces the handler; running handlers go on."""
         self._handler = handler
         self._pump()
 
     def arrived(self, process: ProcessQueue) -> None:
-        """Note that the queue may have a message to hand out."""
+        """Note that the queue may have a message to hand out: start handlers, wake `receive`."""
         self._ready.offer(process)
         self._arrived.set()
         self._pump()
 
     def stop(self) -> None:
-        """Hand out no further message; running handlers go on."""
+        """Hand out no further message; running handlers go on, and `receive` returns None."""
         self._stopped = True
         self._arrived.set()
 
     async def receive(self) -> ReceivedMessage | None:
-        """The next message, for iterators: the caller settles it. None once stopped.
+        """Wait for the next message and take it, for iterators: the caller settles it. None once
+        stopped.
 
-        Raises BrokerError if all queues of a topic are refused permanently.
+        Raises BrokerError if brokers refuse all queues of a topic for a reason that waiting does
+        not change.
         """
         while not self._stopped:
             item = self._next()
@@ -120,10 +126,13 @@ class Delivery:
         return None
 
     async def settle(self, message: ReceivedMessage, outcome: Outcome, delay_level: int) -> bool:
-        """Settle a handled message; False if it is no longer in flight (lost to a rebalance).
+        """Settle a handled message; False if it is no longer in flight (settled, or lost to a
+        rebalance) or being settled.
 
-        A failed message is sent back to the broker, which delivers it again later; in an ordered
-        queue it stays first and the queue pauses; in broadcast mode it is dropped.
+        ACK counts in memory; offsets are committed later. A failed message is sent back to the
+        broker with `delay_level` (0: the broker chooses, -1: a dead letter) and delivered again
+        later; if no broker accepts it, its queue pauses for RESEND_FAILED_MS. In an ordered queue
+        it stays first and the queue pauses for suspend_ms; in broadcast mode it is dropped.
         """
         running = self._membership.holder(message)
         if running is None or id(message) in self._settling:
@@ -155,8 +164,8 @@ class Delivery:
             self._put_back(process, message, RESEND_FAILED_MS)
 
     async def send_back_overdue(self) -> None:
-        """Send back messages that are in a handler for too long;
-        the handler's result is ignored."""
+        """Send back messages that are in a handler for longer than consume_timeout_ms; the handler
+        goes on, and its result is ignored. Does nothing in ordered and broadcast mode."""
         options = self._membership.options
         if options.ordered or options.broadcast:
             return

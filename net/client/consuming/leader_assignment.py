@@ -15,7 +15,8 @@ from turbopump.net.wire.queues import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class LeaderAssignment:
-    """A leader's decision about a topic; a higher generation is newer."""
+    """A leader's decision about a topic; a higher generation is newer. `members` are the client ids
+    that share the queues, sorted as they are allocated; `shares` maps client id to queues."""
 
     generation: int
     members: tuple[str, ...]
@@ -23,7 +24,7 @@ class LeaderAssignment:
 
     @classmethod
     def from_json(cls, topic: str, value: Any) -> "LeaderAssignment":
-        """Parse the bean; raises BadBody."""
+        """Parse the bean of `to_json`, about `topic`; raises BadBody."""
         bean = as_object(value)
         owners = table(bean, "owners", lambda names: items({"": names}, "", as_text))
         shares = {
@@ -33,7 +34,8 @@ class LeaderAssignment:
         return cls(number(bean, "generation"), members, shares)
 
     def to_json(self) -> dict[str, Any]:
-        """Encode the bean of the answer to 307."""
+        """Encode as JSON-ready `generation`, `members`, and `owners`: member to texts
+        "broker:queue id"."""
         owners = {
             member: [f"{queue.broker_name}:{queue.queue_id}" for queue in share]
             for member, share in self.shares.items()

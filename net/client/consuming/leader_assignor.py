@@ -26,7 +26,7 @@ from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
 from turbopump.net.wire.queues import MessageQueue
 
 PROPERTY: Final = "turbopump.shares"
-"""Property of the answer to 307 with the shares: topic to LeaderAssignment."""
+"""Name of the property of the answer to 307 with the shares: JSON of topic to LeaderAssignment."""
 ASKED_MAX: Final = 3
 """Maximum number of members that a leader without shares asks."""
 
@@ -40,9 +40,13 @@ class LeaderAssignor:
     async def share(
         self, topic: str, members: Sequence[str], route: TopicRoute
     ) -> Sequence[MessageQueue] | None:
-        """The queues of this member; None: not decided yet, ask again in a moment.
+        """The readable queues of `topic` for this member, by the strategy; empty if it is not in
+        `members` (client ids). None: STICKY's leader has not decided for these members yet; ask
+        again in a moment.
 
-        Raises AllocationError, ClientError, RemotingError.
+        With STICKY other members may be asked by requests, and the decision is stored in
+        `membership.led`. Raises AllocationError for options that do not fit the strategy,
+        ClientError if another member does not use STICKY.
         """
         me, options = self._membership.instance.client_id, self._membership.options
         if options.strategy != STICKY:
@@ -97,7 +101,8 @@ class LeaderAssignor:
 
 
 def kept_shares(membership: ConsumerMembership) -> dict[str, Any]:
-    """The shares that this member keeps, by topic, for the answer to 307."""
+    """The last known decisions of STICKY's leaders as JSON beans, by topic: the value of PROPERTY
+    in the answer to 307."""
     return {topic: led.to_json() for topic, led in membership.led.items()}
 
 

@@ -20,17 +20,18 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_MS: Final = 1000
-"""Timeout of a lock request, as in RocketMQ."""
+"""Timeout of a lock request in milliseconds, as in RocketMQ."""
 
 RENEW_MS: Final = 20_000
-"""Interval at which held locks are renewed (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
+"""Milliseconds between two renewals of held locks (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
 
 RENEW_AGAIN_MS: Final = 1000
-"""Interval of renewals after a broker did not answer: ten tries fit before LIVE_MS ends."""
+"""Interval of renewals in milliseconds after a broker did not answer: ten tries fit before LIVE_MS
+ends."""
 
 LIVE_MS: Final = 30_000
-"""Time for which a lock counts without renewal; the broker
-gives it to another member after 60 s."""
+"""Milliseconds from its request for which a lock counts without renewal; the broker gives it to
+another member after 60 s."""
 
 
 class MemberLocks:
@@ -43,9 +44,11 @@ class MemberLocks:
     async def lock(
         self, queues: Iterable[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """Ask for locks, or renew them: (granted, refused).
+        """Request locks at the queues' masters, or renew them, and wait for all answers: (granted,
+        refused because another member holds the lock).
 
-        Queues of a broker that did not answer are in neither.
+        Queues of a broker that did not answer, or has no master, are in neither; such failures are
+        logged, not raised.
         """
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
@@ -65,7 +68,8 @@ class MemberLocks:
         return granted, refused
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; failures are logged, the locks then run out."""
+        """Give locks back and wait for the brokers' answers; failures are logged, the locks then
+        run out."""
 
         async def ask(broker_name: str, held: set[MessageQueue]) -> None:
             try:

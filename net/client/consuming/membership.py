@@ -33,7 +33,12 @@ RunningHandler = Callable[[ReceivedMessage], Awaitable[Outcome]]
 
 
 class Running(Protocol):
-    """A queue that is being consumed: its state and the signal that there is room again."""
+    """A queue that is being consumed: its state and the signal that there is room again.
+
+    `process` holds its messages and is replaced when the position moves; `positioned`: its start
+    offset is known; `committed`: the last offset read or committed; `refusal`: the broker's refusal
+    of its pulls, if waiting does not change it.
+    """
 
     process: ProcessQueue
     positioned: bool
@@ -41,12 +46,14 @@ class Running(Protocol):
     refusal: BrokerError | None
 
     def settled(self) -> None:
-        """Signal that a message of the queue was acknowledged, put back or dropped."""
+        """Signal that a message of the queue was acknowledged, put back or dropped; returns at
+        once."""
 
 
 @dataclass(slots=True)
 class ConsumerMembership:
-    """The shared state of a push consumer."""
+    """The shared state of a push consumer. `subscriptions` is by topic; `running` has the queues
+    being consumed, also while they are given up."""
 
     instance: ClientInstance
     group: str
@@ -74,7 +81,8 @@ class ConsumerMembership:
         return self.options.ordered and not self.options.broadcast
 
     def holder(self, message: ReceivedMessage) -> Running | None:
-        """The running queue in which the message is in flight."""
+        """The running queue in which this very message object is in flight; None if it was settled,
+        or its queue was given up."""
         running = self.running.get(message.queue)
         return running if running is not None and running.process.holds(message) else None
 
@@ -94,7 +102,9 @@ class ConsumerMembership:
         return None
 
     async def persist(self, *, confirmed: bool) -> None:
-        """Commit the offsets that changed since the last call."""
+        """Commit the offsets of running queues that changed since the last call; `confirmed` waits
+        for the store's acknowledgement. Failures are logged; this method does not commit such an
+        offset again until it changes."""
         changed: dict[MessageQueue, QueueOffset] = {}
         for queue, running in self.running.items():
             if running.positioned and running.committed != running.process.commit_queue_offset:

@@ -39,28 +39,31 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 OFFSETS_FILE: Final = "offsets.json"
-"""Name and content of RocketMQ's LocalFileOffsetStore."""
+"""Name of the file in a group's folder; RocketMQ's LocalFileOffsetStore has the same name and
+content."""
 
 
 class OffsetStore(Protocol):
     """The committed offsets of a group."""
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
-        """The committed offset, or None. Raises BrokerError, RemotingError."""
+        """The committed offset, which is the next to consume; None if nothing was committed. Raises
+        BrokerError, RemotingError, RouteNotFound."""
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
-        """Commit; `confirmed` waits until it is done. Failures are
-        logged: the next commit follows."""
+        """Commit the offset of the next message to consume of each queue; `confirmed` waits until
+        the store has acknowledged it. Failures are logged, not raised: the next commit follows."""
 
 
 class QueueOffsets:
-    """Asks a queue's broker for the queue's first offset, its end, or its offset at a time."""
+    """Asks a queue's broker for the queue's first offset, its end, or its offset at a time. Methods
+    raise BrokerError, RemotingError, and RouteNotFound if no address of the broker is known."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def earliest(self, queue: MessageQueue) -> QueueOffset:
-        """The first offset that is still stored."""
+        """The offset of the first message that is still stored."""
         response = await self._instance.ask(
             self._address(queue),
             RequestCode.GET_MIN_OFFSET,
@@ -69,7 +72,7 @@ class QueueOffsets:
         return QueueOffset(read_header(GetMinOffsetResponse, response.fields).offset)
 
     async def latest(self, queue: MessageQueue) -> QueueOffset:
-        """The offset the next message will get."""
+        """The end of the queue: the offset that the next stored message will get."""
         response = await self._instance.ask(
             self._address(queue),
             RequestCode.GET_MAX_OFFSET,
@@ -78,7 +81,8 @@ class QueueOffsets:
         return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
-        """The first offset stored at `timestamp_ms` (epoch milliseconds) or later."""
+        """The offset of the first message stored at `timestamp_ms` (epoch milliseconds) or later;
+        without such a message the end of the queue."""
         response = await self._instance.ask(
             self._address(queue),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -91,9 +95,10 @@ class QueueOffsets:
     async def start(
         self, queue: MessageQueue, where: ConsumeFrom, timestamp_ms: int
     ) -> QueueOffset:
-        """The start offset of a group without an offset (RebalancePushImpl.computePullFromWhere).
+        """The start offset of a group without an offset (RebalancePushImpl.computePullFromWhere);
+        `timestamp_ms` (epoch milliseconds) is used for ConsumeFrom.TIMESTAMP alone.
 
-        A retry queue begins at 0: all messages in it were sent back by this group.
+        A retry queue begins at its first stored message: all were sent back by this group.
         """
         if queue.topic.startswith(RETRY_PREFIX) or where is ConsumeFrom.FIRST:
             return await self.earliest(queue)
@@ -120,6 +125,7 @@ class BrokerOffsets:
         self._zero_if_not_found = None if young_from_start else False
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
+        """Query the broker; None if the group has no offset. See `OffsetStore.read`."""
         try:
             response = await self._instance.ask(
                 broker_address(self._instance, queue),
@@ -140,6 +146,8 @@ class BrokerOffsets:
         return None if offset is None or offset < 0 else QueueOffset(offset)
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
+        """Send a request for each queue, all at once; `confirmed` waits for the answers, otherwise
+        the requests are one-way. Failures are logged."""
         await asyncio.gather(
             *(self._commit(queue, offset, confirmed) for queue, offset in offsets.items())
         )
@@ -147,7 +155,8 @@ class BrokerOffsets:
     async def commit_one(
         self, queue: MessageQueue, offset: QueueOffset, *, confirmed: bool = True
     ) -> None:
-        """Commit one offset; raises BrokerError, RemotingError, RouteNotFound."""
+        """Commit an offset, that of the next message to consume; `confirmed` waits for the broker's
+        answer. Raises BrokerError, RemotingError, RouteNotFound."""
         address = broker_address(self._instance, queue)
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         header = UpdateConsumerOffsetRequest(
@@ -168,8 +177,9 @@ class BrokerOffsets:
 class LocalOffsets:
     """Offsets kept by this client, in memory or, with a folder, in `FOLDER/GROUP/offsets.json`.
 
-    The file is RocketMQ's (client/consumer/store/LocalFileOffsetStore) and replaced atomically. Two
-    processes need two folders.
+    The file is RocketMQ's (client/consumer/store/LocalFileOffsetStore), is read when the object is
+    made (which raises BadBody for another content) and replaced atomically. Two processes need two
+    folders.
     """
 
     def __init__(self, group: str, folder: Path | None) -> None:
@@ -180,9 +190,12 @@ class LocalOffsets:
             self._load(self._files.load(OFFSETS_FILE))
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
+        """The committed offset from memory; None if nothing was committed. Raises nothing."""
         return self._offsets.get(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
+        """Change the offsets in memory and, with a folder, write the whole file, which blocks the
+        loop; unchanged offsets write nothing. A failed write is logged."""
         del confirmed  # The file is always written before this method returns.
         if all(self._offsets.get(queue) == offset for queue, offset in offsets.items()):
             return
@@ -203,7 +216,8 @@ class LocalOffsets:
 
 
 def broker_address(instance: ClientInstance, queue: MessageQueue) -> str:
-    """The address of a queue's master, else of any broker of its group; raises RouteNotFound."""
+    """The "host:port" of a queue's master, else of the lowest broker id of its group, from known
+    routes; raises RouteNotFound if no address is known."""
     reader = instance.brokers.reader(queue.broker_name)
     if reader is None:
         raise RouteNotFound(f"no address of broker {queue.broker_name} is known")

@@ -36,10 +36,12 @@ from turbopump.net.wire.subscription import ALL
 logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 15_000
-"""Longest time for which a broker without messages holds a pop (DefaultMQPushConsumerImpl)."""
+"""Longest time in milliseconds for which a broker without messages holds a pop
+(DefaultMQPushConsumerImpl)."""
 PLACES_MS: Final = 1_000
-"""Interval at which the brokers of all topics are looked up."""
+"""Interval in milliseconds at which the brokers of all topics are looked up."""
 SETTLE_TRIES: Final = 2
+"""Tries to acknowledge or hide a message before its redelivery is accepted."""
 RETRY_MS: Final = tuple(
     1000 * seconds
     for seconds in (
@@ -47,8 +49,8 @@ RETRY_MS: Final = tuple(
         *(1200, 1800, 3600, 7200),
     )
 )
-"""Times for which a refused message stays hidden, by number of deliveries
-(ConsumeMessagePopConcurrentlyService)."""
+"""Milliseconds for which a refused message stays hidden, by number of earlier deliveries; the last
+repeats (ConsumeMessagePopConcurrentlyService)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class PopOptions:
         invisible_ms: time for which popped messages are hidden from the group; renewed while a
             handler runs.
         consume_timeout_ms: time in a handler after which the hidden time is not renewed.
-        retry_ms: time for which a refused message stays hidden, by number of deliveries.
+        retry_ms: times for which a refused message stays hidden, by number of earlier deliveries;
+            the last repeats; unused with `ordered`.
         ordered: messages of a queue one after the other; the queue waits for a failed message.
         suspend_ms: time for which an ordered queue waits after a failure.
         close_timeout_ms: longest time that `close` waits for running handlers.
@@ -83,15 +86,19 @@ class PopConsumer(ClientLifetime):
     consumer`.
 
     A message is acknowledged when the handler returns. If the handler refuses it, by an exception
-    or by Outcome.RETRY, it is delivered again after 10 s, later after more, to any member.
+    or by Outcome.RETRY, it is delivered again to any member, after the time in `options.retry_ms`
+    for its number of deliveries (10 s at first), or after `suspend_ms` if `ordered`.
 
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: concurrency, times, order.
-        from_first: a new group begins at the first message, not at the last one.
+        from_first: a new group begins at the first stored message, not at the end of each queue.
         client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
+
+    Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
+    be used.
     """
 
     def __init__(
@@ -125,23 +132,26 @@ class PopConsumer(ClientLifetime):
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Receive messages of a topic: all, only with tags joined by "||", or only if the condition
-        `sql` on properties holds. Raises InvalidArgument for an invalid name or expression."""
+        `sql` on properties holds. A later call for the same topic replaces the expression from the
+        next pop. Raises InvalidArgument for an invalid name or expression."""
         check_topic(topic)
         data = subscription_of(topic, expression, sql, self._instance.now_ms())
         self._popper.subscriptions[topic] = data
 
     def on_message(self, handler: Handler) -> Handler:
-        """Have every message handled by `handler`; usable as a decorator, before `start`.
+        """Have every message handled by `handler` and return it; usable as a decorator, before
+        `start`. A later handler replaces an earlier one.
 
-        An `async def` handler runs on the loop, a plain `def` in a thread.
+        An `async def` handler runs on the loop, a plain `def` in a thread. Raises InvalidArgument
+        for a handler that cannot be called.
         """
         check_handler(handler)
         self._handler = on_the_loop(handler, self._threads)
         return handler
 
     async def start(self) -> None:
-        """Join the group and begin to pop. Raises ClientError without a handler or a
-        subscription, or once closed."""
+        """Join the group and begin to pop in the background. Raises ClientError without a handler
+        or a subscription, if started already, or once closed."""
         if self._closed:
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
@@ -152,8 +162,9 @@ class PopConsumer(ClientLifetime):
         self._pops.spawn(self._follow_places(), "brokers to pop from")
 
     async def close(self) -> None:
-        """Leave the group: running handlers end (up to close_timeout_ms); messages whose handler
-        has not begun are delivered again, to other members. Closing twice does nothing."""
+        """Stop popping, wait for running handlers (up to close_timeout_ms, then they are
+        cancelled), and leave the group; messages whose handler has not begun are delivered again,
+        to other members. Closing twice does nothing."""
         self._closed = True
         await self._pops.cancel()
         try:

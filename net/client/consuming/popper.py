@@ -55,10 +55,11 @@ from turbopump.net.wire.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
-"""The longest time for which messages may be hidden (RocketMQ's clients)."""
+"""The longest time in milliseconds for which messages may be hidden (RocketMQ's clients)."""
 NOT_RUNNING: Final = "the consumer is not started, or is closed"
+"""Text of the ClientClosed that a consumer over pop raises."""
 TURN_MS: Final = 2_000
-"""Wait at a broker, if there are several, before the next broker is asked."""
+"""Milliseconds of waiting at a broker, if there are several, before the next broker is asked."""
 
 _ANY_QUEUE: Final = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
@@ -71,7 +72,7 @@ _NOTHING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PopPlace:
-    """A broker to pop a topic from."""
+    """A topic and the name of a broker to pop it from."""
 
     topic: str
     broker_name: str
@@ -80,7 +81,9 @@ class PopPlace:
 class Popper:
     """A member of a group that pops; `from_first` and `ordered` as in SimpleConsumer.
 
-    `subscriptions`, by topic, may change at any time.
+    `subscriptions`, by topic, may change at any time: the next pop uses them. `runs`: whether it
+    was started and not closed. `now_ms` is the wall clock, in epoch milliseconds. Raises
+    InvalidArgument for an invalid group name.
     """
 
     def __init__(
@@ -100,7 +103,9 @@ class Popper:
         """Topics whose brokers received a heartbeat with the subscription."""
 
     async def start(self) -> None:
-        """Join the group."""
+        """Join the group and send heartbeats to the brokers of the subscribed topics; failures of
+        these are logged. Raises ClientError if started already, or if the instance has a consumer
+        of the group."""
         if self.runs:
             raise ClientError("the consumer is started already")
         await self._instance.add_member(self._member)
@@ -108,7 +113,8 @@ class Popper:
         await self._introduce()
 
     async def close(self) -> None:
-        """Leave the group; closing twice does nothing."""
+        """Leave the group at all known brokers; a `receive` in progress raises ClientClosed at its
+        next round. Closing twice does nothing."""
         if self.runs:
             self.runs = False
             await self._instance.remove_member(self._member)
@@ -116,7 +122,13 @@ class Popper:
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:
-        """Receive messages of a broker, asking the brokers in turn."""
+        """Receive up to `max_count` messages of a single broker and topic, asking all in turn for
+        up to `wait_ms`; an empty list if none came.
+
+        The messages are hidden for `invisible_ms`; their handle is the property POP_CK. A failed
+        broker is asked again until the time ends; then the last error of FAILURES is raised. Raises
+        RouteNotFound at once without a readable broker, ClientClosed.
+        """
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
@@ -150,7 +162,9 @@ class Popper:
                 return []
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """Acknowledge the message: the group does not receive it again."""
+        """Acknowledge the message, by its property POP_CK, and wait for the broker's answer: the
+        group does not receive it again. One try; raises BrokerError, RemotingError, RouteNotFound,
+        InvalidArgument without a handle, ClientClosed."""
         handle = _handle_of(message)
         assert handle.queue_offset is not None
         header = AckMessageRequest(
@@ -164,7 +178,8 @@ class Popper:
         await self._ask(handle, RequestCode.ACK_MESSAGE, header)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """Hide the message for `invisible_ms` from now; it gets a new handle."""
+        """Hide the message for `invisible_ms` from now; a new handle is written to its property
+        POP_CK. Raises as `ack` does."""
         handle = _handle_of(message)
         assert handle.queue_offset is not None
         header = ChangeInvisibleTimeRequest(
@@ -202,7 +217,9 @@ class Popper:
             await self._instance.heartbeat()
 
     async def places(self) -> list[PopPlace]:
-        """The readable brokers of all topics; raises RouteNotFound if no topic has one."""
+        """The readable brokers of all subscribed topics, by order of subscription, then sorted by
+        name; brokers of a new topic receive a heartbeat first. Raises RouteNotFound if no topic has
+        a readable broker, RemotingError, BrokerError."""
         places: list[PopPlace] = []
         for topic in list(self.subscriptions):
             route = await self._instance.route(topic)
@@ -216,7 +233,7 @@ class Popper:
         return places
 
     async def refresh(self) -> None:
-        """Request the routes of all topics again; failures are logged."""
+        """Request the routes of all subscribed topics again and wait; failures are logged."""
         for topic in list(self.subscriptions):
             try:
                 await self._instance.refresh(topic)
@@ -226,9 +243,13 @@ class Popper:
     async def pop(
         self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
     ) -> list[ReceivedMessage]:
-        """Pop messages of a topic at one broker, which waits up to `poll_ms` for the first.
+        """Pop up to `max_count` messages of `place.topic` at its broker's master, which waits up to
+        `poll_ms` for the first; an empty list if none came.
 
-        Raises BrokerError, RemotingError, RouteNotFound.
+        Messages of unsubscribed tags are acknowledged and left out, unreadable messages are logged
+        and left out. `reconsume_times` counts earlier deliveries. `place.topic` must be subscribed.
+        Raises BrokerError, RemotingError, RouteNotFound, and ValueError for an answer that cannot
+        be read.
         """
         subscription = self.subscriptions[place.topic]
         header = PopMessageRequest(
@@ -341,7 +362,8 @@ def _handle_of(message: ReceivedMessage) -> PopHandle:
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:
-    """Raises InvalidArgument for a time that a broker would refuse."""
+    """Raises InvalidArgument unless `invisible_ms` is an int from `least_ms` to
+    INVISIBLE_MAX_MS."""
     expect(invisible_ms, int, "invisible_ms", "a whole number")
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         raise InvalidArgument(

@@ -18,8 +18,10 @@ class FlowLimits:
     """Limits of messages between pull and acknowledgement, beyond which pulling pauses.
 
     The limits of a queue are RocketMQ's (pullThresholdForQueue, pullThresholdSizeForQueue,
-    consumeConcurrentlyMaxSpan); the limits of the whole consumer bound the sum over many queues.
-    One answer (32 messages, 256 KiB) may go beyond a limit.
+    consumeConcurrentlyMaxSpan); the limits of the whole consumer (`total_...`) bound the sum over
+    many queues. Bytes are of bodies; `queue_span` is the distance of offsets from the oldest
+    unacknowledged to the newest message, and does not count in ordered mode. One answer (32
+    messages, 256 KiB) may go beyond a limit.
     """
 
     queue_messages: int = 1000
@@ -31,7 +33,8 @@ class FlowLimits:
 
 @dataclass(slots=True)
 class Totals:
-    """Messages and body bytes held by all queues of a consumer."""
+    """Messages (number) and `size` (bytes of their bodies) held by all queues of a consumer; each
+    ProcessQueue updates the object that it shares."""
 
     messages: int = 0
     size: int = 0
@@ -45,6 +48,7 @@ class ProcessQueue:
     no further message but still counts acknowledgements; in a `dropped` queue (another member's, or
     reset) they change nothing. Times are of the monotonic clock, but for `last_pull_ms`,
     `last_lock_ms` and `last_consume_ms`, which are epoch milliseconds because operators see them.
+    `size` is the bytes of the bodies held; the next pull begins at `next_queue_offset`.
     """
 
     __slots__ = (
@@ -103,7 +107,8 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """Distance between the oldest unacknowledged and the newest pulled message."""
+        """Distance in offsets between the oldest unacknowledged and the newest pulled message; 0 if
+        all are acknowledged."""
         return self._order[-1] - self._order[0] if self._order else 0
 
     @property
@@ -113,11 +118,13 @@ class ProcessQueue:
 
     @property
     def newest_queue_offset(self) -> int:
-        """The newest offset held, or 0."""
+        """The highest queue offset of a message that is not yet below `commit_queue_offset`; 0
+        without such a message."""
         return self._order[-1] if self._order else 0
 
     def put(self, messages: Iterable[ReceivedMessage], next_queue_offset: QueueOffset) -> int:
-        """Add a pull's messages, ascending; returns the number of new messages.
+        """Add a pull's messages, ascending by offset; returns the number of new messages, 0 in a
+        retired queue.
 
         `next_queue_offset` is the start of the next pull: messages that the filter removed lie
         below it and need no acknowledgement. Messages that are known already are left out.
@@ -139,8 +146,9 @@ class ProcessQueue:
         return added
 
     def take(self, now_ms: int) -> ReceivedMessage | None:
-        """Return the next message to handle, which is in flight
-        then; None if no message is ready."""
+        """Return the waiting message with the lowest offset, which is in flight then; None if no
+        message waits, the queue is suspended, or in ordered mode a message is in flight or the lock
+        ended. `now_ms` is of the monotonic clock."""
         if not self._waiting or now_ms < self._suspended_until_ms:
             return None
         if self.ordered and (self._in_flight or now_ms >= self.lock_until_ms):
@@ -150,12 +158,14 @@ class ProcessQueue:
         return message
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """Whether `message` is in flight here (not acknowledged, not put back, not dropped)."""
+        """Whether this very message object is in flight here: handed out by `take`, and not
+        acknowledged, put back or dropped since."""
         entry = self._in_flight.get(message.queue_offset)
         return not self.dropped and entry is not None and entry[0] is message
 
     def ack(self, message: ReceivedMessage, now_ms: int) -> bool:
-        """Acknowledge a message; False if it was not in flight (late or repeated)."""
+        """Acknowledge a message in memory, at `now_ms` (epoch milliseconds); False if it was not in
+        flight (late or repeated). Commits nothing: see `commit_queue_offset`."""
         if not self.holds(message):
             return False
         del self._in_flight[message.queue_offset]
@@ -167,10 +177,12 @@ class ProcessQueue:
         return True
 
     def put_back(self, message: ReceivedMessage, not_before_ms: int) -> bool:
-        """Hand the message out again, as the next one, not before `not_before_ms`.
+        """Let `take` return the message again, as the next, not before `not_before_ms` (monotonic
+        clock).
 
         The whole queue pauses until then (ordered mode: ConsumeMessageOrderlyService's
-        suspendCurrentQueue). False if the message was not in flight.
+        suspendCurrentQueue). A retired queue forgets the message instead. False if the message was
+        not in flight.
         """
         if not self.holds(message):
             return False
@@ -183,11 +195,13 @@ class ProcessQueue:
         return True
 
     def suspended_for_ms(self, now_ms: int) -> int:
-        """Remaining time for which `put_back` suspends the queue."""
+        """Milliseconds after `now_ms` (monotonic clock) for which `put_back` suspends the queue;
+        0 if it does not."""
         return max(0, self._suspended_until_ms - now_ms)
 
     def overdue(self, now_ms: int, timeout_ms: int) -> list[ReceivedMessage]:
-        """Messages in flight for longer than `timeout_ms`, oldest offset first."""
+        """Messages in flight for longer than `timeout_ms` at `now_ms` (monotonic clock), by offset.
+        They stay in flight."""
         return [
             message
             for _, (message, since_ms) in sorted(self._in_flight.items())
@@ -195,15 +209,16 @@ class ProcessQueue:
         ]
 
     def retire(self) -> None:
-        """Hand out no further message of the queue: the messages that wait are left to its next
-        owner."""
+        """Hand out no further message of the queue: the messages that wait are forgotten, and left
+        to its next owner; messages in flight may still be acknowledged."""
         self.retired = True
         for message in self._waiting:
             self._forget(message)
         self._waiting.clear()
 
     def drop(self) -> None:
-        """Give up the queue: hand out no message and count no acknowledgement."""
+        """Give up the queue: hand out no message and count no acknowledgement (`ack` and `put_back`
+        return False); `totals` no longer has its messages. Dropping twice does nothing."""
         if self.dropped:
             return
         self.retire()
@@ -212,7 +227,8 @@ class ProcessQueue:
             self._forget(message)
 
     def finished(self, message: ReceivedMessage) -> None:
-        """A handler of a dropped queue returned: the message is no longer in flight."""
+        """A handler of a dropped queue returned: stop counting the message as in flight. An
+        AssertionError if the queue is not dropped."""
         assert self.dropped, "only a dropped queue forgets without an acknowledgement"
         self._in_flight.pop(message.queue_offset, None)
 
@@ -223,7 +239,8 @@ class ProcessQueue:
 
 
 def pause_reason(queue: ProcessQueue, limits: FlowLimits) -> str | None:
-    """The reason why the next pull of the queue must wait, or None."""
+    """An English text for logs about the limit for which the next pull of the queue must wait; None
+    if the queue may be pulled. The limits of the whole consumer do not stop an empty queue."""
     totals = queue.totals
     if queue.count >= limits.queue_messages:
         return f"{queue.count} messages of the queue wait for acknowledgement"

@@ -38,7 +38,8 @@ from turbopump.net.wire.subscription import ALL, SubscriptionData
 logger = logging.getLogger(__name__)
 
 SUSPEND_MS: Final = 20_000
-"""Longest time that a broker holds a pull (DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
+"""Longest time in milliseconds that a broker holds a pull
+(DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class _ReadAhead:
 
 
 class PullConsumer(ClientLifetime):
-    """Reads assigned queues; use as `async with PullConsumer("group", [...]) as consumer`.
+    """Reads assigned queues; use as `async with PullConsumer("group", [...]) as consumer`. Methods
+    but `position` and the seeks raise ClientClosed unless started.
 
     Args:
         group: the consumer group whose offsets are read and committed.
@@ -126,14 +128,16 @@ class PullConsumer(ClientLifetime):
         self._running = False
 
     async def start(self) -> None:
-        """Make the consumer ready; nothing is read before `assign`."""
+        """Join the group, for heartbeats; nothing is read before `assign`. Raises ClientError if
+        started already, or if the shared client has a consumer of the group."""
         if self._running:
             raise ClientError("the consumer is started already")
         await self._instance.add_member(self._member)
         self._running = True
 
     async def close(self) -> None:
-        """Stop reading and leave the group; commits nothing. Closing twice does nothing."""
+        """Stop reading, end waiting polls, and leave the group; commits nothing, and forgets the
+        assignment. Closing twice does nothing; a closed consumer can be started again."""
         if self._running:
             self._running = False
             self._arrived.set()
@@ -143,11 +147,12 @@ class PullConsumer(ClientLifetime):
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The assigned queues, sorted."""
+        """The assigned queues, sorted by topic, broker name and queue id."""
         return sorted(self._assigned)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read, sorted; raises RouteNotFound."""
+        """The queues of a topic that can be read, sorted by broker name and queue id; raises
+        RouteNotFound for an unknown topic, RemotingError if no name server answers."""
         route = await self._instance.route(topic)
         if route is None:
             raise RouteNotFound(f"no name server knows topic {topic}")
@@ -156,11 +161,14 @@ class PullConsumer(ClientLifetime):
     async def assign(
         self, queues: Collection[MessageQueue], expression: str = ALL, *, sql: str | None = None
     ) -> None:
-        """Read these queues and no others; queues that were assigned before keep their position.
+        """Read these queues and no others, ahead and in the background. Queues that were assigned
+        before keep their position and the messages read ahead; a new queue begins at the group's
+        committed offset, else at the start position of the options.
 
         `expression` is "*" or tags joined by "||"; `sql` instead of it a condition on properties in
-        RocketMQ's SQL92. Raises InvalidArgument for an invalid expression, RouteNotFound for an
-        unknown topic; `poll` raises BrokerError if a broker refuses the condition.
+        RocketMQ's SQL92; it replaces the topics' earlier expression for messages not yet read
+        ahead. Raises InvalidArgument for an invalid expression, RouteNotFound for an unknown topic,
+        RemotingError; `poll` raises BrokerError if a broker refuses the condition.
         """
         self._check_running()
         for queue in queues:
@@ -182,29 +190,34 @@ class PullConsumer(ClientLifetime):
                 self._read_on(queue, None)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Continue reading an assigned queue at a queue offset."""
+        """Discard the messages read ahead of an assigned queue and continue reading it at a queue
+        offset; commits nothing. Raises ClientError if the queue is not assigned."""
         self._of(queue)
         await self._stop(queue)
         self._assigned[queue] = _ReadAhead()
         self._read_on(queue, QueueOffset(queue_offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue at the oldest stored message."""
+        """`seek` to the oldest stored message; also raises BrokerError, RemotingError."""
         await self.seek(queue, await self._queue_offsets.earliest(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue at the end of the queue: only new messages are read."""
+        """`seek` to the present end of the queue: only later messages are read. Also raises
+        BrokerError, RemotingError."""
         await self.seek(queue, await self._queue_offsets.latest(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Continue at the first message stored at a time (epoch milliseconds) or later."""
+        """`seek` to the first message stored at a time (epoch milliseconds) or later. Also raises
+        BrokerError, RemotingError."""
         await self.seek(queue, await self._queue_offsets.at_time(queue, timestamp_ms))
 
     async def poll(self, timeout_ms: int = 1000, max_count: int = 0) -> list[ReceivedMessage]:
-        """Return up to `max_count` messages (0: pull_batch), waiting `timeout_ms` for the first.
+        """Return up to `max_count` messages read ahead (0: pull_batch), waiting up to `timeout_ms`
+        for the first, and advance the positions; messages of a queue are in its order, queues take
+        turns. Commits nothing.
 
-        Empty when no message came. Raises ClientError if no queue is assigned, BrokerError if no
-        message came and a broker refuses the pulls.
+        An empty list if no message came, or the consumer was closed. Raises ClientError if no queue
+        is assigned, BrokerError if no message came in time and a broker refuses the pulls.
         """
         self._check_running()
         if not self._assigned:
@@ -221,17 +234,22 @@ class PullConsumer(ClientLifetime):
         return self._take(max_count or self._options.pull_batch)
 
     def position(self, queue: MessageQueue) -> QueueOffset | None:
-        """The offset after the last message returned of an assigned queue; None if not known."""
+        """The offset of the next message that `poll` returns of an assigned queue; None until the
+        start offset is known. Raises ClientError if the queue is not assigned."""
         return self._of(queue).position
 
     async def committed(self, queue: MessageQueue) -> QueueOffset | None:
-        """The group's committed offset of a queue, or None."""
+        """Query the group's committed offset of a queue at its broker; None if the group has none.
+        For a young queue a broker may answer 0 instead (see ConsumeFrom). Raises RouteNotFound,
+        BrokerError, RemotingError."""
         self._check_running()
         await self.queues(queue.topic)
         return await self._offsets.read(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit queue offsets; by default the positions of all assigned queues.
+        """Commit queue offsets, each the offset of the next message to consume, and wait for the
+        brokers' answers; by default the known positions of all assigned queues. Later polls are not
+        affected.
 
         Raises BrokerError, RemotingError, RouteNotFound; earlier offsets of the mapping are
         committed then.

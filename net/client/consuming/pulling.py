@@ -30,18 +30,22 @@ from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.subscription import SubscriptionData
 
 GRACE_MS: Final = 15_000
-"""Time that a pull may take beyond its long poll; RocketMQ: 30 s for a poll of 15 s."""
+"""Milliseconds that a pull may take beyond its long poll; RocketMQ: 30 s for a poll of 15 s."""
 
 SUSPEND_MS: Final = 15_000
-"""Longest time for which a broker holds a push consumer's pull (brokerSuspendMaxTimeMillis)."""
+"""Longest time in milliseconds for which a broker holds a push consumer's pull
+(brokerSuspendMaxTimeMillis)."""
 
 
 class PullStatus(Enum):
     """The result of a pull."""
 
     FOUND = "FOUND"
+    """The answer has messages."""
     NO_NEW = "NO_NEW"
+    """No message was stored at the offset until the wait ended."""
     NO_MATCH = "NO_MATCH"
+    """The broker's filter left out all messages that it looked at."""
     MOVED = "MOVED"
     """The offset is outside of the queue, or was reset: continue at the answer's offset."""
 
@@ -58,7 +62,9 @@ _STATUS: Final = {
 class Pulled:
     """The answer of a pull; the next pull begins at `next_queue_offset`.
 
-    `unreadable` are the messages whose body cannot be read, each with the error.
+    `messages` are in the queue's order and have a subscribed tag. `min_queue_offset` is the first
+    stored message of the queue, `max_queue_offset` its end. `unreadable` are the messages whose
+    body cannot be read, each with the error.
     """
 
     status: PullStatus
@@ -92,10 +98,12 @@ class Puller:
         suspend_ms: int = SUSPEND_MS,
         commit: QueueOffset | None = None,
     ) -> Pulled:
-        """Pull once, waiting up to `suspend_ms` for a message.
+        """Pull up to `max_count` messages once, from `queue_offset`; the broker waits up to
+        `suspend_ms` for a message.
 
-        The request also commits `commit` if it goes to the master. Raises BrokerError,
-        RemotingError, RouteNotFound, and ValueError for an answer that cannot be read.
+        The request goes to the broker that the last answer suggested, at first to the master; at
+        the master it also commits `commit`. Raises BrokerError, RemotingError, RouteNotFound, and
+        ValueError for an answer that cannot be read.
         """
         reader = self._instance.brokers.reader(queue.broker_name, self._suggested.get(queue, 0))
         if reader is None:
@@ -152,5 +160,6 @@ class Puller:
 
 
 def is_wanted(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
-    """Whether the message has a subscribed tag: brokers compare only the tags' hashes."""
+    """Whether the message has a subscribed tag, or the subscription is by an expression: brokers
+    compare only the tags' hashes."""
     return not subscription.is_tag_type or subscription.wants_tag(message.tags)

@@ -29,7 +29,8 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 LOG_EVERY: Final = 10
-"""Log the first of consecutive failures, then every tenth: a broker may be down for long."""
+"""Log the first of consecutive failed pulls of a queue, then every tenth: a broker may be
+down for long."""
 
 REFUSALS: Final = frozenset(
     {
@@ -45,9 +46,12 @@ FAILURES = (ClientError, RemotingError, ValueError, CompressionMissing)
 
 
 class QueueRunner:
-    """Consumes one queue until it is stopped.
+    """Pulls a queue until its owner cancels `task`.
 
     `positioned` is set once the start offset is known; until then nothing may be committed.
+    `process` is replaced when the position is set or moved. `committed` is the last offset read or
+    committed, None before. `lock_until_ms` is of the monotonic clock. `arrived(process)` is called
+    when messages arrived, the lock was renewed, or `refusal` was set.
     """
 
     def __init__(
@@ -72,29 +76,30 @@ class QueueRunner:
         self._ready = asyncio.Event()
 
     def settled(self) -> None:
-        """Signal that a message was acknowledged, put back or
-        dropped: pulls and `drained` check again."""
+        """Signal that a message was acknowledged, put back or dropped: a pull that waits for room
+        and `drained` check again. Returns at once."""
         self._signal.set()
 
     def locked(self, until_ms: int) -> None:
-        """Note that the broker granted or renewed the queue's lock
-        until `until_ms` (steady clock)."""
+        """Note that the broker granted or renewed the queue's lock until `until_ms` (monotonic
+        clock), and call `arrived`."""
         self.process.last_lock_ms = self._membership.instance.now_ms()
         self.lock_until_ms = self.process.lock_until_ms = until_ms
         self._arrived(self.process)
 
     async def ready(self) -> None:
-        """Wait until the start offset is known."""
+        """Wait until the start offset is known, without a limit."""
         await self._ready.wait()
 
     async def drained(self) -> None:
-        """Wait until no message of the queue is in flight."""
+        """Wait until no message of the queue is in flight, without a limit."""
         while self.process.in_flight:
             self._signal.clear()
             await self._signal.wait()
 
     async def run(self, start: QueueOffset | None = None) -> None:
-        """Pull forever; `start` overrules the committed offset."""
+        """Pull until cancelled, from `start`, else from the committed offset, else from the start
+        position of the options; failures are logged and retried."""
         await self._position(start)
         failures = 0
         while True:

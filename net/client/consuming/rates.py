@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOW_MS: Final = 60_000
+"""Milliseconds over which rates are computed."""
 BUCKET_MS: Final = 10_000
+"""Milliseconds that are counted together; older counters leave the window bucket by bucket."""
 
 
 @dataclass(slots=True)
@@ -26,7 +28,12 @@ class _Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of a topic, per second over the last minute; times are averages in milliseconds."""
+    """Rates of a topic over the last minute.
+
+    `ok_tps` and `failed_tps`: messages handled per second, by result; `pull_tps`: messages pulled
+    per second; `handling_ms` and `pulling_ms`: average milliseconds of a handler's run and of a
+    pull; `failed_count`: messages that failed in the minute.
+    """
 
     ok_tps: float = 0.0
     failed_tps: float = 0.0
@@ -38,12 +45,14 @@ class Rates:
 
 @dataclass(slots=True)
 class TopicRates:
-    """Counters of each subscribed topic (client/stat/ConsumerStatsManager)."""
+    """Counters of each subscribed topic (client/stat/ConsumerStatsManager). `now_ms` is of the
+    monotonic clock."""
 
     _buckets: dict[str, deque[_Bucket]] = field(default_factory=dict)
 
     def handled(self, topic: str, ok: bool, took_ms: int, now_ms: int) -> None:
-        """Count a handler's return after `took_ms`."""
+        """Count a message of `topic` whose handler returned at `now_ms` after `took_ms`; `ok`: it
+        was acknowledged."""
         bucket = self._bucket(topic, now_ms)
         bucket.handling_ms += took_ms
         if ok:
@@ -52,7 +61,7 @@ class TopicRates:
             bucket.failed += 1
 
     def pulled(self, topic: str, count: int, took_ms: int, now_ms: int) -> None:
-        """Count a pull that found `count` messages in `took_ms`."""
+        """Count a pull that returned `count` messages at `now_ms` after `took_ms`."""
         bucket = self._bucket(topic, now_ms)
         bucket.pulls += 1
         bucket.pulled += count

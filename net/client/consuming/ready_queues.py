@@ -15,7 +15,8 @@ class ReadyQueues:
     """Queues that may have a message to hand out, in turn.
 
     A queue without a message leaves. It is offered again when that may have changed: after a pull,
-    an acknowledgement in ordered mode, the end of a suspension, or a renewed lock.
+    an acknowledgement in ordered mode, the end of a suspension, or a renewed lock. True while a
+    queue is in the turn, even if it has no message.
     """
 
     def __init__(self) -> None:
@@ -26,14 +27,15 @@ class ReadyQueues:
         return bool(self._turn)
 
     def offer(self, queue: ProcessQueue) -> None:
-        """Add a queue that may have a message to hand out."""
+        """Add a queue that may have a message to hand out, at the end of the turn; a queue in the
+        turn keeps its place."""
         if id(queue) not in self._members:
             self._members.add(id(queue))
             self._turn.append(queue)
 
     def next(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
-        """(queue, its next message), which counts as handed out; None when no queue has a message
-        now."""
+        """Take (queue, its next message), which is in flight then; the queue goes to the end of the
+        turn. None when no queue has a message at `now_ms` (monotonic clock); all have left then."""
         while self._turn:
             queue = self._turn.popleft()
             message = queue.take(now_ms)

@@ -29,7 +29,7 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5000
-"""Timeout of a send-back, as in RocketMQ."""
+"""Timeout of a send-back in milliseconds, as in RocketMQ."""
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """The producer group under which RocketMQ's clients send retries themselves."""
@@ -42,7 +42,8 @@ FIRST_DELAY_LEVEL: Final = 3
 
 
 class Retries:
-    """Sends a group's failed messages back; `limit` is the number of retries allowed."""
+    """Sends a group's failed messages back; after `limit` retries the broker makes a message a dead
+    letter."""
 
     def __init__(self, instance: ClientInstance, group: str, limit: int) -> None:
         self._instance = instance
@@ -50,9 +51,12 @@ class Retries:
         self._limit = limit
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Have the broker deliver the message again; False if no broker accepted it.
+        """Have the message's broker store it for a later delivery, or else send it as a new message
+        to the group's retry topic; waits for the answers. False if no broker accepted it; failures
+        are logged.
 
-        `delay_level` 0 lets the broker choose by the number of retries, -1 makes it a dead letter.
+        `delay_level` 0 lets the broker choose by the number of retries, DEAD_LETTER makes it a dead
+        letter, which only the message's own broker can do.
         """
         try:
             await self._ask_broker(message, delay_level)
@@ -65,7 +69,8 @@ class Retries:
         """Send back a message that cannot be read: only the broker, which has it, can store it
         again.
 
-        False if the broker refuses. Raises ClientError and RemotingError.
+        False if the broker refuses. Raises ClientError without a master, RemotingError without an
+        answer.
         """
         try:
             await self._ask_broker(message, 0)
@@ -75,7 +80,8 @@ class Retries:
         return True
 
     async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
-        """Send the message to the group's dead letters (%DLQ%); False if no broker accepted it."""
+        """Have the message's broker store it in the group's dead letters (%DLQ%); False if it did
+        not accept it."""
         return await self.send_back(message, DEAD_LETTER)
 
     async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -123,9 +129,10 @@ class Retries:
 def retry_send_request(
     message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
 ) -> Command:
-    """Build a new message for the group's retry topic from a failed one (messages.md 6.3).
+    """Build SEND_MESSAGE_V2 for `queue` of the group's retry topic from a failed message, which is
+    not changed (messages.md 6.3). `now_ms` (epoch milliseconds) becomes the born timestamp.
 
-    The broker takes the number of retries and their limit from the header, not the properties.
+    The broker takes the number of retries and their `limit` from the header, not the properties.
     """
     properties = dict(message.properties)
     properties.pop(names.TRAN_MSG, None)

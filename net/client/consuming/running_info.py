@@ -15,10 +15,12 @@ from turbopump.net.client.consuming.membership import ConsumerMembership, Runnin
 from turbopump.net.wire.bodies import dump
 
 MIB: Final = 1024 * 1024
+"""Bytes of a MiB."""
 
 
 def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
-    """The body of the answer to 307."""
+    """The JSON body of the answer to 307 (GET_CONSUMER_RUNNING_INFO); `started_ms` is the start of
+    the consumer in epoch milliseconds."""
     options, now_ms = membership.options, membership.instance.steady_ms()
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(membership.instance.namesrv) + ";",
@@ -68,8 +70,8 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
 
 
 def consumer_status(membership: ConsumerMembership, topic: str) -> bytes:
-    """The body of the answer to 221: the offsets of the topic's
-    queues that a commit would write now."""
+    """The JSON body of the answer to 221 (GET_CONSUMER_STATUS_FROM_CLIENT): by queue, the offset
+    that a commit would write now, for running queues of `topic` ("": all topics)."""
     return dump(
         {
             "messageQueueTable": RawKeys(

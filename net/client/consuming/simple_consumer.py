@@ -22,7 +22,12 @@ from turbopump.net.wire.subscription import ALL, SubscriptionData
 class PopTransport(Protocol):
     """A member of a group by one protocol: Popper or GrpcConsumer.
 
-    Results and errors are those of SimpleConsumer, which checks the arguments.
+    Each method is that of SimpleConsumer with the same name, with its effects, result and errors:
+    `start` and `close` join and leave the group, `receive` waits up to `wait_ms` for messages and
+    hides them for `invisible_ms`, `ack` acknowledges a message, `change_invisible` hides it for
+    `invisible_ms` from now and writes a new receipt into it. SimpleConsumer checks the arguments.
+    `subscriptions`, by topic, may change at any time. `runs`: whether it was started and not
+    closed. `now_ms` is the wall clock, in epoch milliseconds.
     """
 
     subscriptions: dict[str, SubscriptionData]
@@ -61,11 +66,14 @@ class SimpleConsumer(ClientLifetime):
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         endpoints: "host:port" where gRPC is served.
-        from_first: a new group begins at the first message, not at the last one.
+        from_first: a new group begins at the first stored message, not at the end of each queue.
         ordered: a queue delivers no further message until all its delivered messages are
             acknowledged or their hidden time has ended.
         client: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
+
+    Raises InvalidArgument for an invalid group, address or option, and TlsError for TLS files that
+    cannot be used.
     """
 
     def __init__(
@@ -91,13 +99,15 @@ class SimpleConsumer(ClientLifetime):
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Receive messages of a topic: all, only with tags joined by "||", or only if the condition
-        `sql` on properties holds. Raises InvalidArgument for an invalid name or expression."""
+        `sql` on properties holds. A later call for the same topic replaces the expression; the next
+        `receive` uses it. Raises InvalidArgument for an invalid name or expression."""
         check_topic(topic)
         data = subscription_of(topic, expression, sql, self._transport.now_ms())
         self._transport.subscriptions[topic] = data
 
     async def start(self) -> None:
-        """Make the consumer ready."""
+        """Join the group. Raises ClientError if started already, or if the shared client has a
+        consumer of the group; with `endpoints` also BrokerError and RemotingError."""
         await self._transport.start()
 
     async def close(self) -> None:
@@ -111,10 +121,10 @@ class SimpleConsumer(ClientLifetime):
         """Return up to `max_count` messages, 32 at most, of a single broker, waiting `wait_ms` for
         the first.
 
-        They are hidden from the rest of the group for `invisible_ms`. Empty when no message came.
-        Raises InvalidArgument, ClientError without a subscription, RouteNotFound if no topic is
-        known, ClientClosed, and the last BrokerError or RemotingError if no message came because of
-        it.
+        They are hidden from the rest of the group for `invisible_ms`, 12 hours at most. An empty
+        list if no message came in time. Raises InvalidArgument, ClientError without a subscription,
+        RouteNotFound at once if no topic is known, ClientClosed, and the last BrokerError or
+        RemotingError if no message came because of it.
         """
         transport = self._transport
         if not transport.runs:
@@ -130,15 +140,18 @@ class SimpleConsumer(ClientLifetime):
         """Acknowledge a handled message: it is not delivered again, unless its hidden time ended
         before.
 
-        Raises BrokerError, RemotingError, RouteNotFound; the message may be delivered again then.
+        Returns when the broker has answered. Raises BrokerError, RemotingError, RouteNotFound; the
+        message may be delivered again then. Raises InvalidArgument for a message that was not
+        received by a simple consumer, ClientClosed.
         """
         await self._transport.ack(message)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """Hide the message for `invisible_ms` from now; then it is delivered again unless
-        acknowledged.
+        """Hide the message for `invisible_ms` (0 to 12 hours) from now; then it is delivered again
+        unless acknowledged.
 
-        Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
+        The message gets a new receipt (property POP_CK), which `ack` needs; copies of the message
+        do not. Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound, ClientClosed.
         """
         check_invisible(invisible_ms, 0)
         await self._transport.change_invisible(message, invisible_ms)

@@ -15,9 +15,10 @@ from turbopump.net.wire.subscription import ALL, SQL92, TAG, SubscriptionData, p
 logger = logging.getLogger(__name__)
 
 NO_SUBSCRIPTION: Final = "nothing is subscribed to: call subscribe first"
+"""Text of the ClientError of a consumer without a subscription."""
 
 MISSING_EVERY_MS: Final = 60_000
-"""Time between two warnings that a subscribed topic does not exist."""
+"""Milliseconds between two warnings that a subscribed topic does not exist."""
 
 
 class MissingTopics:
@@ -28,8 +29,8 @@ class MissingTopics:
         self._next_ms: dict[str, int] = {}
 
     def missing(self, topic: str, steady_ms: int) -> None:
-        """Warn, at most every MISSING_EVERY_MS: no name server
-        knows a readable queue of the topic."""
+        """Log a warning, at most every MISSING_EVERY_MS for a topic: no name server knows a
+        readable queue of it. `steady_ms` is the monotonic clock."""
         if steady_ms >= self._next_ms.get(topic, steady_ms):
             self._next_ms[topic] = steady_ms + MISSING_EVERY_MS
             logger.warning(
@@ -39,14 +40,17 @@ class MissingTopics:
             )
 
     def found(self, topic: str) -> None:
-        """Reset the warnings: the topic exists, or is no longer subscribed."""
+        """Let the next `missing` of the topic warn at once: it exists, or is no longer
+        subscribed."""
         self._next_ms.pop(topic, None)
 
 
 def subscription_of(topic: str, expression: str, sql: str | None, now_ms: int) -> SubscriptionData:
-    """A subscription by tags, or by `sql` if that is given; `now_ms` becomes its version.
+    """A subscription by tags ("*", or tags joined by "||"), or by `sql` if that is given; `now_ms`
+    (epoch milliseconds) becomes its version, by which brokers find the newer of two.
 
-    Raises InvalidArgument for an invalid expression, and if both are given.
+    Raises InvalidArgument for an invalid expression, and if both are given. The condition `sql` is
+    not parsed: the broker does.
     """
     expect(expression, str, "an expression", "a text")
     expect("" if sql is None else sql, str, "sql", "a text")

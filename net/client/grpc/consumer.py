@@ -30,17 +30,25 @@ from turbopump.net.wire.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 ROUTE_MS: Final = 30_000
-"""Age after which a route is requested again; a failure also causes a request."""
+"""Age in milliseconds after which a route is requested again; a failed receive also causes a
+request."""
 REQUEST_MS: Final = 3_000
+"""Time in milliseconds that a receive may take beyond its long poll; also sent in the settings."""
 POLL_MIN_MS: Final = 5_000
-"""Servers raise a shorter long-polling timeout to this."""
+"""Servers raise a shorter long-polling timeout to this, in milliseconds."""
 INVISIBLE_MIN_MS: Final = 10_000
+"""Shortest hidden time in milliseconds that `receive` accepts."""
 _DOMAIN: Final = AddressScheme.DOMAIN_NAME
 _READABLE: Final = frozenset({Permission.READ, Permission.READ_WRITE})
 
 
 class GrpcConsumer:
-    """Receives from the server `host:port`. `subscriptions`, by topic, may change at any time."""
+    """Receives from the server `host:port`. `subscriptions`, by topic, may change at any time: the
+    next `receive` sends them to the server.
+
+    Raises InvalidArgument for an invalid group or address. All calls raise BrokerError for the
+    server's refusal, RemotingError without an answer, ClientClosed unless started.
+    """
 
     def __init__(self, address: str, group: str, client_options: ClientOptions | None) -> None:
         check_group(group)
@@ -58,21 +66,28 @@ class GrpcConsumer:
         return self._session.runs
 
     def now_ms(self) -> int:
-        """Epoch milliseconds of the client's clock."""
+        """Epoch milliseconds of the client's wall clock."""
         return self._session.options.now_ms()
 
     async def start(self) -> None:
-        """Connect, and join the group. Raises ClientError, RemotingError."""
+        """Connect and wait until the server accepted the subscriptions. Raises ClientError if
+        started already, BrokerError, RemotingError."""
         await self._session.start()
 
     async def close(self) -> None:
-        """Leave the group and close the connection."""
+        """Leave the group and close the connection. Closing twice does nothing."""
         await self._session.close()
 
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:
-        """Receive messages of a broker; successive calls take the brokers in turn."""
+        """Receive up to `max_count` messages of a single topic and broker, which waits up to
+        `wait_ms` (5 s at least) for the first; successive calls take topics and brokers in turn.
+
+        The messages are hidden from the group for `invisible_ms`; their receipt is the property
+        POP_CK. An empty list if none came. Unreadable messages are logged and left out. Raises
+        InvalidArgument below INVISIBLE_MIN_MS, RouteNotFound without a readable queue.
+        """
         if invisible_ms < INVISIBLE_MIN_MS:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
@@ -104,7 +119,8 @@ class GrpcConsumer:
             raise
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """Acknowledge the message: the group does not receive it again."""
+        """Acknowledge the message, by its property POP_CK: the group does not receive it again.
+        Raises BrokerError if its receipt is no longer valid."""
         entry = {
             "message_id": message.message_id,
             "receipt_handle": message.properties.get(names.POP_CK, ""),
@@ -116,7 +132,8 @@ class GrpcConsumer:
             self._session.check(one.status)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """Hide the message for `invisible_ms` from now; it gets a new receipt."""
+        """Hide the message for `invisible_ms` from now; a new receipt is written to its property
+        POP_CK."""
         asked = {
             **self._named(message),
             "message_id": message.message_id,

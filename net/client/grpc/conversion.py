@@ -20,18 +20,24 @@ both as gzip."""
 
 
 def time_of(at_ms: int) -> dict[str, int]:
-    """The fields of a Timestamp or a Duration."""
+    """The fields `seconds` and `nanos` of a Timestamp (`at_ms` since 1970) or a Duration of
+    `at_ms`."""
     seconds, left_ms = divmod(at_ms, 1_000)
     return {"seconds": seconds, "nanos": left_ms * 1_000_000}
 
 
 def ms_of(time: Any) -> int:
-    """Milliseconds of a Timestamp or a Duration."""
+    """Milliseconds of a Timestamp (since 1970) or a Duration; fractions are cut off."""
     return int(time.seconds) * 1_000 + int(time.nanos) // 1_000_000
 
 
 def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[str, Any]:
-    """The fields of a gRPC Message. Raises InvalidArgument for settings that gRPC cannot carry."""
+    """The fields of a gRPC Message, uncompressed. Raises InvalidArgument for an invalid message, a
+    delay_level or a flag, which gRPC cannot carry.
+
+    `now_ms` (epoch milliseconds) is the born timestamp, and the start of delay_ms; `host` is the
+    name of this machine.
+    """
     check_message(message)
     if message.delay_level:
         raise InvalidArgument("gRPC knows no levels of delay: delay_ms or deliver_at_ms")
@@ -63,9 +69,9 @@ def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[
 
 
 def received(given: Any, broker_name: str) -> ReceivedMessage:
-    """A message that a consumer received; its receipt is the property POP_CK. Record fields that
-    gRPC does not carry (log offset, flags and checksums) are 0. Raises ValueError for a body that
-    cannot be decompressed."""
+    """Convert `given`, a gRPC Message; its receipt becomes the property POP_CK. Record fields that
+    gRPC does not carry (log offset, flags, sizes and checksums) are 0, `offset_message_id` is "".
+    Raises ValueError for a body that cannot be decompressed, or is larger than MAX_BODY_SIZE."""
     system, properties = given.system_properties, dict(given.user_properties)
     keys = tuple(system.keys)
     properties[names.UNIQ_KEY] = system.message_id

@@ -32,7 +32,7 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 1_000
-"""Maximum number of topics in the client's settings."""
+"""Maximum number of topics in the client's settings; later topics are left out."""
 _STATUS: Final = {
     Code.OK: SendStatus.SEND_OK,
     Code.MASTER_PERSISTENCE_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
@@ -47,7 +47,11 @@ _AGAIN: Final = frozenset(
 
 
 class GrpcProducer:
-    """Sends to the server `host:port`; of the options `timeout_ms` and `retries` count."""
+    """Sends to the server `host:port`; of the options `timeout_ms` and `retries` count.
+
+    Requests raise BrokerError for the server's refusal, RemotingError without an answer,
+    ClientClosed unless started. `timeout_ms` 0 is the option's value.
+    """
 
     def __init__(
         self, address: str, client_options: ClientOptions | None, options: ProducerOptions
@@ -63,25 +67,27 @@ class GrpcProducer:
         )
 
     async def start(self) -> None:
-        """Connect to the server. Raises ClientError, RemotingError."""
+        """Connect and wait until the server accepted the settings. Raises ClientError if started
+        already, BrokerError, RemotingError."""
         await self._session.start()
 
     async def close(self) -> None:
-        """Send the client's termination and close the connection."""
+        """Send the client's termination and close the connection. Closing twice does nothing."""
         await self._session.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Raises InvalidArgument: the server alone knows the queues."""
+        """Raises InvalidArgument always: the server alone knows the queues."""
         raise InvalidArgument("not by gRPC: the server alone knows the queues")
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None) -> str:
-        """Raises InvalidArgument: every message is answered."""
+        """Raises InvalidArgument always: every message is answered."""
         raise InvalidArgument("not by gRPC: every message is answered")
 
     async def send(
         self, message: Message, target: MessageQueue | Choose | None, timeout_ms: int
     ) -> SendResult:
-        """Send a message; `target` must be None, because the server chooses the queue."""
+        """Send a message and wait until it is stored; raises InvalidArgument unless `target` is
+        None, because the server chooses the queue. A message with a sharding key is tried once."""
         _refuse_queue(target)
         return (await self._send([message], timeout_ms))[0]
 
@@ -120,8 +126,11 @@ class GrpcProducer:
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
     ) -> SendResult:
-        """Send a batch and return one result, as by remoting, though the server stores each message
-        separately."""
+        """Send a batch and return the result of its first message, with the ids of all messages
+        comma-joined. The server stores each message separately: after an error some may be stored.
+
+        Raises InvalidArgument unless `queue` is None, or for messages that form no batch.
+        """
         _refuse_queue(queue)
         check_batch(messages)
         found = await self._send(messages, timeout_ms)
@@ -130,7 +139,8 @@ class GrpcProducer:
         return SendResult(first.status, ids, "", first.queue, first.queue_offset)
 
     async def recall(self, handle: str, timeout_ms: int) -> str:
-        """Recall a timer and return its message id."""
+        """Cancel a timer that is not due yet and return its message id; one try. Raises
+        InvalidArgument for a malformed handle."""
         try:
             topic = decode_handle(handle).topic
         except ValueError as error:

@@ -42,17 +42,20 @@ logger = logging.getLogger(__name__)
 VERSION: Final = b"5.1.0"
 """Version of the service that this client speaks, as RocketMQ's clients do; servers compare it."""
 HEARTBEAT_MS: Final = 10_000
+"""Interval of heartbeats in milliseconds."""
 AGAIN_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Waits between tries to open a lost stream again, in seconds; the last one repeats."""
 CLOSE_MS: Final = 1_000
+"""Timeout in milliseconds of the request by which a client leaves."""
 
 _serial = itertools.count()
 _Command: Final = message_class("TelemetryCommand")
 
 
 class EndpointSession:
-    """A client of `host:port`. `settings` returns the client's current settings each time they are
-    sent.
+    """A client of `host:port`. `settings` returns the client's current settings (a Settings
+    message) each time they are sent. `client_id` is empty until started; the owner sets
+    `client_type` (a ClientType) before `start`.
 
     Raises InvalidArgument for a malformed address, TlsError for TLS files that cannot be used.
     """
@@ -85,7 +88,11 @@ class EndpointSession:
         return self._channel is not None
 
     async def start(self) -> None:
-        """Connect and send the settings. Raises ClientError, RemotingError."""
+        """Connect, send the settings and wait until the server accepted them; heartbeats follow.
+
+        Raises ClientError if started already or if gRPC's package is missing, BrokerError if the
+        server refuses the settings, RemotingError.
+        """
         if self.runs:
             raise ClientError("the client is started already")
         reason = why_no_grpc()
@@ -103,7 +110,8 @@ class EndpointSession:
         self._tasks.every(HEARTBEAT_MS, self._beat, "heartbeat")
 
     async def close(self) -> None:
-        """Leave, and close the connection. Closing twice does nothing."""
+        """Send the client's termination (1 s at most; a failure is logged), and close the
+        connection. Closing twice does nothing."""
         channel = self._channel
         if channel is None:
             return
@@ -118,15 +126,17 @@ class EndpointSession:
         await channel.close()
 
     async def sync(self) -> None:
-        """Send the settings, over a new stream if none is open. Raises BrokerError if the server
-        refuses them, RemotingError. An answer does not name its settings, so the lock admits one
-        exchange at a time."""
+        """Send the settings, over a new stream if no stream is open, and wait for the answer, up to
+        the option `timeout_ms`. Raises BrokerError if the server refuses them, RemotingError,
+        ClientClosed. An answer does not name its settings, so the lock admits a single exchange at
+        a time."""
         async with self._sending:
             self._will_send = False
             await self._send_settings()
 
     def sync_soon(self) -> None:
-        """Send changed settings in the background."""
+        """Send the settings in the background; a failure is logged. Calls before they are sent
+        count as a single call; unless started, nothing is sent."""
         if not self._will_send and self.runs:
             self._will_send = True
             self._tasks.spawn(self._sync_or_not(), "settings")
@@ -161,8 +171,12 @@ class EndpointSession:
         *,
         fine: frozenset[Code] = frozenset({Code.OK}),
     ) -> Any:
-        """Return the answer to a unary call. Raises BrokerError for a status that is not `fine`,
-        RemotingError without an answer."""
+        """Call the unary method `name` with the fields `request` of its message and return the
+        answer, a message of type `name`Response.
+
+        `timeout_ms` 0 is the option's value. Raises BrokerError for a status that is not `fine`,
+        RemotingError without an answer, ClientClosed unless started.
+        """
         found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
         if len(found) != 1:
             raise ConnectionClosed(f"{self.address} answered {name} with {len(found)} messages")
@@ -171,7 +185,9 @@ class EndpointSession:
         return response
 
     async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
-        """Return the messages of a streamed answer. Raises RemotingError, BrokerError."""
+        """Call `name` like `ask` and return all messages of its streamed answer, in order, when it
+        has ended; a status inside of a message is not checked. Raises RemotingError without an
+        answer, BrokerError if gRPC itself reports an error, ClientClosed unless started."""
         found = await self._call(name, request, timeout_ms)
         return [self._read(name, one) for one in found]
 
@@ -183,7 +199,7 @@ class EndpointSession:
             raise ConnectionClosed(text) from None
 
     def check(self, status: Any, fine: frozenset[Code] = frozenset({Code.OK})) -> None:
-        """Raises BrokerError for a status that is not fine."""
+        """Raises BrokerError for a Status whose code is not in `fine`."""
         if status.code not in fine:
             raise BrokerError(status.code, status.message, self.address)
 

@@ -12,7 +12,8 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class QueryMessageRequest:
-    """Request QUERY_MESSAGE (QueryMessageRequestHeader); times are epoch ms.
+    """Request QUERY_MESSAGE (QueryMessageRequestHeader); times are epoch ms and bound the store
+    time; `max_num` bounds the messages of the answer.
 
     `unique_key_query` is an extra field beside the header ("true" or "false"); `index_type` of
     5.5.0 is `K` (key), `U` (unique key) or `T` (tag).
@@ -29,7 +30,8 @@ class QueryMessageRequest:
 
 @dataclass(slots=True)
 class QueryMessageResponse:
-    """Response to QUERY_MESSAGE (QueryMessageResponseHeader): the last message of the index."""
+    """Response to QUERY_MESSAGE (QueryMessageResponseHeader): the store time (epoch ms) and log
+    offset of the last message of the index."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -45,7 +47,8 @@ class ViewMessageRequest:
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequest:
-    """Request QUERY_CONSUME_QUEUE (QueryConsumeQueueRequestHeader); `index` is a queue offset."""
+    """Request QUERY_CONSUME_QUEUE (QueryConsumeQueueRequestHeader): `count` queue units from the
+    queue offset `index`, tested against the subscription of `consumer_group`."""
 
     topic: str
     queue_id: Int32
@@ -56,8 +59,8 @@ class QueryConsumeQueueRequest:
 
 @dataclass(slots=True)
 class CreateTopicRequest:
-    """Request UPDATE_AND_CREATE_TOPIC (CreateTopicRequestHeader); `attributes` is
-    `+key=value,-key`."""
+    """Request UPDATE_AND_CREATE_TOPIC (CreateTopicRequestHeader); `perm` has the PERM_ bits of
+    net/wire/topics.py, `attributes` is `+key=value,-key`."""
 
     topic: str
     read_queue_nums: Int32
@@ -80,7 +83,8 @@ class DeleteTopicRequest:
 
 @dataclass(slots=True)
 class GetTopicStatsInfoRequest:
-    """Request GET_TOPIC_STATS_INFO (GetTopicStatsInfoRequestHeader)."""
+    """Request GET_TOPIC_STATS_INFO (GetTopicStatsInfoRequestHeader): offsets of a topic's
+    queues."""
 
     topic: str
 
@@ -96,7 +100,7 @@ class GetTopicConfigRequest:
 @dataclass(slots=True)
 class GetAllTopicConfigRequest:
     """Request GET_ALL_TOPIC_CONFIG (GetAllTopicConfigRequestHeader); without any field: the whole
-    table."""
+    table, else up to `max_topic_num` topics from number `topic_seq` on. `data_version` is JSON."""
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -105,21 +109,24 @@ class GetAllTopicConfigRequest:
 
 @dataclass(slots=True)
 class GetAllTopicConfigResponse:
-    """Response to GET_ALL_TOPIC_CONFIG (GetAllTopicConfigResponseHeader)."""
+    """Response to GET_ALL_TOPIC_CONFIG (GetAllTopicConfigResponseHeader): the number of all topics,
+    also beyond the answer's part."""
 
     total_topic_num: Int32
 
 
 @dataclass(slots=True)
 class QueryTopicConsumeByWhoRequest:
-    """Request QUERY_TOPIC_CONSUME_BY_WHO (QueryTopicConsumeByWhoRequestHeader)."""
+    """Request QUERY_TOPIC_CONSUME_BY_WHO (QueryTopicConsumeByWhoRequestHeader): the groups that
+    consume a topic, or did."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class DeleteSubscriptionGroupRequest:
-    """Request DELETE_SUBSCRIPTIONGROUP (DeleteSubscriptionGroupRequestHeader)."""
+    """Request DELETE_SUBSCRIPTIONGROUP (DeleteSubscriptionGroupRequestHeader); `clean_offset`
+    removes the group's offsets, too."""
 
     group_name: str
     clean_offset: bool = False
@@ -128,7 +135,8 @@ class DeleteSubscriptionGroupRequest:
 @dataclass(slots=True)
 class GetAllSubscriptionGroupRequest:
     """Request GET_ALL_SUBSCRIPTIONGROUP_CONFIG (GetAllSubscriptionGroupRequestHeader); without any
-    field: the whole table."""
+    field: the whole table, else up to `max_group_num` groups from number `group_seq` on.
+    `data_version` is JSON."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -137,7 +145,8 @@ class GetAllSubscriptionGroupRequest:
 
 @dataclass(slots=True)
 class GetAllSubscriptionGroupResponse:
-    """Response to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (GetAllSubscriptionGroupResponseHeader)."""
+    """Response to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (GetAllSubscriptionGroupResponseHeader): the
+    number of all groups, also beyond the answer's part."""
 
     total_group_num: Int32
 
@@ -151,8 +160,8 @@ class GetSubscriptionGroupConfigRequest:
 
 @dataclass(slots=True)
 class UpdateGroupForbiddenRequest:
-    """Request UPDATE_AND_GET_GROUP_FORBIDDEN (UpdateGroupForbiddenRequestHeader); without
-    `readable` it only reads."""
+    """Request UPDATE_AND_GET_GROUP_FORBIDDEN (UpdateGroupForbiddenRequestHeader): whether a group
+    may read a topic; without `readable` nothing is changed."""
 
     group: str
     topic: str
@@ -161,14 +170,16 @@ class UpdateGroupForbiddenRequest:
 
 @dataclass(slots=True)
 class QueryTopicsByConsumerRequest:
-    """Request QUERY_TOPICS_BY_CONSUMER (QueryTopicsByConsumerRequestHeader)."""
+    """Request QUERY_TOPICS_BY_CONSUMER (QueryTopicsByConsumerRequestHeader): the topics in which a
+    group has offsets."""
 
     group: str = ""
 
 
 @dataclass(slots=True)
 class QuerySubscriptionByConsumerRequest:
-    """Request QUERY_SUBSCRIPTION_BY_CONSUMER (QuerySubscriptionByConsumerRequestHeader)."""
+    """Request QUERY_SUBSCRIPTION_BY_CONSUMER (QuerySubscriptionByConsumerRequestHeader): the
+    expression by which an online group subscribes to a topic."""
 
     group: str
     topic: str = ""
@@ -176,8 +187,8 @@ class QuerySubscriptionByConsumerRequest:
 
 @dataclass(slots=True)
 class GetConsumeStatsRequest:
-    """Request GET_CONSUME_STATS (GetConsumeStatsRequestHeader); `topic_list` is separated by
-    semicolons."""
+    """Request GET_CONSUME_STATS (GetConsumeStatsRequestHeader): a group's progress in a topic, in
+    the topics of `topic_list` (separated by semicolons), or without both in all topics."""
 
     consumer_group: str
     topic: str | None = None
@@ -186,7 +197,8 @@ class GetConsumeStatsRequest:
 
 @dataclass(slots=True)
 class QueryConsumeTimeSpanRequest:
-    """Request QUERY_CONSUME_TIME_SPAN (QueryConsumeTimeSpanRequestHeader)."""
+    """Request QUERY_CONSUME_TIME_SPAN (QueryConsumeTimeSpanRequestHeader): the store times of each
+    queue's first, last and last consumed message."""
 
     topic: str
     group: str
@@ -194,8 +206,9 @@ class QueryConsumeTimeSpanRequest:
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetRequest:
-    """Request QUERY_CORRECTION_OFFSET (QueryCorrectionOffsetHeader); `filter_groups` is separated
-    by commas."""
+    """Request QUERY_CORRECTION_OFFSET (QueryCorrectionOffsetHeader): for each queue of a topic the
+    smallest offset of all groups but `filter_groups` (separated by commas); the largest int64 where
+    `compare_group` has a smaller offset."""
 
     topic: str = ""
     compare_group: str = ""
@@ -204,7 +217,9 @@ class QueryCorrectionOffsetRequest:
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequest:
-    """Request CLONE_GROUP_OFFSET (CloneGroupOffsetRequestHeader)."""
+    """Request CLONE_GROUP_OFFSET (CloneGroupOffsetRequestHeader): copy the offsets of `src_group`
+    in a topic, or without `topic` in all topics, to `dest_group`; with `offline` the source need
+    not be online."""
 
     src_group: str = ""
     dest_group: str = ""
@@ -231,16 +246,16 @@ class ViewBrokerStatsDataRequest:
 
 @dataclass(slots=True)
 class GetBrokerConfigResponse:
-    """Response to GET_BROKER_CONFIG (GetBrokerConfigResponseHeader); the DataVersion of the
-    configuration as JSON text."""
+    """Response to GET_BROKER_CONFIG (GetBrokerConfigResponseHeader); `version` is the DataVersion
+    of the configuration as JSON text, the body a properties text."""
 
     version: str
 
 
 @dataclass(slots=True)
 class ResetMasterFlushOffsetRequest:
-    """Request RESET_MASTER_FLUSH_OFFSET (ResetMasterFlushOffsetHeader); the field is a log
-    offset."""
+    """Request RESET_MASTER_FLUSH_OFFSET (ResetMasterFlushOffsetHeader) to a replica; the field is
+    the log offset up to which its master has flushed."""
 
     master_flush_offset: Int64 | None = None
 
@@ -255,7 +270,7 @@ class AddBrokerRequest:
 
 @dataclass(slots=True)
 class RemoveBrokerRequest:
-    """Request REMOVE_BROKER (RemoveBrokerRequestHeader): a broker of a container."""
+    """Request REMOVE_BROKER (RemoveBrokerRequestHeader): stop a broker of a container."""
 
     broker_name: str
     broker_cluster_name: str

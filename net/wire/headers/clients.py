@@ -22,21 +22,24 @@ class UnregisterClientRequest:
 
 @dataclass(slots=True)
 class GetConsumerListByGroupRequest:
-    """Request GET_CONSUMER_LIST_BY_GROUP (GetConsumerListByGroupRequestHeader)."""
+    """Request GET_CONSUMER_LIST_BY_GROUP (GetConsumerListByGroupRequestHeader): the client ids of a
+    group's members."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class GetConsumerConnectionListRequest:
-    """Request GET_CONSUMER_CONNECTION_LIST (GetConsumerConnectionListRequestHeader)."""
+    """Request GET_CONSUMER_CONNECTION_LIST (GetConsumerConnectionListRequestHeader): the members of
+    a group with their addresses and subscriptions."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class GetProducerConnectionListRequest:
-    """Request GET_PRODUCER_CONNECTION_LIST (GetProducerConnectionListRequestHeader)."""
+    """Request GET_PRODUCER_CONNECTION_LIST (GetProducerConnectionListRequestHeader): the members of
+    a producer group with their addresses."""
 
     producer_group: str
 
@@ -52,7 +55,7 @@ class NotifyConsumerIdsChangedRequest:
 @dataclass(slots=True)
 class GetConsumerRunningInfoRequest:
     """Request GET_CONSUMER_RUNNING_INFO (GetConsumerRunningInfoRequestHeader); a tool sends it to
-    the broker, which forwards it to the client."""
+    the broker, which forwards it to the client. `jstack_enable` also requests its threads."""
 
     consumer_group: str
     client_id: str
@@ -61,8 +64,9 @@ class GetConsumerRunningInfoRequest:
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResultRequest:
-    """Request CONSUME_MESSAGE_DIRECTLY (ConsumeMessageDirectlyResultRequestHeader); the broker adds
-    broker_name and the record."""
+    """Request CONSUME_MESSAGE_DIRECTLY (ConsumeMessageDirectlyResultRequestHeader): have a client
+    handle the message `msg_id` (an offset message id); the broker adds `broker_name` and the
+    record as the body."""
 
     consumer_group: str
     client_id: str | None = None
@@ -77,7 +81,8 @@ class ResetOffsetRequest:
     (ResetOffsetRequestHeader).
 
     `timestamp` is epoch ms, -1 means the end of the queue; `queue_id` -1 means every queue;
-    `offset` counts only with a queue id and is absent or -1 if the time decides.
+    `offset`, a queue offset, counts only with a queue id and is absent or -1 if the time decides.
+    Without `is_force` no offset moves forward.
     """
 
     topic: str
@@ -91,7 +96,8 @@ class ResetOffsetRequest:
 @dataclass(slots=True)
 class GetConsumerStatusRequest:
     """Request 223 from a tool to the broker, and 221 from the broker to a client
-    (GetConsumerStatusRequestHeader)."""
+    (GetConsumerStatusRequestHeader): the offsets of a group's members in a topic; `client_addr`
+    selects a single member."""
 
     topic: str
     group: str

@@ -33,7 +33,7 @@ class AlterSyncStateSetRequest:
 
 @dataclass(slots=True)
 class AlterSyncStateSetResponse:
-    """Response to 1001; the body is the current set. The epoch is 0 in a refusal."""
+    """Response to 1001; the body is the current set, and the field its epoch, 0 in a refusal."""
 
     new_sync_state_set_epoch: Int32 = 0
 
@@ -99,7 +99,7 @@ class RegisterBrokerToControllerResponse:
 
 @dataclass(slots=True)
 class GetReplicaInfoRequest:
-    """Request 1004 (GetReplicaInfoRequestHeader)."""
+    """Request 1004 (GetReplicaInfoRequestHeader): the master and SyncStateSet of a group."""
 
     broker_name: str
 
@@ -118,7 +118,8 @@ class GetReplicaInfoResponse:
 class GetMetaDataResponse:
     """Response to 1005 (GetMetaDataResponseHeader).
 
-    `peers` is `n0:host:port;n1:host:port;`; `term` is ours.
+    `peers` is `n0:host:port;n1:host:port;`; the leader's id and address are absent or empty while
+    none is known; `is_leader` is of the answering controller; `term` is ours.
     """
 
     group: str
@@ -153,7 +154,8 @@ class CleanBrokerDataRequest:
 
 @dataclass(slots=True)
 class GetNextBrokerIdRequest:
-    """Request 1012 (GetNextBrokerIdRequestHeader)."""
+    """Request 1012 (GetNextBrokerIdRequestHeader): the next free broker id of a group; it is not
+    reserved."""
 
     cluster_name: str
     broker_name: str

@@ -12,7 +12,8 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequest:
-    """Request QUERY_CONSUMER_OFFSET (QueryConsumerOffsetRequestHeader)."""
+    """Request QUERY_CONSUMER_OFFSET (QueryConsumerOffsetRequestHeader): a group's offset in a
+    queue. `set_zero_if_not_found` False: never answer 0 for a group without an offset."""
 
     consumer_group: str
     topic: str
@@ -33,7 +34,8 @@ class QueryConsumerOffsetResponse:
 class UpdateConsumerOffsetRequest:
     """Request UPDATE_CONSUMER_OFFSET (UpdateConsumerOffsetRequestHeader).
 
-    Without queue_id or commit_offset the response is 29.
+    `commit_offset` is the next queue offset to consume. Without it, or without `queue_id`, the
+    response is 29 (INVALID_PARAMETER).
     """
 
     consumer_group: str
@@ -45,8 +47,9 @@ class UpdateConsumerOffsetRequest:
 
 @dataclass(slots=True)
 class SearchOffsetRequest:
-    """Request SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetRequestHeader); `timestamp` is epoch ms,
-    boundary_type `LOWER` or `UPPER`."""
+    """Request SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetRequestHeader); `timestamp` is epoch ms.
+    `boundary_type` `LOWER` (or None): the first message stored then or later, else the queue's end;
+    `UPPER`: the last message stored then or before, else the queue's begin."""
 
     topic: str
     queue_id: Int32
@@ -57,7 +60,8 @@ class SearchOffsetRequest:
 
 @dataclass(slots=True)
 class SearchOffsetResponse:
-    """Response to SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetResponseHeader)."""
+    """Response to SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetResponseHeader); `offset` is a queue
+    offset."""
 
     offset: Int64
 
@@ -75,7 +79,8 @@ class GetMaxOffsetRequest:
 
 @dataclass(slots=True)
 class GetMaxOffsetResponse:
-    """Response to GET_MAX_OFFSET (GetMaxOffsetResponseHeader)."""
+    """Response to GET_MAX_OFFSET (GetMaxOffsetResponseHeader); `offset` is the queue offset of the
+    next message."""
 
     offset: Int64
 
@@ -91,14 +96,16 @@ class GetMinOffsetRequest:
 
 @dataclass(slots=True)
 class GetMinOffsetResponse:
-    """Response to GET_MIN_OFFSET (GetMinOffsetResponseHeader)."""
+    """Response to GET_MIN_OFFSET (GetMinOffsetResponseHeader); `offset` is the queue offset of the
+    first stored message."""
 
     offset: Int64
 
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeRequest:
-    """Request GET_EARLIEST_MSG_STORETIME (GetEarliestMsgStoretimeRequestHeader)."""
+    """Request GET_EARLIEST_MSG_STORETIME (GetEarliestMsgStoretimeRequestHeader): the store time of
+    the first stored message of a queue."""
 
     topic: str
     queue_id: Int32

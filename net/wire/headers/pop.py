@@ -16,7 +16,9 @@ class PopMessageRequest:
     """Request POP_MESSAGE (PopMessageRequestHeader); `queue_id` -1 is any queue.
 
     Times are in ms: popped messages are hidden for `invisible_time`; `poll_time`, counted from
-    `born_time`, limits a long poll.
+    `born_time` (epoch ms), limits a long poll. `init_mode`: a new group begins at the first message
+    (0) or at the end (1). `exp` is an expression of type `exp_type`. `order`: a queue with
+    unacknowledged messages delivers no others, but to the same `attempt_id`.
     """
 
     consumer_group: str
@@ -36,8 +38,9 @@ class PopMessageRequest:
 
 @dataclass(slots=True)
 class PopMessageResponse:
-    """Response to POP_MESSAGE (PopMessageResponseHeader); `rest_num` messages follow after the
-    popped ones."""
+    """Response to POP_MESSAGE (PopMessageResponseHeader); `pop_time` (epoch ms), `invisible_time`
+    (ms) and `revive_qid` are parts of the handles; net/wire/pop_handles.py has the form of the
+    three texts. `rest_num` messages follow after the popped ones."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -53,7 +56,7 @@ class AckMessageRequest:
     """Request ACK_MESSAGE (AckMessageRequestHeader).
 
     `topic` is the topic that holds the record: the retry topic for a message that was revived.
-    `extra_info` is the handle (net/wire/pop_handles.py).
+    `extra_info` is the handle (net/wire/pop_handles.py), `offset` the message's queue offset.
     """
 
     consumer_group: str
@@ -82,7 +85,7 @@ class ChangeInvisibleTimeRequest:
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponse:
     """Response to CHANGE_MESSAGE_INVISIBLETIME (ChangeInvisibleTimeResponseHeader): the parts of
-    the new handle."""
+    the new handle: `pop_time` (epoch ms), `invisible_time` (ms), revive queue."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -91,7 +94,8 @@ class ChangeInvisibleTimeResponse:
 
 @dataclass(slots=True)
 class PeekMessageRequest:
-    """Request PEEK_MESSAGE (PeekMessageRequestHeader)."""
+    """Request PEEK_MESSAGE (PeekMessageRequestHeader): read messages without hiding them; fields as
+    in PopMessageRequest."""
 
     topic: str
     queue_id: Int32
@@ -102,7 +106,7 @@ class PeekMessageRequest:
 @dataclass(slots=True)
 class NotificationRequest:
     """Request NOTIFICATION (NotificationRequestHeader): whether there are messages to pop, without
-    popping them."""
+    popping them; fields as in PopMessageRequest."""
 
     consumer_group: str
     topic: str
@@ -115,7 +119,8 @@ class NotificationRequest:
 
 @dataclass(slots=True)
 class NotificationResponse:
-    """Response to NOTIFICATION (NotificationResponseHeader)."""
+    """Response to NOTIFICATION (NotificationResponseHeader). `polling_full`: the broker holds too
+    many polls to hold this one."""
 
     has_msg: bool
     polling_full: bool
@@ -123,7 +128,8 @@ class NotificationResponse:
 
 @dataclass(slots=True)
 class PollingInfoRequest:
-    """Request POLLING_INFO (PollingInfoRequestHeader)."""
+    """Request POLLING_INFO (PollingInfoRequestHeader): the number of a group's polls that wait for
+    a queue, or with -1 for any queue."""
 
     consumer_group: str
     topic: str
@@ -132,6 +138,6 @@ class PollingInfoRequest:
 
 @dataclass(slots=True)
 class PollingInfoResponse:
-    """Response to POLLING_INFO (PollingInfoResponseHeader)."""
+    """Response to POLLING_INFO (PollingInfoResponseHeader): the number of waiting polls."""
 
     polling_num: Int32

@@ -13,16 +13,22 @@ from turbopump.net.wire.header import Int32, Int64
 
 # Bits of PullMessageRequest.sys_flag (RocketMQ: PullSysFlag).
 COMMIT_OFFSET_FLAG: Final = 1
+"""Bit: the pull also commits `commit_offset`."""
 SUSPEND_FLAG: Final = 2
+"""Bit: the broker may hold the pull until a message arrives."""
 SUBSCRIPTION_FLAG: Final = 4
+"""Bit: the pull carries its subscription; otherwise the heartbeat's counts."""
 CLASS_FILTER_FLAG: Final = 8
+"""Bit: a class of a filter server filters the messages."""
 LITE_PULL_FLAG: Final = 16
+"""Bit: a lite pull, by a consumer with assigned queues."""
 
 
 @dataclass(slots=True)
 class PullMessageRequest:
-    """Request PULL_MESSAGE (PullMessageRequestHeader); `suspend_timeout_millis` limits a long
-    poll."""
+    """Request PULL_MESSAGE (PullMessageRequestHeader): up to `max_msg_nums` messages from the queue
+    offset `queue_offset`. `sys_flag` has the bits above; `suspend_timeout_millis` limits a long
+    poll; `sub_version` is that of the subscription in the heartbeat."""
 
     consumer_group: str
     topic: str
@@ -44,7 +50,8 @@ class PullMessageRequest:
 @dataclass(slots=True)
 class PullMessageResponse:
     """Response to PULL_MESSAGE (PullMessageResponseHeader); each response, found or not, has the
-    first four fields."""
+    first four fields: the broker id for the next pull, its queue offset, and the first offset and
+    the end of the queue."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

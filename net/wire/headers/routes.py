@@ -24,8 +24,8 @@ class GetRouteInfoRequest:
 
 @dataclass(slots=True)
 class RegisterBrokerRequest:
-    """Request 103, registration of a broker. `body_crc32` is the masked CRC of the body as sent, 0
-    for unchecked.
+    """Request 103, registration of a broker; addresses are "host:port". `body_crc32` is the masked
+    CRC of the body as sent, 0 for unchecked; `compressed`: the body is (net/wire/register.py).
 
     `enable_acting_master` None marks a broker older than 5.0. `changes_only`, which RocketMQ does
     not know: the body has changed topics, and does not say that the broker has no others.
@@ -63,7 +63,8 @@ class UnRegisterBrokerRequest:
 
 @dataclass(slots=True)
 class QueryDataVersionRequest:
-    """Request 322; the body is the broker's DataVersion."""
+    """Request 322: whether the name server has other topics of the broker; the body is the broker's
+    DataVersion."""
 
     broker_name: str
     broker_addr: str
@@ -118,7 +119,8 @@ class GetBrokerMemberGroupRequest:
 
 @dataclass(slots=True)
 class NotifyMinBrokerIdChangeRequest:
-    """Request 905, sent one-way by the name server to the brokers of a group."""
+    """Request 905, sent one-way by the name server to the brokers of a group: the smallest broker
+    id that is online, its address and replication address, and the address that went offline."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None
@@ -132,7 +134,8 @@ class ExchangeHaInfo:
     """Request 906 between brokers, and its response with the same members. Without an address it is
     a query.
 
-    Two members are ours; RocketMQ ignores them. `returnNumber`: the number of the master's query
+    Addresses are "host:port", the flush offset is a log offset. Two members are ours; RocketMQ
+    ignores them. `returnNumber`: the number of the master's query
     that a replica answers. `isOnline`, without an address: the master that sent that query serves
     now.
     """
@@ -196,7 +199,7 @@ class WipeWritePermOfBrokerRequest:
 
 @dataclass(slots=True)
 class WipeWritePermOfBrokerResponse:
-    """Response to 205: the number of topics."""
+    """Response to 205: the number of topics that lost the permission."""
 
     wipe_topic_count: Int32
 
@@ -210,7 +213,7 @@ class AddWritePermOfBrokerRequest:
 
 @dataclass(slots=True)
 class AddWritePermOfBrokerResponse:
-    """Response to 327: the number of topics."""
+    """Response to 327: the number of topics that got the permission."""
 
     add_topic_count: Int32
 

@@ -20,7 +20,13 @@ _V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE}
 
 @dataclass(slots=True)
 class SendMessageRequest:
-    """Request SEND_MESSAGE (SendMessageRequestHeader); `born_timestamp` is epoch ms."""
+    """Request SEND_MESSAGE (SendMessageRequestHeader), and replies.
+
+    `default_topic` and `default_topic_queue_nums` are the template and the queues of a topic that
+    the send creates; `sys_flag` has the bits of net/wire/message.py and of compression;
+    `born_timestamp` is epoch ms; `flag` is the program's; `properties` is the text of
+    net/wire/properties.py; `batch`: the body is a batch.
+    """
 
     producer_group: str
     topic: str
@@ -60,7 +66,8 @@ class SendMessageRequestV2(SendMessageRequest):
 
 
 def read_send(code: int, extension: dict[str, str]) -> SendMessageRequest:
-    """Read the send header in the spelling that `code` uses: V1 for 10 and 324, else V2.
+    """Read the send header from extFields in the spelling that `code` uses: V1 for 10 and 324, else
+    V2.
 
     Raises BadHeader (RocketMQ: SendMessageRequestHeader.parseRequestHeader).
     """
@@ -69,7 +76,8 @@ def read_send(code: int, extension: dict[str, str]) -> SendMessageRequest:
 
 
 def write_send(code: int, header: SendMessageRequest) -> dict[str, str]:
-    """Write extFields of a send header in the spelling that `code` uses."""
+    """Write extFields of a send header, of either class, in the spelling that `code` uses: V1 for
+    10 and 324, else V2."""
     cls = SendMessageRequest if code in _V1_CODES else SendMessageRequestV2
     if type(header) is not cls:
         header = cls(**{member.name: getattr(header, member.name) for member in fields(cls)})
@@ -78,8 +86,12 @@ def write_send(code: int, header: SendMessageRequest) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SendMessageResponse:
-    """Response to a send (SendMessageResponseHeader); `msg_id` of a batch has the ids of its
-    records, joined by commas."""
+    """Response to a send (SendMessageResponseHeader).
+
+    `msg_id` is the offset message id, of a batch the ids of its records, joined by commas;
+    `queue_offset` that of the message, of a batch of the first; `transaction_id` the UNIQ_KEY;
+    `recall_handle` is set for a timer.
+    """
 
     msg_id: str
     queue_id: Int32
@@ -110,7 +122,8 @@ class RecallMessageResponse:
 @dataclass(slots=True)
 class ConsumerSendMsgBackRequest:
     """Request CONSUMER_SEND_MSG_BACK (ConsumerSendMsgBackRequestHeader); `offset` is the log offset
-    of the record to retry."""
+    of the record to retry; `delay_level` 0: the broker chooses, below 0: a dead letter;
+    `max_reconsume_times` is the limit of retries."""
 
     offset: Int64
     group: str

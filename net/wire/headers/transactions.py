@@ -33,7 +33,8 @@ class EndTransactionRequest:
 @dataclass(slots=True)
 class CheckTransactionStateRequest:
     """Request 39 to a producer: check a transaction (CheckTransactionStateRequestHeader); the body
-    is the record."""
+    is the half message's record; the offsets mean the same as in EndTransactionRequest, which
+    repeats them. `msg_id` is the client's id, `offset_msg_id` the broker's."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64

@@ -106,14 +106,16 @@ class _Operator(NamedTuple):
 
 
 def compile_filter(subscription: SubscriptionData) -> Filter:
-    """Compile the filter of a subscription that is not by tags. Raises SqlError."""
+    """Compile the filter of a subscription that is not by tags. Raises SqlError for a type but
+    SQL92, and for an invalid expression."""
     if subscription.expression_type != SQL92:
         raise SqlError(f"There are no expressions of type {shown(subscription.expression_type)}")
     return compile_sql(subscription.sub_string)
 
 
 def compile_sql(expression: str) -> Filter:
-    """Compile an expression of SQL92. Raises SqlError for an invalid expression."""
+    """Compile an expression of SQL92; the last 64 results are cached and shared. Raises SqlError
+    for an invalid or too long expression."""
     found = _compiled(expression)
     if isinstance(found, str):
         raise SqlError(found)

@@ -29,7 +29,8 @@ _EFFECT: Final = {
 
 
 class Program:
-    """A program under construction. Raises SqlError if it exceeds its limits."""
+    """A program under construction: ops of a stack machine, numbered from 0. Raises SqlError if it
+    exceeds the limits of pyx.filter: ops, depth of the stack, names."""
 
     def __init__(self) -> None:
         self._ops: list[tuple[int, int, int, int, bytes]] = []
@@ -46,7 +47,8 @@ class Program:
     def add(
         self, op: int, *, flag: int = 0, name: str = "", arg: int = 0, operand: bytes = _NO_OPERAND
     ) -> int:
-        """Write an op and return its number."""
+        """Append an op and return its number. `name` is the property that it reads, "" for none;
+        `arg` and the 8 bytes `operand` are as csrc/filter.h demands of the op."""
         number = len(self._ops)
         if number == kernel.OPS_MAX:
             raise SqlError(f"It takes over {kernel.OPS_MAX} steps")
@@ -58,24 +60,25 @@ class Program:
         return number
 
     def add_list(self, members: set[bytes], *, flag: int, name: str) -> None:
-        """Write IN, or NOT IN with the flag."""
+        """Append IN, or NOT IN with `flag` 1: whether property `name` equals one of `members`
+        (`encoded` texts)."""
         number = len(self._lists)
         self._lists.append(sorted(members, key=lambda member: (len(member), member)))
         self.add(kernel.IN, flag=flag, name=name, arg=len(members), operand=_WHOLE.pack(number))
 
     def take_back(self, number: int) -> None:
-        """Remove the ops from `number` on; together they push one value."""
+        """Remove the ops from `number` on; together they must push a single value."""
         if number < len(self._ops):
             del self._ops[number:]
             self._depth -= 1
 
     def aim(self, number: int) -> None:
-        """Set the target of the jump `number` to the next op."""
+        """Set the target of the jump with that number to the op that is appended next."""
         op, flag, name, _arg, operand = self._ops[number]
         self._ops[number] = op, flag, name, len(self._ops), operand
 
     def text(self, text: str) -> bytes:
-        """Return the operand that refers to a text."""
+        """Store a text, once, and return the 8-byte operand that refers to it."""
         data = encoded(text)
         return _PLACE.pack(self._place(data), len(data))
 
@@ -93,7 +96,7 @@ class Program:
         return at
 
     def to_bytes(self) -> bytes:
-        """Encode the program in the form of csrc/filter.h."""
+        """Encode the complete program in the form of csrc/filter.h."""
         entries = [name.encode() for name in self._names]
         firsts = []
         for members in self._lists:
@@ -110,15 +113,16 @@ class Program:
 
 
 def encoded(text: str) -> bytes:
-    """Encode a text as in properties; half a surrogate pair matches no message."""
+    """Encode a text as UTF-8, as in properties; half a surrogate pair is kept, and matches no
+    message."""
     return text.encode(errors="surrogatepass")
 
 
 def whole(value: int) -> bytes:
-    """Encode the operand of an int or a long."""
+    """Encode the 8-byte operand of an int or a long (int64, little endian)."""
     return _WHOLE.pack(value)
 
 
 def real(value: float) -> bytes:
-    """Encode the operand of a double."""
+    """Encode the 8-byte operand of a double (little endian)."""
     return _REAL.pack(value)

@@ -16,7 +16,10 @@ WORDS_MAX: Final = 2_048
 RESERVED: Final = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS")
 ) | {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+"""Reserved words, in upper case; an expression may write them in any case."""
 NAME, TEXT, WHOLE, REAL, END = "name", "text", "whole", "real", "end"
+"""Kinds of words: a property's name, a text in quotes, an integer, a decimal number, and the end of
+the expression."""
 
 _WORD = re.compile(
     r"""(?P<space>[ \t\n\r\f]+)
@@ -32,7 +35,8 @@ _LINE_END = re.compile(r"[\n\r]")
 
 
 class SqlError(ValueError):
-    """An invalid expression. RocketMQ's text comes first, because operators search for it."""
+    """An invalid expression; `why` is the reason, a sentence. RocketMQ's text comes first, because
+    operators search for it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"Invalid MessageSelector. {why}")
@@ -40,8 +44,8 @@ class SqlError(ValueError):
 
 
 class SqlWord(NamedTuple):
-    """A word: `kind` is one of the constants above, a reserved word, or a sign; `at` is its first
-    character."""
+    """A word: `kind` is NAME, TEXT, WHOLE, REAL, END, a reserved word in upper case, or a sign;
+    `text` is the word as written, with its quotes; `at` is the index of its first character."""
 
     kind: str
     text: str
@@ -49,7 +53,8 @@ class SqlWord(NamedTuple):
 
 
 def words(expression: str) -> Iterator[SqlWord]:
-    """Yield the words of an expression, and END. Raises SqlError.
+    """Yield the words of an expression in order, without comments, and END. Raises SqlError where
+    no word can begin, and beyond WORDS_MAX.
 
     `--` begins a comment if a line end follows; else it is two signs (SelectorParser.jj).
     """

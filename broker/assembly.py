@@ -136,11 +136,8 @@ class BrokerRuntime:
 def make_broker(
     config: BrokerConfig, store: Store, topics: TopicTable, runtime: BrokerRuntime
 ) -> BrokerContext:
-    """Make the parts of a broker, with their tables loaded. `topics` are loaded already, because
-    the store's recovery asks for them; the store must be open. Callbacks of store, topics and
-    tables are set, and a master's offsets beyond the log's end are corrected. No request is served,
-    and no periodic work runs, before the caller does that. Raises ConfigError or StoreError for an
-    unreadable table."""
+    """Make the parts of a broker and load its tables; the store is open, `topics` are loaded. The
+    caller serves and starts periodic work. Raises ConfigError or StoreError for a bad table."""
     files, saver, now_ms = runtime.files, runtime.saver, runtime.wall_ms()
     role = Role(config.replication, config.broker_id, store)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)

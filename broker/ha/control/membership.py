@@ -104,19 +104,15 @@ class Membership:
         on_doubt_reported: Callable[[], None],
     ) -> None:
         """`service` must use the membership's `alterations` and lease (`holds`), `files` has the
-        broker's identity; for `on_doubt_reported` see ControllerRegistration. `wall_ms` returns ms
-        since 1970, `steady_ms` ms of the monotonic clock."""
+        broker's identity, `wall_ms` is ms since 1970; see ControllerRegistration for the rest."""
         self.options = options
-        """The options that the membership was made with."""
         self.stage = Stage.JOINING
-        """Whether the broker still joins the group or is a member."""
         self.own_id: int | None = None
         """The broker's id at the controllers, from 1; None until it is assigned."""
         self.on_lease: Callable[[], None] = lambda: None
         """Called after a lease began or lapsed, and the service was notified."""
         self.epoch = NO_ROLE
-        """Newest epoch that controllers have named to this member, even if it has no role in it;
-        NO_ROLE before the first."""
+        """Newest epoch named by controllers, with or without a role; NO_ROLE before the first."""
         self._service, self._log = service, log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
@@ -132,8 +128,7 @@ class Membership:
         self._role_reason = ""
         self._unknown = False
         """Whether a controller reported that it does not know this broker."""
-        self._named_ms = LONG_AGO_MS
-        """When controllers last named another broker as the master."""
+        self._named_ms = LONG_AGO_MS  # controllers last named another broker as the master
         self._coming: GroupState | None = None
         """The newest report on the term that is being recorded."""
         self.controllers = Controllers(
@@ -143,7 +138,6 @@ class Membership:
             options.sync_controller_metadata_period_ms,
             self._other_leader,
         )
-        """The group's controllers and their leader."""
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
@@ -153,7 +147,6 @@ class Membership:
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
-        """Heartbeats to the controllers, and the lease."""
         self.alterations = SyncSetProposals(
             self.controllers,
             options.name,
@@ -161,15 +154,13 @@ class Membership:
             wall_ms,
             self.look_soon,
         )
-        """Decides on SyncStateSets, for the service: the leading controller does."""
+        """Asks the leading controller for changes of the SyncStateSet, for the service."""
         self.finder = MasterLocator(call, self._found, steady_ms)
-        """Search for the HA address of the named master."""
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
             self.controllers, identity, name, wall_ms, service, on_doubt_reported
         )
-        """Registration at the controllers, and the broker's id."""
 
     # Life
 
@@ -435,7 +426,7 @@ class Membership:
         self._service.leave()
 
     def _no_master(self, group_state: GroupState) -> None:
-        self._named_ms = LONG_AGO_MS
+        self._named_ms = LONG_AGO_MS  # controllers last named another broker as the master
         if group_state.epoch > self.epoch:
             self.epoch = group_state.epoch
             self._follow("")

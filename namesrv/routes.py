@@ -312,8 +312,8 @@ class RouteTable(TopicQueues):
         return list(names), address
 
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Add a topic's rows by request (217), or replace them, and return True; rows of unknown
-        groups are ignored.
+        """Set a topic's row in each broker group named in `queues` (request 217), and return True.
+        Its rows in other groups stay; rows of unknown broker groups are ignored.
 
         Returns False, and changes nothing, if the table would exceed its limits.
         """

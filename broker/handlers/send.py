@@ -447,7 +447,8 @@ def check_topic(
     broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
 ) -> TopicConfig:
     """Return the topic of a send, created now if its default topic or its retry prefix allows it;
-    raises SendRefused if the name, topic, queue id or permission is not valid (remoting.md 9.2)."""
+    raises SendRefused (remoting.md 9.2) for a bad name, a missing, system or compacted topic, or a
+    queue id beyond its queues. `perm` is not checked; `peer` is named in the refusal."""
     name = header.topic
     known = broker.topics.get(name)
     if not broker.config.writable and known is not None and known.order:

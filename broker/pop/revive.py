@@ -69,9 +69,10 @@ UNSAVED_LOOKS: Final = 64
 """Maximum number of check points of a revive queue that a step tries again, because their retry
 topic was not saved."""
 PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
-"""Pauses in ms after consecutive failures. A failed message may be in the log all the same, and
-each try adds a copy, so one message at a time is tried then. A store that refuses a message writes
-nothing: it is tried again after the first of these pauses, and does not count as a failure."""
+"""Pauses in ms after consecutive failures; the last one repeats. A failed message may be in the
+log all the same, and each try adds a copy, so one message at a time is tried then. A store that
+refuses a message writes nothing: it is tried again after the first of these pauses, and does not
+count as a failure."""
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
 REVIVE_RETRY_DELAYS_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
 """Delays in s of a message that cannot be revived: item i after i earlier delays, the last item for

@@ -136,11 +136,12 @@ class AdminCalls:
         return sorted(groups)
 
     async def groups(self, topics: Iterable[str]) -> list[str]:
-        """The consumer groups with a retry topic in `topics`, sorted.
+        """The consumer groups with a retry topic in `topics`, all topics of the cluster; sorted.
 
         The retry topic of a group that pops is named after the group and a topic: `group+topic`, or
-        `group_topic`, which may also be another group's name (KeyBuilder.buildPopRetryTopic). If a
-        name is ambiguous, the brokers are asked for their groups.
+        `group_topic`, which may also be another group's name (KeyBuilder.buildPopRetryTopic). A
+        name `a_b` is doubtful if `topics` also has a retry topic of group `a`: then the brokers are
+        asked, and `a_b` is a group only if a broker knows it.
         """
         names = {one.removeprefix(RETRY_PREFIX) for one in topics if one.startswith(RETRY_PREFIX)}
         groups = {name.partition("+")[0] for name in names}

@@ -53,7 +53,8 @@ class NodeGroup:
             raise
 
     async def stop(self) -> None:
-        """Stop the running nodes; each is stopped even if the stop of another fails."""
+        """Stop the running nodes, the last started first; each is stopped even if another fails,
+        and then the last error is raised."""
         if self._running:
             try:
                 await self._running.pop().stop()

@@ -295,7 +295,7 @@ def changes_of_any_file(patch: Patch) -> None:
 
 def failed_changes_forgotten_by_a_restart(patch: Patch) -> None:
     """Changes of a configuration file whose sync failed count as durable."""
-    patch.setattr(Changes, "keep", lambda self: None)
+    patch.setattr(Changes, "make_read_durable", lambda self: None)
 
 
 def deleted_files_come_back(patch: Patch) -> None:

@@ -61,12 +61,18 @@ class ToldNode(Node):
         if isinstance(header, BrokerHeartbeatRequest):
             broker_id, epoch, size = header.broker_id, header.epoch, header.max_offset
             assert broker_id is not None and epoch is not None and size is not None
-            self.told[broker_id] = Told(epoch, size, bool(header.leased))
+            if not (header.leased and self._is_others(broker_id, header.broker_addr)):
+                self.told[broker_id] = Told(epoch, size, bool(header.leased))
         if isinstance(header, headers.RegisterBrokerToControllerRequest):
             broker_id = header.broker_id
             if broker_id in self.told:
                 self.told[broker_id] = replace(self.told[broker_id], leased=False)
         return super().ask(code, header, body, connection)
+
+    def _is_others(self, broker_id: int, address: str) -> bool:
+        """Whether the id was given to a broker at another address: its heartbeats alone count."""
+        has = self.core.tables.has
+        return has(CLUSTER, NAME, broker_id) and not has(CLUSTER, NAME, broker_id, address)
 
 
 class Journal:
@@ -346,3 +352,13 @@ class Groups(RuleBasedStateMachine):
 
 Groups.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestGroups = Groups.TestCase
+
+
+def test_a_heartbeat_under_the_id_of_another_broker_does_not_count() -> None:
+    """Found by the state machine: the earlier report of id 4 ranks first in the election."""
+    state = Groups()
+    state.apply_again(broker_id=4, code=3)
+    state.beat(broker_id=4, late=-1, leased=False, size=1, slow=None)
+    state.beat(broker_id=4, late=0, leased=True, size=0, slow=None)
+    state.beat(broker_id=1, late=-1, leased=True, size=0, slow=None)
+    state.teardown()

@@ -43,6 +43,9 @@ V1_TOPIC_MAX = 127
 RETRY_TOPIC_MAX = 255
 """HookUtils: longest name of a retry topic, in bytes; other topics must be shorter."""
 
+_CRC_AT = 8
+"""Position of the body's CRC in a record, after size and magic."""
+
 
 def refusal(
     config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
@@ -104,7 +107,8 @@ def records_in(piece: memoryview) -> Iterator[Record]:
 def encode_again(record: Record, topic: bytes, properties: bytes, **changed: int) -> memoryview:
     """Encode a copy of a record, at the same log offset, with another topic and other properties;
     `changed` replaces log_offset, queue_id, queue_offset or prepared_transaction_offset. The copy
-    has no CRC property of its own. Raises ValueError for fields that no record can hold."""
+    has the stored CRC of the body, so a damaged body stays recognizable, and no CRC property of
+    its own. Raises ValueError for fields that no record can hold."""
     version = V1 if len(topic) <= V1_TOPIC_MAX else V2
     body, born_host, store_host = record.body, record.born_host, record.store_host
     sizes = len(topic), len(body), len(properties), len(born_host), len(store_host)
@@ -134,4 +138,5 @@ def encode_again(record: Record, topic: bytes, properties: bytes, **changed: int
         **fields,
     )
     assert size > 0, "the buffer has room for the record"
+    memory[_CRC_AT : _CRC_AT + 4] = record.body_crc.to_bytes(4, "big", signed=True)
     return memoryview(memory)[:size]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.engine.log.record_parts import encode_again, records_in
 from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.pyx import record as kernel
 
@@ -245,3 +246,17 @@ def test_statistics_count_puts_and_reads(stores: Any, put: Any, batch_body: Any)
         store.tick(NOW_MS + second * 1000)
         put(store)
     assert store.statistics.rate("put_count", 10) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_copy_for_a_peer_keeps_the_stored_crc(stores: Any, put: Any, is_damaged: bool) -> None:
+    """A client must recognize a body that was damaged on the disk."""
+    store = stores.open()
+    log_offset = put(store, "T", 0, b"hello").log_offsets[0]
+    stored = bytearray(store.record_view(log_offset) or b"")
+    if is_damaged:
+        stored[stored.index(b"hello")] ^= 1
+    (record,) = records_in(memoryview(stored))
+    (copy,) = records_in(encode_again(record, b"another", b"K\x01v\x02"))
+    assert (copy.topic, copy.body, copy.body_crc) == (b"another", record.body, record.body_crc)
+    assert copy.crc_ok is record.crc_ok is not is_damaged

@@ -36,6 +36,8 @@ A = TypeVar("A")
 class _Open:
     failures: int = 0
     is_out: bool = True
+    entry: int = -1
+    """Number of the newest entry in the heap of waiting items: an earlier entry does not count."""
 
 
 class RetryWindow(Generic[K, A]):
@@ -84,8 +86,8 @@ class RetryWindow(Generic[K, A]):
         while most > 0:
             if not (waiting and waiting[0][0] <= now_ms and self._escape.has_room):
                 return False
-            _, _, item, one = heapq.heappop(waiting)
-            if self._open.get(item) is one and not one.is_out:
+            _, entry, item, one = heapq.heappop(waiting)
+            if self._open.get(item) is one and not one.is_out and one.entry == entry:
                 self.send(item)
                 most -= 1
         return True
@@ -119,7 +121,8 @@ class RetryWindow(Generic[K, A]):
         pause_ms = min(FIRST_PAUSE_MS << min(one.failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)
         one.failures, one.is_out = one.failures + 1, False
         again_ms = self._escape.steady_ms() + pause_ms
-        heapq.heappush(self._waiting, (again_ms, next(self._numbers), item, one))
+        one.entry = next(self._numbers)
+        heapq.heappush(self._waiting, (again_ms, one.entry, item, one))
 
 
 class QueueWindow(RetryWindow[QueueOffset, A]):

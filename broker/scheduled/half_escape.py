@@ -157,11 +157,13 @@ class HalfEscape:
             return None
         key = unique_key(half.properties)
         sent = self._escape.send(message, failures, key=key, is_half=True)
-        sent.then(partial(self._answered, number))
+        sent.then(partial(self._answered, self._window, number))
         return sent
 
-    def _answered(self, number: QueueOffset, arrival: Arrival | None) -> None:
-        if arrival is None:
+    def _answered(
+        self, window: QueueWindow[Arrival] | None, number: QueueOffset, arrival: Arrival | None
+    ) -> None:
+        if arrival is None and self._window is window:  # else of an earlier time of acting
             self._wake([number])
 
     def _arrived(self, number: QueueOffset, arrival: Arrival) -> None:

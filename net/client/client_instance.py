@@ -337,10 +337,13 @@ class ClientInstance:
         """Undo `add_producer`, and call `release`; after the group's last producer all known
         brokers are notified (1 s at most; failures are logged)."""
         self._producers[group] -= 1
-        if not self._producers[group]:
-            del self._producers[group]
-            await self._unregister(UnregisterClientRequest(self.client_id, producer_group=group))
-        await self.release()
+        try:
+            if not self._producers[group]:
+                del self._producers[group]
+                request = UnregisterClientRequest(self.client_id, producer_group=group)
+                await self._unregister(request)
+        finally:
+            await self.release()
 
     async def add_member(self, member: GroupMember) -> None:
         """Call `acquire`, add the consumer to later heartbeats, and pass brokers' requests to it;
@@ -359,8 +362,11 @@ class ClientInstance:
         """Undo `add_member`, notify all known brokers (1 s at most; failures are logged), and call
         `release`."""
         del self._members[member.group]
-        await self._unregister(UnregisterClientRequest(self.client_id, consumer_group=member.group))
-        await self.release()
+        request = UnregisterClientRequest(self.client_id, consumer_group=member.group)
+        try:
+            await self._unregister(request)
+        finally:
+            await self.release()
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
         """Send a heartbeat to the brokers at `addresses` (None: all known masters, and with a

@@ -190,3 +190,22 @@ def test_a_queue_has_no_room_while_the_bridge_has_none() -> None:
     window = sends.queue(2)
     sends.escape._messages = MESSAGES_MAX
     assert not window.has_room
+
+
+def test_an_item_that_is_sent_during_its_pause_has_a_single_retry() -> None:
+    """A producer that ends a transaction sends its half message without waiting for the pause."""
+    sends = Sends()
+    window = sends.window()
+    window.start(1)
+    sends.answer(1, None)
+    for _ in range(20):
+        window.send(1)
+        sends.answer(1, None)
+    sends.sent.clear()
+    sends.now_ms += 3 * LAST_PAUSE_MS
+    for _ in range(30):
+        window.retry(100)
+        if 1 in sends.pending:
+            sends.answer(1, None)
+    assert len(sends.sent) == 1
+    assert len(window._waiting) == 1

@@ -23,6 +23,9 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.routing.name_servers import Absent
 
+_PASSED_MAX: Final = 16
+"""Waiting entries that are passed over for the sake of a new entry: a flood of waiting names must
+not cost a search of the whole table for each name."""
 NEVER_MS: Final = sys.maxsize
 """A time in ms that never comes, or a duration that never ends."""
 
@@ -234,6 +237,8 @@ class RouteCache(Generic[T]):
     def _go_on(self) -> None:
         while self._queue and self._asking < self.rules.queries_max:
             entry = self._queue.popleft()
+            if self._entries.get(entry.name) is not entry and not entry.waiting:
+                continue  # it was dropped, and no use waits for it
             self._asking += 1
             entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
             self._query(entry.name, entry.answer).then(partial(self._take, entry))
@@ -266,12 +271,16 @@ class RouteCache(Generic[T]):
         size = self._size_of(entry.name, entry.answer)
         self.size += size - entry.size
         entry.size = size
+        passed = 0
         while self._is_over():
-            others = (one for one in self._entries.values() if one is not entry and not one.waiting)
-            oldest = next(others, None)
-            if oldest is None:
+            oldest = next(iter(self._entries.values()))
+            if oldest is entry or passed == _PASSED_MAX:
                 return
-            self._drop(oldest)
+            if oldest.waiting:  # in use
+                self._entries[oldest.name] = self._entries.pop(oldest.name)
+                passed += 1
+            else:
+                self._drop(oldest)
 
     def _is_over(self) -> bool:
         return self.size > self.rules.size_max or len(self._entries) > self.rules.entries_max

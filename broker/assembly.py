@@ -176,7 +176,7 @@ def make_broker(
         consumers=ConsumerTable(),
         producers=producers,
         locks=QueueLocks(),
-        holds=holds,
+        held_pulls=holds,
         delay=delay,
         transactions=ends,
         transaction_checks=TransactionChecks(
@@ -433,7 +433,7 @@ def _serve_pops(context: BrokerContext) -> None:
 def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """Connect the parts: changes discard cached permissions of the native path, and arrivals wake
     held pulls."""
-    fast, holds, assignments = context.fast, context.holds, context.assignments
+    fast, holds, assignments = context.fast, context.held_pulls, context.assignments
     waiters = context.pop.waiters
 
     def reset(topic: str, queue_id: int) -> None:

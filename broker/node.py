@@ -179,7 +179,7 @@ class BrokerNode:
         self._topics = TopicTable(self._config, self._saver)
         try:
             if self._config.replication.is_elected:
-                self._life = previous_shutdown.look(
+                self._life = previous_shutdown.read_previous_shutdown(
                     self._files, self._config.store, self._confirmed
                 )
             await self._open_store()
@@ -225,7 +225,7 @@ class BrokerNode:
         try:
             await self._metrics.stop()
             await self._name_servers.leave()
-            self.context.holds.release_all()
+            self.context.held_pulls.release_all()
             self.context.pop.waiters.release_all()
         finally:
             try:
@@ -371,7 +371,7 @@ class BrokerNode:
     def _forgotten(self) -> None:
         """Handle that a name server may have forgotten this broker."""
         if self._replicating is not None:
-            self._replicating.forgotten()
+            self._replicating.on_registration_lost()
 
     def _is_old(self, name_server: str) -> bool:
         """Whether the name server at that address is RocketMQ 4's."""
@@ -384,7 +384,7 @@ class BrokerNode:
             await replicating.stop()
 
     def _role_changed(self) -> None:
-        self.context.holds.release_all()
+        self.context.held_pulls.release_all()
         self.context.pop.waiters.release_all()
         self._register_topics([])
 

@@ -107,7 +107,7 @@ class ContainerMember:
     @property
     def is_master(self) -> bool:
         """Whether the broker accepts messages of producers now."""
-        return self.state is LifeStage.SERVING and self.node.context.role.leads
+        return self.state is LifeStage.SERVING and self.node.context.role.is_active_master
 
 
 class Members:

@@ -25,7 +25,7 @@ class DefaultHaLeader(MasterTerm):
         self._behind: dict[int, Behind] = {}
         super().__init__(deps, self.group)
 
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         """Return the configured number of copies, the master's included; never None."""
         # Called after each commit; without a controller the count changes nothing.
         if self.rules.mode is Mode.PLAIN:

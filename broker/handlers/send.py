@@ -116,7 +116,7 @@ class SendHandler:
         role = self._broker.role
         if not role.is_master:
             return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
-        if not role.holds():
+        if not role.has_lease():
             return self._reply(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
         header = read_send(request.code, request.fields)
         try:

@@ -237,15 +237,17 @@ def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
     when the last one (epoch ms), and why sending waits (keys of this project; `top` reads them)."""
     table = {
         f"escapedTo_{name}": f"{escaped.messages} messages, last at {escaped.last_ms}"
-        for name, escaped in escape.to.items()
+        for name, escaped in escape.sent_by_master.items()
     }
-    return table | {"escapeWaits": escape.waits} if acts and escape.waits else table
+    return (
+        table | {"escapeWaits": escape.failure_reason} if acts and escape.failure_reason else table
+    )
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:
     """Return the rows about a broker's membership in a group with controllers (keys of this
     project): haLease, haMembership, and haBrokerId if it has an id."""
-    table = {"haLease": "true" if membership.holds() else "false"}
+    table = {"haLease": "true" if membership.has_lease() else "false"}
     if membership.own_id is not None:
         table["haBrokerId"] = str(membership.own_id)
     if membership.reason:

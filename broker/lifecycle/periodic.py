@@ -84,7 +84,7 @@ class PeriodicTasks:
         """Run all duties that are due now, and begin to write changed tables; called every 100 ms.
         A failure of a duty is logged and does not stop the others."""
         context, steady_ms = self._context, self._steady_ms()
-        logged_errors(lambda: context.holds.tick(steady_ms), "the long polls' tick")
+        logged_errors(lambda: context.held_pulls.tick(steady_ms), "the long polls' tick")
         logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
             chain.tick()

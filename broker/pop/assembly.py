@@ -230,7 +230,7 @@ def _escaping(
     notes: ActingJournal,
 ) -> PopEscape:
     role, escape = deps.role, deps.escape
-    escape.apart = escaping = PopEscape(
+    escape.special_timers = escaping = PopEscape(
         deps.store,
         escape,
         copies,

@@ -114,10 +114,10 @@ class EpochKeeping:
         if epochs.entries:
             yield self._marks.mark_as_copy
 
-    def leading(self, epoch: int, start: LogOffset) -> Work:
+    def begin_epoch_work(self, epoch: int, start: LogOffset) -> Work:
         """Return work for a disk thread that makes the list with `epoch` from log offset `start` on
-        durable, and marks the master's records as whole; call `led` after its success, on the loop
-        thread. The work raises OSError."""
+        durable, and marks the master's records as whole; call `adopt_begun_epoch` after its
+        success, on the loop thread. The work raises OSError."""
         write = None if self._plain else self.file.writing(self._led_by(epoch, start))
 
         def work() -> None:
@@ -127,9 +127,9 @@ class EpochKeeping:
 
         return work
 
-    def led(self, epoch: int, start: LogOffset) -> None:
-        """Make the list that the work of `leading` wrote, with the same arguments, the current
-        list in memory."""
+    def adopt_begun_epoch(self, epoch: int, start: LogOffset) -> None:
+        """Make the list that the work of `begin_epoch_work` wrote, with the same arguments, the
+        current list in memory."""
         if not self._plain:
             self.file.set_written(self._led_by(epoch, start))
 

@@ -169,7 +169,7 @@ class MetadataFollower:
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
         """Copy the tables of the master that serves clients at `address` ("" if unknown: stop
         copying) in the term `epoch` (0 or less: there are no epochs). The first round is due at
-        `steady_ms`; same arguments as before, or a call after `leave`, change nothing."""
+        `steady_ms`; same arguments as before, or a call after `shut_down`, change nothing."""
         if self._left:
             return
         if not self._versions.following:
@@ -190,7 +190,7 @@ class MetadataFollower:
         """Stop copying until the next `follow`: pending answers are ignored."""
         self._following = None
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """Stop copying for good, before the broker stops; deliveries made as master count as far as
         replicas have them."""
         self.stop()

@@ -345,7 +345,7 @@ def _reset_offset(
         return response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
     for number, (queue_id, target) in enumerate(targets.items(), 1):
         broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
-        broker.holds.touch(header.topic, queue_id)
+        broker.held_pulls.touch(header.topic, queue_id)
         if number % QUEUES_OF_STEP == 0:
             yield
             if broker.topics.get(header.topic) is not topic:

@@ -93,7 +93,7 @@ class Node:
             # It was demoted while the next log file was being made.
             future.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        need = self.service.term.need()
+        need = self.service.term.copies_needed()
         assert need is not None
         appended = self.store.append(NewMessage("T", 0, body), wall_ms())
         if appended.status is PutStatus.OS_PAGE_CACHE_BUSY:
@@ -103,7 +103,7 @@ class Node:
             future.set_result(appended.status)
             return
         self.store.when_safe(appended, need).then(future.set_result)
-        self.service.grew()
+        self.service.on_log_grown()
 
     def files(self) -> dict[str, bytes]:
         """The log up to its end, and the epoch file."""

@@ -289,7 +289,7 @@ class Member(BrokerMachine):
     def _lost(self, address: str) -> None:
         if self.context is not None and address.endswith(":9876"):
             self._registered_ms = self.clock.now_ms - REGISTER_MS + 200
-            self.replicating.forgotten()
+            self.replicating.on_registration_lost()
 
     # Its connections of replication
 

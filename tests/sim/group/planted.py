@@ -91,7 +91,7 @@ def last_registration_wins(patch: Patch) -> None:
 
 def no_lease(patch: Patch) -> None:
     """R27: a master without contact to a controller goes on."""
-    patch.setattr(ControllerHeartbeats, "holds", property(lambda self: True))
+    patch.setattr(ControllerHeartbeats, "has_lease", property(lambda self: True))
 
 
 def leases_of_before_count(patch: Patch) -> None:

@@ -43,16 +43,16 @@ class Alive:
     fast: set[int] = field(default_factory=set)
     settled: bool = True
 
-    def fresh(self, group: Group, broker_id: int) -> bool:
+    def has_recent_heartbeat(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
 
-    def heard(self, group: Group, broker_id: int) -> bool:
+    def is_active(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale
 
     def alive(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale | self.silent
 
-    def newest(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
         return self.logs.get(broker_id) if broker_id in self.ids | self.stale else None
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:

@@ -25,7 +25,9 @@ def configured(text: str) -> BrokerConfig:
 
 
 def node(broker_id: int = 0, known: bool = True) -> Any:
-    role = SimpleNamespace(broker_id=broker_id, is_known=known, leads=known and broker_id == 0)
+    role = SimpleNamespace(
+        broker_id=broker_id, is_known=known, is_active_master=known and broker_id == 0
+    )
     return SimpleNamespace(context=SimpleNamespace(role=role), address="a:1")
 
 

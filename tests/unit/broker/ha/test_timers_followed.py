@@ -74,7 +74,7 @@ def test_a_master_that_stops_keeps_its_delivery_progress(group: Group) -> None:
     send(master, b"later", TIMER_DELAY_SEC=60)
     master.pass_time(1_200)
     before = stored(master, queue_id=0)
-    group.lead.leave()
+    group.lead.shut_down()
     master.broker.role.end(1)
     group.lead.follow("", 0, master.steady_ms)
     master.close()

@@ -296,10 +296,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(300)
-        heir.look()
+        heir.check()
         assert not waits.done
         one.membership.on_notice(word(2, 2, set_epoch=3))
-        heir.look()
+        heir.check()
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
@@ -307,10 +307,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)
-        heir.look()
+        heir.check()
         assert not waits.done and one.broker.service.is_master
         one.pass_time(100)
-        heir.look()
+        heir.check()
         assert waits.done and one.broker.service.is_master
 
     def test_a_stop_without_an_heir_does_not_wait(self, make: Make, group: Group) -> None:

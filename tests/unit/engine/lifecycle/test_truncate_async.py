@@ -136,7 +136,7 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     """Otherwise the term would wait for the sync of the log's end."""
     disk, store, log, work = copied()
     end, data = log.end, histories()[0].data
-    log._received.forget(sure=False)  # as in a store written by an older broker
+    log._received.forget(is_aligned=False)  # as in a store written by an older broker
     log.append(end, data[:50], NOW_MS)
     settle(store, work)
     assert log.end == end + 50

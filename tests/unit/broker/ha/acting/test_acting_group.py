@@ -79,9 +79,9 @@ class Connections:
 class Alone:
     """A term whose sends wait for no replica."""
 
-    over = False
+    has_ended = False
 
-    def need(self) -> int:
+    def copies_needed(self) -> int:
         return 1
 
 
@@ -477,7 +477,7 @@ def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., 
 
 def test_without_pre_online_a_master_serves_at_once(make: Callable[..., Bench]) -> None:
     master = make(ACTING + "skipPreOnline=true\n", MASTER)
-    assert not master.group.waits
+    assert not master.group.waits_to_lead
     assert master.world.broker.role.is_master
     assert master.commit(4) == 0
 
@@ -492,7 +492,7 @@ def test_a_master_that_was_not_heard_asks_while_it_serves(make: Callable[..., Be
     master.world.now_ms += 6_000  # the process stood still
     master.world.pass_time(2_000)
     assert (master.online, master.offset()) == (0, 8)
-    master.group.forgotten()
+    master.group.on_registration_lost()
     slave.world.pass_time(MASTER_COMING_MS + 1_000)
     slave.commit(9)
     master.world.pass_time(2_000)

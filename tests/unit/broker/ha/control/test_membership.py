@@ -303,7 +303,7 @@ def test_the_same_master_in_a_newer_epoch_leads_anew(make: Make) -> None:
         member.membership.on_notice(word(epoch, 1, set_epoch=epoch))
         assert member.broker.log.epochs.last_epoch == epoch
     assert term(member) is not before
-    assert before.over
+    assert before.has_ended
     assert offsets == [0, 1, 2, 3]
 
 

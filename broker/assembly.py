@@ -303,7 +303,7 @@ def _assignments(
             kept=kept,
             routes=routes,
             call=runtime.call,
-            me=me,
+            coordinator=me,
             steady_ms=runtime.steady_ms,
             wall_ms=runtime.wall_ms,
             run_on_disk_thread=context.saver.run_on_disk_thread,
@@ -398,7 +398,7 @@ def _counted(
     """Count messages that were popped and acknowledged natively and are hidden until `until_ms`."""
     pair = group.decode(), topic.decode()
     if acked:
-        context.statistics.acked(*pair, acked, acked)
+        context.statistics.count_acked(*pair, acked, acked)
     place = None if queue_id < 0 else (queue_id, QueueOffset(first))
     context.pop.in_flight.counted(pair, until_ms, floor, change, place, context.pop.now_ms())
 

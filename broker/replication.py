@@ -276,7 +276,7 @@ class ByteRate:
         self._began_ms, self._bytes = now_ms, 0
 
 
-class Behind:
+class ReplicationLag:
     """Lag of a replica in ms: the time since the last moment at which its current end was the end
     of the log (as SyncState computes it for the groups that have a SyncState). Times are in ms of
     the monotonic clock; a new replica counts as up to date when it is made."""

@@ -249,7 +249,7 @@ class ControllerCore:
         """Return the liveness of the brokers now."""
         return LivenessAt(self.heartbeats, self.now_ms)
 
-    def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
+    def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:
         """Record a broker's request, received now over `connection`, as a sign of life.
 
         Without effect for an unregistered broker. If the broker was dead, its group is checked; see
@@ -258,7 +258,7 @@ class ControllerCore:
         group = self.tables.groups.get(broker_name)
         if group is None or broker_id not in group.replicas:
             return
-        if self.heartbeats.touch(key_of(group, broker_id), connection, self.now_ms):
+        if self.heartbeats.record_request(key_of(group, broker_id), connection, self.now_ms):
             self.recheck_group(broker_name)
 
     def recheck_group(self, broker_name: str) -> None:

@@ -264,7 +264,7 @@ class Heartbeats:
                 (header.cluster_name, header.broker_name), header.broker_addr, one
             )
 
-    def touch(self, key: Key, connection: int, now_ms: int) -> bool:
+    def record_request(self, key: Key, connection: int, now_ms: int) -> bool:
         """Record a request of a broker as a sign of life without a report on its log.
 
         Returns whether the broker was silent for longer than its timeout before; False, without

@@ -103,8 +103,8 @@ class DecisionState(Protocol):
         """Have the group checked by the next `proposals.pump`; decides nothing itself."""
         ...
 
-    def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
-        """Record a broker's request as a sign of life; see ControllerCore.touch."""
+    def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:
+        """Record a broker's request as a sign of life; see ControllerCore.record_request."""
         ...
 
     def is_moving(self, broker_name: str) -> bool:
@@ -234,7 +234,7 @@ class ControllerRequests:
         """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
         wanted = SyncStateSet.decode(_body(request))
-        self._core.touch(header.broker_name, header.master_broker_id, connection)
+        self._core.record_request(header.broker_name, header.master_broker_id, connection)
         return self._propose(
             request,
             lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness()),
@@ -244,7 +244,7 @@ class ControllerRequests:
         """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
-            self._core.touch(header.broker_name, header.broker_id, connection)
+            self._core.record_request(header.broker_name, header.broker_id, connection)
         unclean = self._core.config.enable_elect_unclean_master
         return self._propose(
             request,
@@ -266,7 +266,7 @@ class ControllerRequests:
         def answer(answered: Command) -> Command:
             if answered.code == ResponseCode.SUCCESS:
                 self._core.heartbeats.on_registered(key, header)
-                self._core.touch(name, broker_id, connection)
+                self._core.record_request(name, broker_id, connection)
                 self._core.proposals.pump()
             return answered
 

@@ -47,7 +47,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.disk_steps import nothing
+from turbopump.engine.disk.disk_steps import no_work
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.serial_tasks import SerialTasks
 from turbopump.engine.lifecycle import truncation
@@ -275,7 +275,7 @@ class Replicated(ReplicaLog):
             return self._truncation.after(lambda: self.record(epochs))
 
         def begin() -> Callable[[], None]:
-            return self._kept.file.writing(epochs) or nothing
+            return self._kept.file.writing(epochs) or no_work
 
         return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, near
+from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, local_master_of
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
 from turbopump.net.transport.calls import Call
@@ -215,7 +215,7 @@ class Escape:
         exists. A master of this process is preferred; messages without a key go to others while it
         is avoided."""
         now_ms = self.steady_ms()
-        beside = near(self._neighbours(), topic, self._config.broker_name)
+        beside = local_master_of(self._neighbours(), topic, self._config.broker_name)
         if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
             return beside
         masters = self._masters.for_topic(topic)

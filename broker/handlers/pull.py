@@ -251,7 +251,7 @@ class _Pull:
         if status is ReadStatus.FOUND:
             code = ResponseCode.SUCCESS
             name, topic = self._header.consumer_group, self._header.topic
-            self._broker.statistics.got(name, topic, result.count, result.size)
+            self._broker.statistics.count_delivered(name, topic, result.count, result.size)
         elif status in _RETRY:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         elif status in _NOT_FOUND or (status in _EMPTY and queue_offset == 0):

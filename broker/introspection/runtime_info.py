@@ -68,7 +68,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Build the table of the answer to 28, key to text; times in it and `now_ms` are epoch ms. It
     also adds the store's counts to the broker's statistics, and may begin a walk over all lags."""
     stored = broker.store.statistics
-    broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+    broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
     table.update(_of_broker(broker, now_ms))
     table.update(_of_store(broker, now_ms))

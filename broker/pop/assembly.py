@@ -82,7 +82,7 @@ def make_pop(deps: PopDeps) -> PopService:
             offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, deps.wall_ms())
 
     deletions = deps.store.deletions
-    lives = Lives(deletions.deleted_ms, deps.groups.deleted_ms, deletions.going)
+    lives = Lives(deletions.deleted_ms, deps.groups.deleted_ms, deletions.in_progress)
     offsets.forget_former(lives.ended_ms)
     orders, outstanding = OrderedBatches(deps.files), OutstandingPops(commit)
     orders.load()

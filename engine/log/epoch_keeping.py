@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from turbopump.engine.disk.disk_steps import Steps, Work, nothing
+from turbopump.engine.disk.disk_steps import Steps, Work, no_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.serial_tasks import SerialTasks
@@ -98,14 +98,14 @@ class EpochKeeping:
             file.cut(log_end)
             return
         epochs = file.epochs.cut(log_end)
-        yield file.writing(epochs) or nothing
+        yield file.writing(epochs) or no_work
         file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
         """Steps that make `epochs`, a list that a handshake proved to label this log, the current
         list, durably, and then write both copies and MARK_FILE. The steps raise OSError."""
         file = self.file
-        yield file.writing(epochs) or nothing
+        yield file.writing(epochs) or no_work
         file.set_written(epochs)
         if file.is_behind:
             write, took = file.folding()
@@ -194,7 +194,7 @@ class EpochKeeping:
             return
 
         def begin() -> Callable[[], None]:
-            return self.file.writing(epochs) or nothing
+            return self.file.writing(epochs) or no_work
 
         def done(error: OSError | None) -> None:
             if error is not None:

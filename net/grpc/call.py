@@ -48,8 +48,8 @@ class GrpcCall:
         "_carrier",
         "deadline",
         "has_begun",
-        "has_heard",
-        "is_over",
+        "has_ended",
+        "has_received",
         "metadata",
         "on_end",
         "on_message",
@@ -80,9 +80,10 @@ class GrpcCall:
         self.since = 0.0
         self.reader: MessageReader | None = None
         """The reader of the client's bytes; None for an ended call."""
-        self.has_begun = self.has_heard = False
-        """`has_begun`: headers of the answer were written; `has_heard`: a message was received."""
-        self.is_over = False
+        self.has_begun = self.has_received = False
+        """`has_begun`: headers of the answer were written; `has_received`: a message was
+        received."""
+        self.has_ended = False
         """Whether the call has ended: nothing can be sent, no callback runs."""
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -112,7 +113,7 @@ class GrpcCall:
 
     def send(self, message: bytes) -> None:
         """Send a further message of the answer; no-op if the call has ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, framed(message), None)
 
     def answer(self, *messages: bytes) -> None:
@@ -122,23 +123,23 @@ class GrpcCall:
 
     def answer_framed(self, messages: bytes) -> None:
         """Same as `answer`, for messages that are framed and joined already."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, messages, (GrpcCode.OK, ""))
-            self.over()
+            self.end_silently()
 
     def fail(self, error: GrpcError) -> None:
         """End the call with the error's code and text, then run `on_over`; no-op if the call has
         ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, b"", (error.code, error.text))
-            self.over()
+            self.end_silently()
 
-    def over(self) -> None:
+    def end_silently(self) -> None:
         """End the call without sending anything: stop its timer, remove its callbacks and run
         `on_over`; no-op if it has ended. For the connection, after a cancellation or loss."""
-        if self.is_over:
+        if self.has_ended:
             return
-        self.is_over = True
+        self.has_ended = True
         if self.timer is not None:
             self.timer.cancel()
         ended, self.on_over = self.on_over, None

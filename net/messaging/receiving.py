@@ -113,7 +113,7 @@ class Receiving:
         self._backend.resolve_names([name], [group], work)
 
     def _known(self, call: GrpcCall, client_id: str, request: Any) -> None:
-        if call.is_over:
+        if call.has_ended:
             return
         try:
             self._receive(call, client_id, request)
@@ -229,7 +229,7 @@ class Receiving:
 
     def _popped(self, receive: _Receive, response: Command) -> None:
         call, wanted = receive.call, []
-        is_lost = call.is_over or call.is_clogged
+        is_lost = call.has_ended or call.is_clogged
         for view, receipt, attempt in _each(receive, response):
             if is_lost:
                 self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)

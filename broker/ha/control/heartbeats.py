@@ -103,7 +103,7 @@ class ControllerHeartbeats:
             if not self._links[address].busy:
                 del self._links[address]
 
-    def beat(self) -> Deferred[bool]:
+    def send_now(self) -> Deferred[bool]:
         """Send a heartbeat to the leader now, even if it is not due; resolves to whether the leader
         accepted it, at once False if no leader is known."""
         leader = self._controllers.leader

@@ -346,7 +346,7 @@ class Membership:
             self._service.identify(broker_id)
             self.own_id = broker_id
         group_state = yield from self._register(broker_id)
-        alive = yield self.heartbeats.beat()
+        alive = yield self.heartbeats.send_now()
         if not alive:
             raise BadAnswer("the leading controller does not accept this broker's heartbeat")
         if group_state is None:
@@ -397,7 +397,7 @@ class Membership:
             self._no_master(group_state)
             if self._candidacy_veto.is_silent or self.health is StoreHealth.FAILED:
                 return
-            alive: bool = yield self.heartbeats.beat()
+            alive: bool = yield self.heartbeats.send_now()
             if not alive:
                 raise BadAnswer("the leading controller does not accept this broker's heartbeat")
             group_state = yield from self._elect(self.own_id)

@@ -195,8 +195,8 @@ class MetadataFollower:
         replicas have them."""
         self.stop()
         self._left = True
-        self._broker.delay.durable.leave()
-        self._broker.timers.durable.leave()
+        self._broker.delay.durable.settle_before_stop()
+        self._broker.timers.durable.settle_before_stop()
 
     def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
         """Stop copying, and change the tables for a master of `epoch` (0 or less: no epochs), now.
@@ -226,7 +226,7 @@ class MetadataFollower:
         """Add topics that only the log contains (R20) to the table, except topics whose queues are
         being removed; also for a replica that acts for its master."""
         store = self._broker.store
-        names = [name for name in store.topics() if name not in store.deletions.going]
+        names = [name for name in store.topics() if name not in store.deletions.in_progress]
         self._broker.topics.create_from_store(
             lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
         )
@@ -488,7 +488,7 @@ class MetadataFollower:
         answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
         theirs = yield from answers.read(answer, Offsets.from_json)
         if may_act:
-            self._broker.pop.notes.learn(master_takes=TAKES_NOTES in answer.fields)
+            self._broker.pop.notes.set_master_takes(master_takes=TAKES_NOTES in answer.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
@@ -524,7 +524,7 @@ class MetadataFollower:
         if answer.code != ResponseCode.SUCCESS:
             return
         theirs = answers.timer_checkpoint(answer, self._now_ms)
-        if timers.needs(theirs):
+        if timers.is_behind_master(theirs):
             end = yield from answers.log_end()
             timers.adopt(theirs, end)
         answer = yield new_request(RequestCode.GET_TIMER_METRICS)

@@ -203,7 +203,7 @@ def test_op_messages_that_wait_are_written_by_a_stop(
             at = decode_message_id(half.fields["msgId"])[1]
             header = EndTransactionRequest("PG", number, at, 8, f"U{number}")
             assert (await caller.ask(37, header)).code == 0
-        assert node.context.transactions.known.waiting == 2
+        assert node.context.transactions.current_outcomes.waiting == 2
         await caller.close()
         await node.stop()
         node = BrokerNode(load_config(properties_of(tmp_path, 0))[0])

@@ -95,7 +95,7 @@ def received(world: World, tag: str) -> int:
         call, heard = start(front, "T", group="GNative", filter_expression=filters)
         world.pass_time(100)
         if not heard.is_over:
-            call.over()
+            call.end_silently()
             break
         entries = []
         for one in ended(heard)[1]:

@@ -89,7 +89,7 @@ class ActingGroup(Run):
             self.seen[broker.name] = now
         if self.has_cuts:
             return
-        if role.keeps_progress:
+        if role.may_change_offsets:
             others = [
                 one.name
                 for one in self.brokers

@@ -100,7 +100,7 @@ class NameMachine(Process):
     def on_tick(self, now_ms: int) -> None:
         for expired in self.routes.scan(now_ms):
             expired.connection.close()
-            self._server.tell(expired.notices)
+            self._server.on_brokers_changed(expired.notices)
 
     def _notify(self, notice: Notice) -> None:
         header = NotifyMinBrokerIdChangeRequest(

@@ -107,7 +107,7 @@ class Model:
         """
         context = broker.context
         missing = set(context.store.topics()) - context.topics.all().keys()
-        missing -= context.store.deletions.going
+        missing -= context.store.deletions.in_progress
         assert not missing, f"{broker.name} acts without the topics {missing} (R20)"
         known = broker.replicating.acting.members.members.values()
         for other in [] if self._group.has_cuts else self._listed(broker):

@@ -54,10 +54,14 @@ def test_the_newest_word_of_a_log_counts() -> None:
 
 def test_a_broker_that_sends_a_request_lives() -> None:
     table = Heartbeats()
-    assert table.touch(KEY, 5, 0) and table.is_active(KEY, 0) and table.newest_report(KEY) is None
-    assert not table.touch(KEY, 5, 1)
+    assert (
+        table.record_request(KEY, 5, 0)
+        and table.is_active(KEY, 0)
+        and table.newest_report(KEY) is None
+    )
+    assert not table.record_request(KEY, 5, 1)
     assert beat(table, 2) is True  # the first report of its log is new
-    table.touch(KEY, 5, 9_000)
+    table.record_request(KEY, 5, 9_000)
     assert table.newest_report(KEY) is not None and table.is_active(KEY, 19_000)
 
 

@@ -251,7 +251,7 @@ def test_requests_that_wait_for_names_are_bounded_in_bytes(
 def test_a_call_that_was_over_when_its_route_came_does_nothing(proxy: ProxyWorld) -> None:
     proxy.no_answer[NAME_SERVER] = ""
     call = proxy.start("SendMessage", messages=[message()])[0]
-    call.over()
+    call.end_silently()
     del proxy.no_answer[NAME_SERVER]
     proxy.hanging[0].resolve(
         proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TNormal"}))

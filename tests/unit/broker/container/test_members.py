@@ -93,8 +93,8 @@ def test_ports_of_different_hosts_are_different() -> None:
         ExclusiveResource("port 1", "127.0.0.1", 1),
         ExclusiveResource("port 1", "127.0.0.2", 1),
     )
-    assert not one.meets(two)
-    assert one.meets(ExclusiveResource("port 1", "0.0.0.0", 1)) and not one.meets(
+    assert not one.conflicts_with(two)
+    assert one.conflicts_with(ExclusiveResource("port 1", "0.0.0.0", 1)) and not one.conflicts_with(
         ExclusiveResource("port 2", "", 2)
     )
 

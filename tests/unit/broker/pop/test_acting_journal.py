@@ -81,7 +81,7 @@ def test_a_note_counts_once_it_is_on_the_disk(world: World, notes: ActingJournal
     world.config_disk.release()
     assert (status(given), status(heard)) == (PutStatus.PUT_OK, PutStatus.PUT_OK)
     notes.add_ack(ack(point(40), 0, 2), 700, 1, NOW_MS)
-    notes.learn(master_takes=True)
+    notes.set_master_takes(master_takes=True)
     world.close()
     world.open()
     again = world.broker.pop.notes

@@ -102,7 +102,7 @@ def test_a_load_by_tls_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     path.write_text("tls.client.authServer=false\n")
     monkeypatch.setenv("TURBOPUMP_TLS", str(path))
     with pytest.raises(UserError, match="unset TURBOPUMP_TLS"):
-        run.carry_out(plan(send_connections=1))
+        run.run_load(plan(send_connections=1))
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
     work.jobs[0].finish()
     work.jobs[0].run()
     assert store.topics() == ["kept"]
-    store.deletions.going.clear()
+    store.deletions.in_progress.clear()
     end = store.max_log_offset
     assert put(store, "going", 0, b"next") == 0
     assert store.dispatched_log_offset == end
@@ -293,7 +293,7 @@ def test_records_from_before_the_first_file_went_are_kept() -> None:
     """Also on a replica, whose log has these records after the offset of the deletion."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
-    store.deletions.going.clear()
+    store.deletions.in_progress.clear()
     assert put(store, "going", 0, b"next") == 2
     work.close()
     assert store.min_queue_offset("going", 0) == 2

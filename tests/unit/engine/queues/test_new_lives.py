@@ -219,7 +219,7 @@ def test_an_older_deletion_changes_nothing() -> None:
     store.delete_topic("T", first, NOW_MS)
     assert store.deletions.ends() == {"T": second}
     assert places(store) == places(master.store)
-    assert not store.deletions.going
+    assert not store.deletions.in_progress
 
 
 def test_no_more_are_kept_than_can_be_on_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
 def test_thousands_of_clients_are_looked_at_in_steps(front: GrpcWorld) -> None:
     calls = [front.producer(f"c{number}", "TNormal")[0] for number in range(50)]
     for call in calls:
-        call.over()
+        call.end_silently()
     front.world.pass_time(40_000, 5_000)
     left = [len(front.messaging.clients)]
     for _ in range(10):
@@ -229,7 +229,7 @@ def test_a_client_lives_by_its_stream_or_by_its_calls(front: GrpcWorld) -> None:
     group = front.world.broker.consumers.group("G1")
     assert group is not None
     assert [front.world.steady_ms - one.last_update_ms < 60_000 for one in group.members.values()]
-    call.over()  # its connection is lost
+    call.end_silently()  # its connection is lost
     front.world.pass_time(20_000)
     assert front.ask("Heartbeat").status.code == Code.OK
     front.world.pass_time(20_000)
@@ -244,7 +244,7 @@ def test_another_stream_of_the_same_client_takes_over(front: GrpcWorld) -> None:
     first = front.producer("c1", "TNormal")[0]
     second, heard = front.producer("c1", "TTran")
     assert len(front.messaging.clients) == 1
-    first.over()
+    first.end_silently()
     front.world.pass_time(100_000)
     assert len(front.messaging.clients) == 1
     (client,) = front.peers_of("TTran")
@@ -334,7 +334,7 @@ def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, r
 
 def test_a_client_without_a_stream_is_not_asked(front: GrpcWorld) -> None:
     call = front.consumer("c1", "G1", "TNormal")[0]
-    call.over()
+    call.end_silently()
     header = GetConsumerRunningInfoRequest("G1", "c1", jstack_enable=True)
     asked = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
     front.world.turn()

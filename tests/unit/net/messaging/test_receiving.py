@@ -85,7 +85,7 @@ def is_empty(front: GrpcWorld, client_id: str = "c9", **changed: Any) -> bool:
     front.world.pass_time(300)
     if heard.is_over:
         return ended(heard) == (Code.MESSAGE_NOT_FOUND, [])
-    call.over()
+    call.end_silently()
     return True
 
 
@@ -169,7 +169,7 @@ def test_another_brokers_queue_is_refused(front: GrpcWorld) -> None:
 def test_a_call_that_is_over_takes_no_message(front: GrpcWorld) -> None:
     call = start(front)[0]
     front.world.pass_time(200)
-    call.over()  # its connection is lost
+    call.end_silently()  # its connection is lost
     front.send(message())
     front.world.turn()
     assert len(receive(front, client_id="c2")) == 1
@@ -198,7 +198,7 @@ def test_messages_popped_for_an_ended_call_are_redelivered_at_once(
     call, heard = start(front)
     front.world.turn()
     assert not heard.is_over
-    call.over()  # the call is cancelled while its response is pending
+    call.end_silently()  # the call is cancelled while its response is pending
     front.world.disk.release()
     front.world.pass_time(500)
     (one,) = receive(front, client_id="c2")

@@ -15,8 +15,8 @@ from turbopump.spark.audit.logs import (
     check_same_labels,
     check_tails,
     is_of,
+    join_reports,
     label_of,
-    put_together,
     task_of,
 )
 from turbopump.spark.audit.replicas import AuditedReplica, Labels, LogFile
@@ -39,7 +39,7 @@ def report(of: AuditedReplica, number: int, end: int | None = None, **more: Any)
 
 def joined(of: AuditedReplica, *reports: FileReport) -> tuple[AuditedLog, Tally, Tally]:
     records, places = Tally("records"), Tally("queue-offsets")
-    return put_together(of, reports, records, places), records, places
+    return join_reports(of, reports, records, places), records, places
 
 
 def test_scanned_parts_of_a_file() -> None:
@@ -73,14 +73,14 @@ def test_files_behind_the_end_are_bytes_behind_it() -> None:
     last = report(of, 2, 2400, count=3)
     found, records, _ = joined(of, report(of, 0), report(of, 1, 1700), last)
     assert (found.replica.end, found.replica.confirm, told(records)) == (1700, 1600, [])
-    (behind,) = found.behind
+    (behind,) = found.trailing
     assert (behind.file.base, behind.first, behind.is_half) == (2000, 2000, False)
     empty = report(of, 2, 2000, count=0, behind=(2100, 2300))
     found, _, _ = joined(of, report(of, 0), report(of, 1, 1700), empty)
-    assert [(one.first, one.last) for one in found.behind] == [(2100, 2300)]
+    assert [(one.first, one.last) for one in found.trailing] == [(2100, 2300)]
     zeros = report(of, 2, 2000, count=0)
     found, _, _ = joined(of, report(of, 0), report(of, 1, 1700), zeros)
-    assert found.behind == []
+    assert found.trailing == []
 
 
 @pytest.mark.parametrize(("half", "is_half"), [(0, True), (300, True), (FILLER_SIZE, False)])
@@ -88,7 +88,7 @@ def test_the_beginning_of_a_record_behind_the_end(half: int, is_half: bool) -> N
     of = replica("a", 500)
     last = 500 + (0 if half == 0 else 100)
     found, _, _ = joined(of, report(of, 0, 500, behind=(500, last), half=half))
-    assert [one.is_half for one in found.behind] == [is_half]
+    assert [one.is_half for one in found.trailing] == [is_half]
 
 
 def test_a_log_that_is_shorter_than_its_confirmed_offset() -> None:

@@ -428,7 +428,7 @@ def test_a_deletion_that_failed_is_tried_again(
     assert folder.exists()
     group.round(10_000)
     assert not folder.exists()
-    assert replica.broker.store.deletions.going == set()
+    assert replica.broker.store.deletions.in_progress == set()
 
 
 def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:

@@ -465,12 +465,12 @@ def test_an_address_has_a_part_of_the_places(monkeypatch: pytest.MonkeyPatch) ->
         own = Sockets(events)
         port = await own.listen(HOST, 0)
 
-        async def connected(says: bytes, count: int) -> asyncio.StreamReader:
+        async def connected(handshake: bytes, count: int) -> asyncio.StreamReader:
             reader, writer = await asyncio.open_connection(HOST, port)
             writers.append(writer)
-            writer.write(says)
+            writer.write(handshake)
             await until(lambda: events.events.count(("accepted", count)) == 1)
-            await until(lambda: not says or ("bytes", count) in events.events)
+            await until(lambda: not handshake or ("bytes", count) in events.events)
             return reader
 
         writers: list[asyncio.StreamWriter] = []

@@ -108,14 +108,14 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
     header = read_header(BrokerHeartbeatRequest, request.fields)
     self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
     group = self._core.tables.groups.get(header.broker_name)
-    told: Deferred[Command] = Deferred()
+    result: Deferred[Command] = Deferred()
     if group is None:
-        told.resolve(self._alive(request, header))
-        return told
+        result.resolve(self._alive(request, header))
+        return result
     eligible, group.eligible = group.eligible, frozenset()
-    told.resolve(self._alive(request, header))
+    result.resolve(self._alive(request, header))
     group.eligible = eligible
-    return told
+    return result
 
 
 def nobody_looks_for_dead_masters(patch: Patch) -> None:

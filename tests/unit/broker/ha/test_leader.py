@@ -26,9 +26,9 @@ def watch(service: HaService, name: str, note: Callable[[], None]) -> None:
 def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     """R27: the master has stopped before a different broker can be elected."""
     one, two = pair(make)
-    told: list[str] = []
-    watch(one.broker.service, "lapse", lambda: told.append("lapse"))
-    watch(one.broker.service, "renew", lambda: told.append("renewed"))
+    notified: list[str] = []
+    watch(one.broker.service, "lapse", lambda: notified.append("lapse"))
+    watch(one.broker.service, "renew", lambda: notified.append("renewed"))
     one.script.grants = False
     one.pass_time(LEASE_MS - 1100)
     assert one.membership.has_lease()
@@ -37,11 +37,11 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     one.group.network.unreachable.add(one.broker.address)
     one.pass_time(2000)
     assert not one.membership.has_lease()
-    assert told == ["lapse"]
+    assert notified == ["lapse"]
     assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
     one.script.grants = True
     one.pass_time(1100)
-    assert told == ["lapse", "renewed"]
+    assert notified == ["lapse", "renewed"]
     assert one.membership.has_lease()
 
 
@@ -106,11 +106,11 @@ def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     assert answers == []
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"
-    told: list[int] = []
-    watch(member.broker.service, "renew", lambda: told.append(member.group.network.now_ms))
+    notified: list[int] = []
+    watch(member.broker.service, "renew", lambda: notified.append(member.group.network.now_ms))
     member.script.grant(asked)
     assert member.membership.has_lease()
-    assert told == [member.group.network.now_ms], "not with the next tick"
+    assert notified == [member.group.network.now_ms], "not with the next tick"
     member.group.network.run()
     assert member.broker.log.confirm == member.broker.log.end > end
     assert answers == [PutStatus.PUT_OK]

@@ -36,12 +36,12 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     send(group.master, b"later", TIMER_DELAY_SEC=60)
     flushed(group)
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
-    told = group.master.broker.timers.checkpoint()
-    assert told.master_queue_offset == 2
+    checkpoint = group.master.broker.timers.checkpoint()
+    assert checkpoint.master_queue_offset == 2
     follow(group)
     replica = group.replica.broker.timers
     assert replica._files.queue_offset == 2
-    assert replica.durable.current[:2] == (told.read_ms, 2)
+    assert replica.durable.current[:2] == (checkpoint.read_ms, 2)
     assert bodies(group.replica) == [b"soon"], "the master's delivery, none of its own"
 
 

@@ -167,11 +167,11 @@ class TestFitness:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         member = master(make)
-        for health, told in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
+        for health, reported in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
             monkeypatch.setattr(type(member.broker.log), "health", health)
             member.script.beats.clear()
             member.pass_time()
-            assert unfit(member) == told
+            assert unfit(member) == reported
 
     def test_a_slow_disk_is_reported_in_a_field_of_its_own(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
@@ -182,8 +182,8 @@ class TestFitness:
             monkeypatch.setattr(GroupCommit, "slow", slow)
             member.script.beats.clear()
             member.pass_time(100 if slow else 1000)
-            said = None if slow is None else str(slow).lower()
-            assert member.script.beats[-1].fields.get("slow") == said
+            reported = None if slow is None else str(slow).lower()
+            assert member.script.beats[-1].fields.get("slow") == reported
             assert unfit(member) is None
         assert member.broker.service.is_master
 

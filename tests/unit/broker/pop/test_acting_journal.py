@@ -66,8 +66,8 @@ def moved(giver: ActingJournal, taker: ActingJournal, return_number: int = 0) ->
     after: int | None = 0
     pages = 0
     while after is not None:
-        said = json.loads(json.dumps(giver.page(after, return_number)))
-        generation, found, after = read_page(said)
+        parsed = json.loads(json.dumps(giver.page(after, return_number)))
+        generation, found, after = read_page(parsed)
         assert taker.take(generation, found)
         pages += 1
     return pages

@@ -123,7 +123,9 @@ def status(cluster: ScriptedCluster, name: str, *ends: int) -> None:
         f'{{"lastUpdateTimestamp":1,"maxOffset":{end},"minOffset":3}}'
         for number, end in enumerate(ends)
     )
-    cluster.says(name, RequestCode.GET_TOPIC_STATS_INFO, f'{{"offsetTable":{{{beans}}}}}'.encode())
+    cluster.set_answer(
+        name, RequestCode.GET_TOPIC_STATS_INFO, f'{{"offsetTable":{{{beans}}}}}'.encode()
+    )
 
 
 def test_where_a_topic_is(cluster: ScriptedCluster) -> None:

@@ -22,7 +22,7 @@ REQUEST = VoteRequest(
 )
 
 
-def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
+def vote_result(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
     return decide_vote(
         dataclasses.replace(VOTER, **voter), dataclasses.replace(REQUEST, **request)
     ).result
@@ -61,7 +61,7 @@ def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
     ],
 )
 def test_rows(voter: dict[str, object], request_: dict[str, object], result: VoteResult) -> None:
-    assert said(voter, request_) is result
+    assert vote_result(voter, request_) is result
 
 
 def test_a_later_term_is_granted_at_once_and_only_it_raises() -> None:

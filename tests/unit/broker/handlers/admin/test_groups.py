@@ -143,13 +143,13 @@ def test_the_table_in_pages(admin: Any) -> None:
 
 
 def test_forbidding_a_group_to_read(admin: Any) -> None:
-    def says(**more: object) -> dict[str, object]:
+    def ask_group(**more: object) -> dict[str, object]:
         return dict(admin.json(353, group="g", topic="T", **more))
 
-    assert says() == {"group": "g", "readable": True, "topic": "T"}
-    assert says(readable=False)["readable"] is False
-    assert says()["readable"] is False
-    assert says(readable=True)["readable"] is True
+    assert ask_group() == {"group": "g", "readable": True, "topic": "T"}
+    assert ask_group(readable=False)["readable"] is False
+    assert ask_group()["readable"] is False
+    assert ask_group(readable=True)["readable"] is True
     assert admin.broker.groups.forbidden("g", "T") == 0
 
 

@@ -140,17 +140,13 @@ def test_all_figures_are_those_of_the_model(analysed: Analysed) -> None:
             assert row["seconds_with_messages"] == len(seconds)
 
 
-def plain(reported_value: Any) -> Any:
+def plain(raw: Any) -> Any:
     """Rows without an order, numbers as Spark and numpy round them."""
-    if isinstance(reported_value, dict):
-        return {name: plain(value) for name, value in reported_value.items()}
-    if isinstance(reported_value, list | tuple):
-        return sorted(map(plain, reported_value), key=repr)
-    return (
-        float(f"{reported_value:.9g}")
-        if isinstance(reported_value, int | float)
-        else reported_value
-    )
+    if isinstance(raw, dict):
+        return {name: plain(value) for name, value in raw.items()}
+    if isinstance(raw, list | tuple):
+        return sorted(map(plain, raw), key=repr)
+    return float(f"{raw:.9g}") if isinstance(raw, int | float) else raw
 
 
 def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:

@@ -267,5 +267,5 @@ class Controller(Stands, Process):
         if not self.up or self.driver is None:
             return f"{self.name}: {'its disk failed' if self.up else 'down'}"
         leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
-        agreed_state = self.agreed_state()
-        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {agreed_state}"
+        agreed = self.agreed_state()
+        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {agreed}"

@@ -47,7 +47,7 @@ def elects_anybody(patch: Patch) -> None:
         master = group.master_id
         if master is not None and live.alive(group, master):
             return master
-        heard = [one for one in sorted(group.replicas) if live.heard(group, one)]
+        heard = [one for one in sorted(group.replicas) if live.is_active(group, one)]
         return heard[0] if heard else None
 
     patch.setattr(elections, "choose", choose)

@@ -184,7 +184,7 @@ def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
     two.broker.disk.release()
     two.pass_time()
     assert two.broker.service.is_master
-    assert two.membership.holds()
+    assert two.membership.has_lease()
     assert two.membership.reason == ""
     term = two.broker.service.term
     assert term is not None

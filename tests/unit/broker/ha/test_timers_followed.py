@@ -92,9 +92,11 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
     mine = group.master.broker.timers.checkpoint()
     assert timers.durable.data_version == group.master.broker.timers.durable.data_version
     assert mine.state_version == timers.durable.data_version.state_version == 0
-    assert not timers.needs(mine._replace(read_ms=mine.read_ms - 1_000))
-    assert not timers.needs(mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0))
-    assert timers.needs(mine._replace(read_ms=mine.read_ms + 1_000))
+    assert not timers.is_behind_master(mine._replace(read_ms=mine.read_ms - 1_000))
+    assert not timers.is_behind_master(
+        mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0)
+    )
+    assert timers.is_behind_master(mine._replace(read_ms=mine.read_ms + 1_000))
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 31, b"\xff" * 56])

@@ -293,11 +293,13 @@ def test_a_broker_that_does_not_answer_is_a_line_of_the_cluster(
         "brokerActive": "true",
         "pageCacheLockTimeMills": "no number",
     }
-    two.set_answer("a", RequestCode.GET_BROKER_RUNTIME_INFO, json.dumps({"table":
-    figures}).encode())
+    two.set_answer(
+        "a", RequestCode.GET_BROKER_RUNTIME_INFO, json.dumps({"table": figures}).encode()
+    )
     two.down.add(B)
-    _, first, second, error = command("admin", "clusterList").lines assert first.split()[:5] ==
-    ["C", "a", "0", A, "V5"] and "1.50(0,0ms)" in first assert first.split()[-3:] == ["2.00", "0.0000", "true"]
+    _, first, second, error = command("admin", "clusterList").lines
+    assert first.split()[:5] == ["C", "a", "0", A, "V5"] and "1.50(0,0ms)" in first
+    assert first.split()[-3:] == ["2.00", "0.0000", "true"]
     assert second.split()[:4] == ["C", "b", "0", B]
     assert error == f"  {B}: {B} cannot be reached"
     _, first, _ = command("admin", "clusterList", "-m").lines
@@ -427,12 +429,14 @@ def test_facts_of_brokers(two: ScriptedCluster, command: Command) -> None:
 def test_a_broker_that_does_not_answer_is_in_the_list(
     two: ScriptedCluster, command: Command
 ) -> None:
-    two.set_answer("a", RequestCode.GET_BROKER_RUNTIME_INFO,
-    b'{"table":{"brokerVersionDesc":"V5"}}')
+    two.set_answer(
+        "a", RequestCode.GET_BROKER_RUNTIME_INFO, b'{"table":{"brokerVersionDesc":"V5"}}'
+    )
     two.down.add(B)
-    head, first, second, error = command("admin",
-    "clusterList").lines assert head.split()[0] == "#Cluster" and first.split()[:4] == ["C", "a", "0", A]
-    assert second.split()[:4] == ["C", "b", "0", B] assert error == f"  {B}: {B} cannot be reached"
+    head, first, second, error = command("admin", "clusterList").lines
+    assert head.split()[0] == "#Cluster" and first.split()[:4] == ["C", "a", "0", A]
+    assert second.split()[:4] == ["C", "b", "0", B]
+    assert error == f"  {B}: {B} cannot be reached"
     head, *rows = command("admin", "clusterList", "-m").lines
     assert head.split()[-1] == "#OutTotalToday" and len(rows) == 2
     assert command("admin", "clusterList", "-c", "none").failure[0] == 1

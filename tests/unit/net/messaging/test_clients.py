@@ -72,7 +72,7 @@ def test_a_route_of_many_queues_is_made_in_steps(front: GrpcWorld) -> None:
     heard = front.start("QueryRoute", topic={"name": "TMany"})[1]
     for _ in range(3):
         front.world.turn()
-        assert not heard.is_over
+        assert not heard.has_ended
     for _ in range(3):
         front.world.turn()
     assert [queue.id for queue in heard.answer.message_queues] == [*range(1_000)]
@@ -192,7 +192,7 @@ def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
     assert len(heard.messages) == 3
     assert call.on_end is not None
     call.on_end()
-    assert heard.is_over
+    assert heard.has_ended
     call, heard = front.begin("Telemetry", answer="TelemetryCommand")
     front.tell(call, command, times=telemetry.WAITING_MAX + 1)
     assert heard.error is not None
@@ -251,7 +251,7 @@ def test_another_stream_of_the_same_client_takes_over(front: GrpcWorld) -> None:
     assert client is front.peers_of("TNormal")[0]
     assert second.on_end is not None
     second.on_end()
-    assert heard.is_over
+    assert heard.has_ended
 
 
 def test_clients_are_bounded_in_bytes(front: GrpcWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,8 +303,8 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
     for _ in range(3):
         admin.send("T")
         stored = admin.broker.store.statistics
-        statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
-        statistics.got("g", "T", 3, 30)
+        statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
+        statistics.count_delivered("g", "T", 3, 30)
         statistics.sent_back("g", "T")
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000

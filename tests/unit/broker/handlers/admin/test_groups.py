@@ -98,7 +98,7 @@ def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch)
 def test_delete(admin: Any, clean: bool) -> None:
     admin.ask(200, {"groupName": "g"})
     admin.broker.offsets.commit("g", "T", 0, 1, admin.now_ms)
-    admin.broker.statistics.got("g", "T", 1, 1)
+    admin.broker.statistics.count_delivered("g", "T", 1, 1)
     assert admin.ask(207, groupName="g", cleanOffset=clean).code == 0
     assert admin.broker.groups.get("g") is None
     assert admin.broker.offsets.query("g", "T", 0) == (-1 if clean else 1)

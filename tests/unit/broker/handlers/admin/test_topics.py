@@ -228,7 +228,7 @@ def test_status(admin: Any) -> None:
 def test_status_shows_the_rate_of_the_last_minute(admin: Any) -> None:
     for _ in range(3):
         stored = admin.broker.store.statistics
-        admin.broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+        admin.broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         admin.broker.statistics.sample(admin.now_ms)
         for _ in range(5):
             admin.send("T")

@@ -53,7 +53,7 @@ class OutgoingCall:
     """A call of this client. Loop thread only.
 
     `on_message` receives each message of the answer; a GrpcError that it raises ends the call.
-    `on_over` receives the error at the end, a GrpcError or ConnectionClosed, or None for OK; it
+    `on_closed` receives the error at the end, a GrpcError or ConnectionClosed, or None for OK; it
     runs once, but never after `cancel`.
     """
 
@@ -61,8 +61,8 @@ class OutgoingCall:
         "_connection",
         "has_ended",
         "metadata",
+        "on_closed",
         "on_message",
-        "on_over",
         "reader",
         "stream_id",
     )
@@ -71,11 +71,11 @@ class OutgoingCall:
         self,
         connection: "_Connection",
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> None:
         self._connection = connection
         self.on_message = on_message
-        self.on_over = on_over
+        self.on_closed = on_closed
         self.reader: MessageReader | None = None
         self.metadata: dict[bytes, bytes] = {}
         """Headers and trailers of the answer that have arrived."""
@@ -102,11 +102,11 @@ class OutgoingCall:
             self._connection.reset(self.stream_id)
 
     def end_silently(self, error: Exception | None) -> None:
-        """End the call without sending anything, and run `on_over` with `error`; no-op if it has
+        """End the call without sending anything, and run `on_closed` with `error`; no-op if it has
         ended. For the connection alone."""
         if not self.has_ended:
             self.has_ended = True
-            self.on_over(error)
+            self.on_closed(error)
 
 
 class GrpcChannel:
@@ -181,13 +181,13 @@ class GrpcChannel:
         path: str,
         metadata: Metadata,
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
         """Begin a call without a message and without a time-out, and return it when the connection
         is open: messages can be sent in both directions until `end` or `cancel`. Raises
         ConnectError, ConnectionClosed."""
         connection = await self._connected()
-        return connection.begin(path, metadata, b"", False, on_message, on_over)
+        return connection.begin(path, metadata, b"", False, on_message, on_closed)
 
     async def close(self) -> None:
         """End all calls with ConnectionClosed and close the connection, within CLOSE_S; later calls
@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
         body: bytes,
         ends: bool,
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
         """Begin a call. Raises ConnectionClosed."""
         if not self.takes_calls:
@@ -267,7 +267,7 @@ class _Connection(asyncio.Protocol):
             (b"te", b"trailers"),
             *metadata,
         ]
-        call = OutgoingCall(self, on_message, on_over)
+        call = OutgoingCall(self, on_message, on_closed)
         try:
             call.stream_id = self._session.request(pairs(head), body, ends)
         except ValueError as error:

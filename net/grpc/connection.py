@@ -195,7 +195,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Leave the hub and end all calls: their `on_over` runs."""
+        """Leave the hub and end all calls: their `on_closed` runs."""
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()

@@ -184,7 +184,7 @@ class Receiving:
             order=in_order,
             attempt_id=request.attempt_id[:64] or None,
         )
-        receive.call.on_over = receive.peer.lost
+        receive.call.on_closed = receive.peer.lost
         asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
         self._backend.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
 

@@ -52,7 +52,11 @@ class Telemetry:
             stream = _Stream(self._backend, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
             raise _failure(refused) from None
-        call.on_message, call.on_end, call.on_over = stream.on_command, stream.ended, stream.on_end
+        call.on_message, call.on_end, call.on_closed = (
+            stream.on_command,
+            stream.ended,
+            stream.on_end,
+        )
 
 
 class _Stream:

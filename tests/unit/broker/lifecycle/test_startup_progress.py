@@ -10,7 +10,8 @@ from turbopump.engine.types import OpeningStopped, Progress
 
 
 def test_told_each_time_and_logged_now_and_then(caplog: Any) -> None:
-    now_ms, notified = [0], []
+    now_ms = [0]
+    notified: list[Any] = []
     opening = StartupProgress(lambda work: work(), notified.append, lambda: now_ms[0])
     with caplog.at_level(logging.INFO):
         for done in range(11):

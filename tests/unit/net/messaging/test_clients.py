@@ -284,7 +284,7 @@ def test_clients_are_looked_at_again_after_one_has_failed(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front.ask("Heartbeat", "c1")
-    front.producer("c1", "TNormal")[0].on_over()
+    front.producer("c1", "TNormal")[0].on_closed()
     dropped = front.messaging.clients.drop
 
     def fails(_client: Any) -> None:

@@ -72,7 +72,7 @@ class Asked:
                 kept=AssignmentStore(saver, 1),
                 routes=routes,
                 call=call,
-                me=lambda: me,
+                coordinator=lambda: me,
                 steady_ms=now_ms,
                 wall_ms=now_ms,
                 run_on_disk_thread=run_on_disk_thread,

@@ -176,7 +176,7 @@ def make_broker(
         consumers=ConsumerTable(),
         producers=producers,
         locks=QueueLocks(),
-        holds=holds,
+        held_pulls=holds,
         delay=delay,
         transactions=ends,
         transaction_checks=TransactionChecks(
@@ -303,7 +303,7 @@ def _assignments(
             kept=kept,
             routes=routes,
             call=runtime.call,
-            me=me,
+            coordinator=me,
             steady_ms=runtime.steady_ms,
             wall_ms=runtime.wall_ms,
             run_on_disk_thread=context.saver.run_on_disk_thread,
@@ -398,7 +398,7 @@ def _counted(
     """Count messages that were popped and acknowledged natively and are hidden until `until_ms`."""
     pair = group.decode(), topic.decode()
     if acked:
-        context.statistics.acked(*pair, acked, acked)
+        context.statistics.count_acked(*pair, acked, acked)
     place = None if queue_id < 0 else (queue_id, QueueOffset(first))
     context.pop.in_flight.counted(pair, until_ms, floor, change, place, context.pop.now_ms())
 
@@ -433,7 +433,7 @@ def _serve_pops(context: BrokerContext) -> None:
 def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """Connect the parts: changes discard cached permissions of the native path, and arrivals wake
     held pulls."""
-    fast, holds, assignments = context.fast, context.holds, context.assignments
+    fast, holds, assignments = context.fast, context.held_pulls, context.assignments
     waiters = context.pop.waiters
 
     def reset(topic: str, queue_id: int) -> None:

@@ -69,7 +69,7 @@ class BrokerContext:
     consumers: ConsumerTable
     producers: ProducerTable
     locks: QueueLocks
-    holds: HeldPulls
+    held_pulls: HeldPulls
     delay: DelayedMessages
     transactions: Transactions
     transaction_checks: TransactionChecks

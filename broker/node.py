@@ -26,7 +26,7 @@ from turbopump.broker.handlers import (
     clients,
 )
 from turbopump.broker.introspection.exporter import MetricsExporter
-from turbopump.broker.lifecycle.asyncio_util import awaited, logged_errors, settle
+from turbopump.broker.lifecycle.asyncio_util import logged_errors, resolve_future, wait_for
 from turbopump.broker.lifecycle.disk_mailbox import DiskMailbox
 from turbopump.broker.lifecycle.periodic import PeriodicTasks
 from turbopump.broker.lifecycle.replication_setup import (
@@ -179,7 +179,7 @@ class BrokerNode:
         self._topics = TopicTable(self._config, self._saver)
         try:
             if self._config.replication.is_elected:
-                self._life = previous_shutdown.look(
+                self._life = previous_shutdown.read_previous_shutdown(
                     self._files, self._config.store, self._confirmed
                 )
             await self._open_store()
@@ -212,7 +212,7 @@ class BrokerNode:
         await self._store_reopen.stop()
         try:
             if self._runs and self._replicating is not None:
-                await awaited(self._replicating.hand_over())
+                await wait_for(self._replicating.hand_over())
         finally:
             if self._runs:
                 await self._end()
@@ -224,8 +224,8 @@ class BrokerNode:
         self.context.fast.stop()
         try:
             await self._metrics.stop()
-            await self._name_servers.leave()
-            self.context.holds.release_all()
+            await self._name_servers.unregister_everywhere()
+            self.context.held_pulls.release_all()
             self.context.pop.waiters.release_all()
         finally:
             try:
@@ -247,7 +247,7 @@ class BrokerNode:
         store, disks = self._store, (self._disk, self._config_disk)
         unflushed = store.max_log_offset - store.flushed_log_offset
         limit_ms = patience_ms(self._config.store.sync_timeout_ms, unflushed)
-        self._disk_mailbox.lend()
+        self._disk_mailbox.hold_reports()
         await write_down(work, self._files, disks, limit_ms)
 
     def _write_down(self) -> None:
@@ -280,10 +280,10 @@ class BrokerNode:
                 steady_ms=self._steady_ms(),
                 delay_levels_ms=self._config.delay_levels_ms,
                 is_batch_topic=self._topics.is_batch,
-                watch=watch.reached,
+                watch=watch.report,
             )
 
-        self._disk_mailbox.lend()
+        self._disk_mailbox.hold_reports()
         opening = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             self._store = await asyncio.shield(opening)
@@ -302,14 +302,14 @@ class BrokerNode:
 
     async def _saved(self) -> None:
         """Wait until the start's changes of the tables are on disk; raises StartError."""
-        error = await awaited(self._saver.saved())
+        error = await wait_for(self._saver.saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on a disk thread; raises OSError."""
         done: asyncio.Future[T | OSError] = self._loop.create_future()
-        self._config_disk.submit(work, partial(settle, done))
+        self._config_disk.submit(work, partial(resolve_future, done))
         result = await done
         if isinstance(result, OSError):
             raise result
@@ -371,7 +371,7 @@ class BrokerNode:
     def _forgotten(self) -> None:
         """Handle that a name server may have forgotten this broker."""
         if self._replicating is not None:
-            self._replicating.forgotten()
+            self._replicating.on_registration_lost()
 
     def _is_old(self, name_server: str) -> bool:
         """Whether the name server at that address is RocketMQ 4's."""
@@ -384,7 +384,7 @@ class BrokerNode:
             await replicating.stop()
 
     def _role_changed(self) -> None:
-        self.context.holds.release_all()
+        self.context.held_pulls.release_all()
         self.context.pop.waiters.release_all()
         self._register_topics([])
 
@@ -493,12 +493,12 @@ class BrokerNode:
         return round(self._loop.time() * 1_000)
 
     def _call_soon(self, work: Callable[[], None]) -> None:
-        if not self._disk_mailbox.lent:
+        if not self._disk_mailbox.is_holding:
             self._loop.call_soon(self._unless_lent, work)
 
     def _unless_lent(self, work: Callable[[], None]) -> None:
         """Run `work` unless another thread uses the store by now."""
-        if not self._disk_mailbox.lent:
+        if not self._disk_mailbox.is_holding:
             work()
 
     def _tick(self) -> None:
@@ -518,7 +518,9 @@ class BrokerNode:
         logged_errors(self._name_servers.tick, "the registration")
         replication = self._config.replication
         if replication.enable_slave_acting_master:
-            beat = partial(self._name_servers.beat, replication.send_heartbeat_timeout_ms)
+            beat = partial(
+                self._name_servers.send_heartbeats, replication.send_heartbeat_timeout_ms
+            )
             self._periodic.every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
         self._periodic.every("saves", SAVER_TICK_MS, self._saver.tick)
 

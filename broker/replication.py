@@ -181,7 +181,7 @@ class GroupMembership(Protocol):
         """The search for the named master's HA address; it receives that master's own
         announcements."""
 
-    def holds(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether the controllers' lease is valid now: without it a master may acknowledge no
         message. A replica may hold a lease, too."""
 
@@ -234,18 +234,18 @@ class ActingReplicas(Protocol):
     def acts_for_ms(self) -> int | None:
         """Time in ms for which this replica has acted for its master; None if it does not act."""
 
-    def noticed(self) -> None:
+    def on_min_broker_id_changed(self) -> None:
         """Handle 905 (the lowest broker id of the group has changed): name servers are asked for
         the members at the next tick."""
 
-    def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
+    def on_master_returning(self, address: str, ha_address: str, number: int | None) -> str | None:
         """Handle 906 of a returning master: stop acting for it, and without controllers follow it.
         `address` is for clients, `ha_address` for replicas, both `host:port`; `number` identifies
         the return (None from RocketMQ). Returns None, or the reason why the master is refused."""
 
     def master_serves(self, number: int) -> None:
         """Handle 906 of a returned master that now serves; `number` identifies its return, and a
-        number other than that of the last `master_comes` is ignored."""
+        number other than that of the last `on_master_returning` is ignored."""
 
 
 class ByteRate:
@@ -276,7 +276,7 @@ class ByteRate:
         self._began_ms, self._bytes = now_ms, 0
 
 
-class Behind:
+class ReplicationLag:
     """Lag of a replica in ms: the time since the last moment at which its current end was the end
     of the log (as SyncState computes it for the groups that have a SyncState). Times are in ms of
     the monotonic clock; a new replica counts as up to date when it is made."""

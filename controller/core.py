@@ -159,7 +159,7 @@ class ControllerCore:
                 self.heartbeats.on_elected(event.broker_name, self.now_ms)
         if self.leading:
             self._tell(happened)
-        self.proposals.land()
+        self.proposals.finish_applied()
 
     # The tables as a whole
 
@@ -196,7 +196,7 @@ class ControllerCore:
     # Groups, and the lead
 
     @property
-    def sure(self) -> bool:
+    def is_undisputed_leader(self) -> bool:
         """Whether this controller leads and cannot have been deposed meanwhile."""
         return self.leading and self.quorum.has_quorum(self.now_ms)
 
@@ -249,19 +249,19 @@ class ControllerCore:
         """Return the liveness of the brokers now."""
         return LivenessAt(self.heartbeats, self.now_ms)
 
-    def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
+    def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:
         """Record a broker's request, received now over `connection`, as a sign of life.
 
         Without effect for an unregistered broker. If the broker was dead, its group is checked; see
-        `attend`.
+        `recheck_group`.
         """
         group = self.tables.groups.get(broker_name)
         if group is None or broker_id not in group.replicas:
             return
-        if self.heartbeats.touch(key_of(group, broker_id), connection, self.now_ms):
-            self.attend(broker_name)
+        if self.heartbeats.record_request(key_of(group, broker_id), connection, self.now_ms):
+            self.recheck_group(broker_name)
 
-    def attend(self, broker_name: str) -> None:
+    def recheck_group(self, broker_name: str) -> None:
         """Have the group's master and SyncStateSet checked by the next `proposals.pump`, before any
         request is decided; decides nothing itself."""
         self._attention[broker_name] = None
@@ -278,7 +278,7 @@ class ControllerCore:
         A group that is only due for its regular check is not, or the first lease of a master's
         term would be refused at its first attempt.
         """
-        if self.proposals.unsure:
+        if self.proposals.has_undecided_entry:
             return True
         if broker_name in self._attention:
             unclean, liveness = self.config.enable_elect_unclean_master, self.liveness()
@@ -326,5 +326,5 @@ class ControllerCore:
             return
         liveness = self.liveness()
         for broker_id, replica in group.replicas.items():
-            if liveness.heard(group, broker_id):
+            if liveness.is_active(group, broker_id):
                 self.notices(replica.address, registration.notice(group))

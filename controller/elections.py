@@ -70,17 +70,17 @@ class Liveness(Protocol):
     """The state of brokers at the time of a decision; liveness.py defines the three kinds of
     life."""
 
-    def heard(self, group: Group, broker_id: int) -> bool:
+    def is_active(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat of the broker came within its timeout."""
 
-    def fresh(self, group: Group, broker_id: int) -> bool:
+    def has_recent_heartbeat(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat of the broker came within FRESH_SHARE of its timeout, over an open
         connection."""
 
     def alive(self, group: Group, broker_id: int) -> bool:
         """Whether the broker is not known to be dead."""
 
-    def newest(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
         """Return the newest report of a broker; None if the broker is dead or reported no log."""
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
@@ -190,7 +190,7 @@ def _alter_refusal(
                 ResponseCode.CONTROLLER_INVALID_REPLICAS,
                 f"{rejecting} the replicas {{{member}}} don't exist",
             )
-        if not liveness.heard(group, member):
+        if not liveness.is_active(group, member):
             return _not_altered(
                 ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
                 f"{rejecting} the replicas {{{member}}} don't alive",
@@ -264,9 +264,9 @@ def _first(group: Group, asked: int, liveness: Liveness) -> int | None:
     messages. If all controllers lost their data, brokers with a later epoch may not have registered
     again yet.
     """
-    fresh = [one for one in group.replicas if liveness.fresh(group, one)]
+    fresh = [one for one in group.replicas if liveness.has_recent_heartbeat(group, one)]
     failed = _failed(group, fresh, liveness)
-    newest = {one: liveness.newest(group, one) for one in fresh if one not in failed}
+    newest = {one: liveness.newest_report(group, one) for one in fresh if one not in failed}
     logs = [one for one, report in newest.items() if report is not None and report.max_offset > 0]
     if not logs and liveness.may_tell(group, asked):
         return None
@@ -275,8 +275,8 @@ def _first(group: Group, asked: int, liveness: Liveness) -> int | None:
     report = None if winner is None else newest.get(winner)
     if report is not None and report.epoch > 0 and liveness.is_young():
         return None
-    knows = (-1, False) if report is None else report.knows
-    return None if any(one.knows > knows for one in liveness.unregistered(group)) else winner
+    knows = (-1, False) if report is None else report.data_rank
+    return None if any(one.data_rank > knows for one in liveness.unregistered(group)) else winner
 
 
 def is_behind(group: Group, liveness: Liveness) -> bool:
@@ -319,7 +319,9 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
     must not overtake it.
     """
     reports = {
-        one: liveness.newest(group, one) for one in group.replicas if liveness.fresh(group, one)
+        one: liveness.newest_report(group, one)
+        for one in group.replicas
+        if liveness.has_recent_heartbeat(group, one)
     }
     able = {
         one: heard
@@ -339,7 +341,7 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
 
 
 def _latest_epoch(group: Group, liveness: Liveness) -> int:
-    heard = [liveness.newest(group, one) for one in group.replicas]
+    heard = [liveness.newest_report(group, one) for one in group.replicas]
     epochs = [one.epoch for one in heard if one is not None]
     return max(
         [*epochs, *(liveness.last_epochs(group, one)[0] for one in group.replicas)], default=-1
@@ -366,7 +368,7 @@ def choose(
     master = group.master_id if _is_there(group, liveness) else None
     if master is not None and liveness.health(group, master) is StoreHealth.FIT:
         return master
-    fresh = [one for one in sorted(group.candidates) if liveness.fresh(group, one)]
+    fresh = [one for one in sorted(group.candidates) if liveness.has_recent_heartbeat(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
     if master is not None and liveness.health(group, master) is StoreHealth.SLOW:
         return _faster(group, fit, liveness) or master
@@ -376,7 +378,7 @@ def choose(
         able_ones = [one for one in fit if liveness.health(group, one) is able]
         if able_ones:
             return _best(group, able_ones, liveness)
-    reports = [liveness.newest(group, one) for one in fresh]
+    reports = [liveness.newest_report(group, one) for one in fresh]
     all_reported = len(fresh) == len(group.candidates) and None not in reports
     whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
     if whole and all(map(group.is_unfit, group.candidates)) and all_reported:
@@ -384,7 +386,9 @@ def choose(
         # and so could a broker whose store is about to be opened again.
         return None if _failed(group, whole, liveness) else _best(group, whole, liveness)
     if unclean:
-        everybody = [one for one in sorted(group.replicas) if liveness.fresh(group, one)]
+        everybody = [
+            one for one in sorted(group.replicas) if liveness.has_recent_heartbeat(group, one)
+        ]
         able_ones = [one for one in everybody if one not in _failed(group, everybody, liveness)]
         return _best(group, able_ones, liveness) if able_ones else None
     return None
@@ -420,7 +424,7 @@ def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: b
     allowed = (
         wanted in group.candidates or unclean or not group.members or is_behind(group, liveness)
     )
-    present = liveness.heard(group, wanted) or (
+    present = liveness.is_active(group, wanted) or (
         wanted == group.master_id and liveness.alive(group, wanted)
     )
     return allowed and present and not _failed(group, [wanted], liveness)
@@ -434,7 +438,7 @@ def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster
     before its term begins: then another broker with all messages must be found. A Java broker
     begins without a request, so after its election only the set counts.
     """
-    report = liveness.newest(group, winner)
+    report = liveness.newest_report(group, winner)
     knows_all = winner in group.candidates and not is_behind(group, liveness)
     may_do_without = knows_all and not group.is_unfit(winner)
     on_lease = may_do_without and report is not None and report.leased
@@ -485,7 +489,7 @@ def look_after(
 def _may_come(group: Group, liveness: Liveness) -> bool:
     """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
-        liveness.alive(group, member) and not liveness.fresh(group, member)
+        liveness.alive(group, member) and not liveness.has_recent_heartbeat(group, member)
         for member in group.candidates
     )
 
@@ -511,8 +515,8 @@ def _nobody(group: Group, asked: int) -> Decision:
 
 def _best(group: Group, candidates: list[int], liveness: Liveness) -> int:
     def rank(broker_id: int) -> tuple[int, int, int, int]:
-        newest = liveness.newest(group, broker_id)
-        return (*(newest.rank if newest is not None else (1, 1, PRIORITY_LAST)), broker_id)
+        newest = liveness.newest_report(group, broker_id)
+        return (*(newest.election_rank if newest is not None else (1, 1, PRIORITY_LAST)), broker_id)
 
     return min(candidates, key=rank)
 

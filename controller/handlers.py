@@ -105,7 +105,7 @@ class Controller:
         """
         if self.core is None or self.driver is None:
             return
-        if not self.core.heartbeats.all_heard_now(now_ms):
+        if not self.core.heartbeats.all_have_recent_heartbeat(now_ms):
             return
         taker = self.driver.hand_over(now_ms)
         if taker is not None:

@@ -115,13 +115,13 @@ class Heard:
     """Whether the broker reported a measured disk that is fast enough for sends."""
 
     @property
-    def knows(self) -> tuple[int, bool]:
+    def data_rank(self) -> tuple[int, bool]:
         """Sort key (epoch, whether it is the master of that epoch): a broker with a greater key
         more surely has all acknowledged messages."""
         return self.epoch, self.standing == MASTER
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def election_rank(self) -> tuple[int, int, int]:
         """Sort key (-epoch, -log end, priority): the broker with the least key is the best
         master."""
         return (-self.epoch, -self.max_offset, self.priority)
@@ -232,14 +232,15 @@ class Heartbeats:
         """Record a heartbeat; return whether it changes an election, or None if the table is full.
 
         The newest report counts, so a broker that truncated its log does not keep the old length
-        (RocketMQ: the greatest counts). It changes an election if the broker was not `fresh` or had
-        reported no log before, or if its health changed. The header must have a broker id.
+        (RocketMQ: the greatest counts). It changes an election if the broker had no recent
+        heartbeat, had reported no log before, or if its health changed. The header must have a
+        broker id.
         """
         assert header.broker_id is not None
         if max(len(header.cluster_name), len(header.broker_name)) > NAME_MAX:
             return None  # no broker has such a name
         key = (header.cluster_name, header.broker_name, header.broker_id)
-        is_news = not self.fresh(key, now_ms) or self.newest(key) is None
+        is_news = not self.has_recent_heartbeat(key, now_ms) or self.newest_report(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
         one = self._touched(key, connection, now_ms)
         if one is None:
@@ -263,13 +264,13 @@ class Heartbeats:
                 (header.cluster_name, header.broker_name), header.broker_addr, one
             )
 
-    def touch(self, key: Key, connection: int, now_ms: int) -> bool:
+    def record_request(self, key: Key, connection: int, now_ms: int) -> bool:
         """Record a request of a broker as a sign of life without a report on its log.
 
         Returns whether the broker was silent for longer than its timeout before; False, without
         effect, if the table is full.
         """
-        was_dead = not self.heard(key, now_ms)
+        was_dead = not self.is_active(key, now_ms)
         return self._touched(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
@@ -380,13 +381,13 @@ class Heartbeats:
                     one.credited = True
         self._ticked_ms = now_ms
 
-    def all_heard_now(self, now_ms: int) -> bool:
+    def all_have_recent_heartbeat(self, now_ms: int) -> bool:
         """Whether each known broker sent a heartbeat within NOW_SHARE of its timeout."""
         return all(
             one.heard_ms + one.timeout_ms * NOW_SHARE >= now_ms for one in self._heard.values()
         )
 
-    def fresh(self, key: Key, now_ms: int) -> bool:
+    def has_recent_heartbeat(self, key: Key, now_ms: int) -> bool:
         """Whether a heartbeat or request of the broker came within FRESH_SHARE of its timeout, over
         a connection that is still open."""
         one = self._heard.get(key)
@@ -394,7 +395,7 @@ class Heartbeats:
             return False
         return one.heard_ms + one.timeout_ms * FRESH_SHARE >= now_ms
 
-    def heard(self, key: Key, now_ms: int) -> bool:
+    def is_active(self, key: Key, now_ms: int) -> bool:
         """Whether a heartbeat or request of the broker came within its timeout."""
         one = self._heard.get(key)
         return one is not None and one.heard_ms + one.timeout_ms >= now_ms
@@ -411,7 +412,7 @@ class Heartbeats:
         closed = self._closed.time_of(key) + self.timeout_ms >= now_ms
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
-    def newest(self, key: Key) -> Heard | None:
+    def newest_report(self, key: Key) -> Heard | None:
         """Return the newest report of a broker, a live object; None if it is dead or reported no
         log."""
         one = self._heard.get(key)
@@ -433,7 +434,7 @@ class Heartbeats:
         """
         if not self.is_young(now_ms) or key in self._last_epochs:
             return False
-        return self.newest(key) is None and self.alive(key, now_ms)
+        return self.newest_report(key) is None and self.alive(key, now_ms)
 
     def _judged(self, now_ms: int) -> int:
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
@@ -500,22 +501,22 @@ class LivenessAt:
     heartbeats: Heartbeats
     now_ms: int
 
-    def fresh(self, group: Group, broker_id: int) -> bool:
+    def has_recent_heartbeat(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat came within FRESH_SHARE of the broker's timeout, over a connection
         that is still open."""
-        return self.heartbeats.fresh(key_of(group, broker_id), self.now_ms)
+        return self.heartbeats.has_recent_heartbeat(key_of(group, broker_id), self.now_ms)
 
-    def heard(self, group: Group, broker_id: int) -> bool:
+    def is_active(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat came within the broker's timeout."""
-        return self.heartbeats.heard(key_of(group, broker_id), self.now_ms)
+        return self.heartbeats.is_active(key_of(group, broker_id), self.now_ms)
 
     def alive(self, group: Group, broker_id: int) -> bool:
         """Whether the broker is not known to be dead; see the module."""
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
-    def newest(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
         """Return the newest report of a broker; None if it is dead or reported no log."""
-        return self.heartbeats.newest(key_of(group, broker_id))
+        return self.heartbeats.newest_report(key_of(group, broker_id))
 
     def health(self, group: Group, broker_id: int) -> StoreHealth:
         """Return the health of the broker's store as reported; FIT if unknown or dead."""
@@ -523,7 +524,7 @@ class LivenessAt:
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
         """Whether the broker reported a measured disk that is fast enough for sends."""
-        one = self.heartbeats.newest(key_of(group, broker_id))
+        one = self.heartbeats.newest_report(key_of(group, broker_id))
         return one is not None and one.reports_fast
 
     def is_settled(self, group: Group) -> bool:

@@ -7,7 +7,7 @@ all requests (`urgent`) come from the core. All times are of the monotonic clock
     enqueue -> waiting -> decide -> quorum.append -> committed -> applied -> done
 
 An entry that was reported as failed may still commit. Then nothing is decided until an empty entry
-after it is committed (`unsure`).
+after it is committed (`has_undecided_entry`).
 """
 
 from collections import deque
@@ -64,7 +64,7 @@ class Proposals:
         """`urgent` returns the next proposal that precedes all requests, or None."""
         self.applied = -1
         """Index of the newest entry that is in the tables, which the core sets; -1: none."""
-        self.unsure = False
+        self.has_undecided_entry = False
         """Whether an entry that was reported as failed may still commit."""
         self._quorum = quorum
         self._urgent = urgent
@@ -89,7 +89,7 @@ class Proposals:
         if self._flight is not None and self._flight.job is not None:
             # It may still commit; the broker repeats its request and learns the outcome.
             refused.append(self._flight.job)
-        self._is_open = self.unsure = False
+        self._is_open = self.has_undecided_entry = False
         self._flight = None
         self._waiting.clear()
         for job in refused:
@@ -128,12 +128,12 @@ class Proposals:
         finally:
             self._pumping = False
 
-    def land(self) -> None:
+    def finish_applied(self) -> None:
         """Call `done` of the proposal in progress if it is committed and applied, and `pump`."""
         flight = self._flight
         if flight is None or flight.index is None or flight.index > self.applied:
             return
-        self._flight, self.unsure = None, False
+        self._flight, self.has_undecided_entry = None, False
         if flight.job is not None:
             flight.job.index = flight.index
             flight.job.done(flight.decision)
@@ -143,11 +143,11 @@ class Proposals:
         """Start the next proposal; return False if there is nothing to do."""
         if not self._is_open:
             return False
-        if self.unsure:
+        if self.has_undecided_entry:
             # Once a later entry is committed, the doubtful one either is committed before it or
             # never will be.
             self._launch(_Flight(), b"")
-            return not self.unsure
+            return not self.has_undecided_entry
         job = self._urgent()
         if job is None:
             if not self._waiting:
@@ -172,9 +172,9 @@ class Proposals:
             return
         if isinstance(end, ProposalCommitted):
             flight.index = end.index
-            self.land()
+            self.finish_applied()
             return
-        self._flight, self.unsure = None, True
+        self._flight, self.has_undecided_entry = None, True
         if flight.job is not None:
             flight.job.done(
                 Decision(ResponseCode.SYSTEM_ERROR, end.reason)

@@ -209,7 +209,9 @@ def sync_state_data(tables: GroupTables, names: list[str], liveness: Liveness) -
 
 def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
     replicas = [
-        ReplicaIdentity(group.broker_name, broker_id, one.address, liveness.heard(group, broker_id))
+        ReplicaIdentity(
+            group.broker_name, broker_id, one.address, liveness.is_active(group, broker_id)
+        )
         for broker_id, one in sorted(group.replicas.items())
     ]
     return ReplicasInfo(

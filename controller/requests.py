@@ -91,7 +91,7 @@ class DecisionState(Protocol):
         ...
 
     @property
-    def sure(self) -> bool:
+    def is_undisputed_leader(self) -> bool:
         """Whether this controller leads and cannot have been deposed meanwhile."""
         ...
 
@@ -99,12 +99,12 @@ class DecisionState(Protocol):
         """Return the liveness of the brokers at `now_ms`."""
         ...
 
-    def attend(self, broker_name: str) -> None:
+    def recheck_group(self, broker_name: str) -> None:
         """Have the group checked by the next `proposals.pump`; decides nothing itself."""
         ...
 
-    def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
-        """Record a broker's request as a sign of life; see ControllerCore.touch."""
+    def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:
+        """Record a broker's request as a sign of life; see ControllerCore.record_request."""
         ...
 
     def is_moving(self, broker_name: str) -> bool:
@@ -177,7 +177,7 @@ class ControllerRequests:
                 logger.warning(
                     "broker %d of %s must not become master: %s", header.broker_id, name, why
                 )
-            self._core.attend(name)
+            self._core.recheck_group(name)
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)
         if (
@@ -199,8 +199,8 @@ class ControllerRequests:
         group, liveness = self._core.tables.groups.get(name), self._core.liveness()
         address = header.broker_addr if header.leased else None
         is_here = self._core.tables.has(header.cluster_name, name, header.broker_id or 0, address)
-        reply.unknown = (self._core.sure and not is_here) or None
-        if self._core.sure and group is not None and is_here:
+        reply.unknown = (self._core.is_undisputed_leader and not is_here) or None
+        if self._core.is_undisputed_leader and group is not None and is_here:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
             is_master = (
@@ -220,7 +220,7 @@ class ControllerRequests:
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
             self._core.config.group,
-            self._core.sure,
+            self._core.is_undisputed_leader,
             encode_peers(peers),
             leader,
             None if leader is None else peers.get(leader),
@@ -234,7 +234,7 @@ class ControllerRequests:
         """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
         wanted = SyncStateSet.decode(_body(request))
-        self._core.touch(header.broker_name, header.master_broker_id, connection)
+        self._core.record_request(header.broker_name, header.master_broker_id, connection)
         return self._propose(
             request,
             lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness()),
@@ -244,7 +244,7 @@ class ControllerRequests:
         """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
-            self._core.touch(header.broker_name, header.broker_id, connection)
+            self._core.record_request(header.broker_name, header.broker_id, connection)
         unclean = self._core.config.enable_elect_unclean_master
         return self._propose(
             request,
@@ -266,7 +266,7 @@ class ControllerRequests:
         def answer(answered: Command) -> Command:
             if answered.code == ResponseCode.SUCCESS:
                 self._core.heartbeats.on_registered(key, header)
-                self._core.touch(name, broker_id, connection)
+                self._core.record_request(name, broker_id, connection)
                 self._core.proposals.pump()
             return answered
 
@@ -312,7 +312,7 @@ class ControllerRequests:
         """Answer a request that only reads at once, if this controller surely leads."""
         if self._core.leading and self._core.config.is_process_read_event:
             return self._propose(request, decide, must_commit=True)
-        if not self._core.sure:
+        if not self._core.is_undisputed_leader:
             return Deferred.resolved(_answer(request, not_leader()))
         return Deferred.resolved(_answer(request, decide()))
 

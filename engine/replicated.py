@@ -47,7 +47,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.disk_steps import nothing
+from turbopump.engine.disk.disk_steps import no_work
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.serial_tasks import SerialTasks
 from turbopump.engine.lifecycle import truncation
@@ -118,7 +118,7 @@ class Replicated(ReplicaLog):
         unknown. Received bytes that are not written yet are dropped."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
-        self._received.forget(sure=self._received.sure)
+        self._received.forget(is_aligned=self._received.is_aligned)
         self._begin_confirming()
         self._confirm_wanted = self.confirm  # later confirmOffsets come from the next master
         self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -134,10 +134,10 @@ class Replicated(ReplicaLog):
         truncation.timestamp_before(self._log, self._parts.damage, start)
         self._steps.finish()
         try:
-            self._kept.leading(epoch, start)()
+            self._kept.begin_epoch_work(epoch, start)()
         except OSError as error:
             raise _not_recorded(epoch, error) from error
-        self._kept.led(epoch, start)
+        self._kept.adopt_begun_epoch(epoch, start)
         self.begin_term(start, now_ms)
         return start
 
@@ -163,10 +163,10 @@ class Replicated(ReplicaLog):
             if error is not None:
                 result.resolve(_not_recorded(epoch, error))
                 return
-            self._kept.led(epoch, start)
+            self._kept.adopt_begun_epoch(epoch, start)
             result.resolve(start)
 
-        self._steps.submit(lambda: self._kept.leading(epoch, start), done)
+        self._steps.submit(lambda: self._kept.begin_epoch_work(epoch, start), done)
         return result
 
     def begin_term(self, start: LogOffset, now_ms: int) -> None:
@@ -180,7 +180,7 @@ class Replicated(ReplicaLog):
         timestamp_ms = truncation.timestamp_before(log, self._parts.damage, start)
         log.end_raw(timestamp_ms)
         self._count_on(start)
-        if self.plain:
+        if self.is_default_ha:
             log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
             self._dispatch(now_ms)
         self.is_master = True
@@ -207,7 +207,7 @@ class Replicated(ReplicaLog):
         self._check_usable()
         if self.damage is not None:
             raise StoreError(f"the log cannot be led: {self.damage}")
-        if not self.plain:
+        if not self.is_default_ha:
             self._check_epoch(epoch)
 
     # The replica's side
@@ -229,13 +229,13 @@ class Replicated(ReplicaLog):
         if self.begins_at(log_offset):
             self._settle(self.beginning(log_offset))
         if log_offset != log.end + coming.size:
-            coming.forget(sure=coming.sure)
+            coming.forget(is_aligned=coming.is_aligned)
             if log_offset != log.end:
                 raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
         size = log.file_size
         pieces = coming.take([data, *more], size - log.end % size, size)
-        self._marks.mark_writes(whole=coming.sure)
-        coming.put_back(log.append_raw(pieces, whole=coming.sure))
+        self._marks.mark_writes(whole=coming.is_aligned)
+        coming.put_back(log.append_raw(pieces, whole=coming.is_aligned))
         if self._is_sync:
             self._commit.start()
 
@@ -270,12 +270,12 @@ class Replicated(ReplicaLog):
     def record(self, epochs: Epochs) -> Deferred[Ended]:
         """Replace the epoch list by this list, durably, on a disk thread. The bytes that it labels
         may be written after the result None. The old list stays valid after an OSError."""
-        assert not self.plain, "default HA has no epochs"
+        assert not self.is_default_ha, "default HA has no epochs"
         if self._truncation.busy:
             return self._truncation.after(lambda: self.record(epochs))
 
         def begin() -> Callable[[], None]:
-            return self._kept.file.writing(epochs) or nothing
+            return self._kept.file.writing(epochs) or no_work
 
         return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
 
@@ -285,7 +285,7 @@ class Replicated(ReplicaLog):
         master's log must wait for the result None first."""
         if self._truncation.busy:
             return self._truncation.after(self.get_ready)
-        whole = self._received.sure
+        whole = self._received.is_aligned
         if self._marks.whole is whole and not self._steps.busy:
             return Deferred.resolved(None)
         return self._in_turn(lambda: partial(self._marks.mark_writes, whole=whole), lambda: None)
@@ -443,7 +443,7 @@ class Replicated(ReplicaLog):
             except OSError as error:
                 commit.fail(error)
                 raise StoreError(f"the log cannot be cut at {end}: {error}") from error
-        self._received.forget(sure=True)
+        self._received.forget(is_aligned=True)
         return end
 
     # Cuts
@@ -468,7 +468,7 @@ class Replicated(ReplicaLog):
             raise result.value
 
     def _was_cut(self, log_end: LogOffset) -> None:
-        self._received.forget(sure=True)
+        self._received.forget(is_aligned=True)
         self._confirm_wanted = min(self._confirm_wanted, log_end)
         for callback in self.on_cut:
             callback()
@@ -482,7 +482,7 @@ class Replicated(ReplicaLog):
     def _set_confirm(self, log_offset: LogOffset) -> None:
         self._log.tail.limit = log_offset
         self._confirm_wanted = max(self._confirm_wanted, log_offset)
-        self._parts.checkpointer.confirm = None if self.plain else log_offset
+        self._parts.checkpointer.confirm = None if self.is_default_ha else log_offset
 
     def _count_on(self, log_end: LogOffset) -> None:
         """Let each queue continue after its last message in the log, even if that message is not

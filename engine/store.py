@@ -501,7 +501,7 @@ class Store(StoreReader):
         if message.queue_id < 0 or not is_folder_name(message.topic):
             reason = f"no queue can be named {message.topic[:80]!r}, {message.queue_id}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        if message.topic in self.deletions.going:
+        if message.topic in self.deletions.in_progress:
             reason = f"topic {message.topic} is being deleted"
             return Appended(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         return None

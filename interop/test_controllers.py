@@ -35,7 +35,7 @@ class Mixed:
 
     group: Controlled
     pair: Pair
-    reigns: int = 1
+    terms: int = 1
 
     def broker(self, place: int) -> Member:
         """The kinds of controllers and brokers."""
@@ -51,7 +51,7 @@ class Mixed:
             "it takes a message",
             lambda: self.pair.brokers[place].send("raw", b"of a new term") == 0,
         )
-        self.reigns += 1
+        self.terms += 1
 
     def elect(self, place: int) -> None:
         """Elect a master, as an administrator does."""
@@ -74,7 +74,7 @@ class Mixed:
         one, other = self.pair.brokers
         until("the epochs are the same", lambda: written(one) == written(other))
         found = [epoch for epoch, _ in written(one)]
-        assert found == sorted(set(found)) and len(found) >= self.reigns, (found, self.reigns)
+        assert found == sorted(set(found)) and len(found) >= self.terms, (found, self.terms)
 
 
 def written(broker: Broker) -> list[tuple[int, int]]:

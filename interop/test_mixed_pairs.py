@@ -442,7 +442,7 @@ class Switching:
         beside.write_text(json.dumps({"epoch": self.epoch, "master": master, "brokers": addresses}))
         beside.rename(self.group_file)
 
-    def reigns(self, master: int) -> Broker:
+    def until_master_serves(self, master: int) -> Broker:
         """Return the new master, once it accepts sends and the other broker copies them."""
         broker = self.mixed.brokers[master - 1]
         both = self.mixed.brokers
@@ -487,13 +487,13 @@ def _switch(pair: Switching) -> None:
     pair.elect(OURS)
     pair.start(OURS)
     pair.start(THEIRS)
-    pair.reigns(OURS)
+    pair.until_master_serves(OURS)
     pair.mixed.run("move", f"exchange-write:0,{COUNT}")
     pair.same()
 
     pair.elect(THEIRS)
     pair.controller.notify(pair.theirs.ports.broker)
-    pair.reigns(THEIRS)
+    pair.until_master_serves(THEIRS)
     pair.mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},{pair.mixed.kept}")
     pair.mixed.run("kinds", *KINDS)
     pair.same()
@@ -501,7 +501,7 @@ def _switch(pair: Switching) -> None:
     pair.theirs.kill()
     pair.elect(THEIRS)
     pair.start(THEIRS)
-    pair.reigns(THEIRS)
+    pair.until_master_serves(THEIRS)
     pair.same()
 
     _tail(pair, THEIRS, OURS)
@@ -510,7 +510,7 @@ def _switch(pair: Switching) -> None:
     # RocketMQ does not rebuild its index after a kill: only ours finds all messages by key again.
     pair.elect(OURS)
     pair.controller.notify(pair.theirs.ports.broker)
-    pair.reigns(OURS)
+    pair.until_master_serves(OURS)
     pair.mixed.run("move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},{pair.mixed.kept}")
     pair.same()
 
@@ -527,5 +527,5 @@ def _tail(pair: Switching, old: int, new: int) -> None:
     pair.elect(new)
     pair.start(new)
     pair.start(old)
-    pair.reigns(new)
+    pair.until_master_serves(new)
     pair.same()

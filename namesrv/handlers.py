@@ -79,7 +79,7 @@ class NameServer:
 
     work: Callable[[Steps[None]], None] = bodies.finish
 
-    def tell(self, notices: list[Notice]) -> None:
+    def on_brokers_changed(self, notices: list[Notice]) -> None:
         """React to brokers that came or went: begin to remove the queues of dropped groups, and
         send these notices if notifyMinBrokerIdChanged is set."""
         if self.routes.has_dropped:
@@ -210,7 +210,7 @@ def _register_broker(
         return response(request, ResponseCode.SYSTEM_ERROR, done.refusal)
     if done.holder is not None:
         server.probe(done.holder, functools.partial(_take_over, server, broker, peer, done.holder))
-    server.tell(done.notices)
+    server.on_brokers_changed(done.notices)
     reply = headers.RegisterBrokerResponse(done.master_ha_address, done.master_address)
     order_topics = (yield from _order_topics(server)) or b""
     return response(request, ResponseCode.SUCCESS, header=reply, body=order_topics)
@@ -226,13 +226,13 @@ def _take_over(
     logger.warning(
         "%s of %s refuses connections: %s takes its place", holder, broker.name, broker.address
     )
-    server.tell(server.routes.unregister(broker.cluster, broker.name, holder))
+    server.on_brokers_changed(server.routes.unregister(broker.cluster, broker.name, holder))
 
     def steps() -> Steps[None]:
         done = yield from server.routes.register_in_steps(broker, peer, now_ms)
         if done.refusal is None:
             _watch(server, peer)
-            server.tell(done.notices)
+            server.on_brokers_changed(done.notices)
 
     server.work(steps())
 
@@ -241,7 +241,7 @@ def _watch(server: NameServer, peer: Peer) -> None:
     """Unregister a peer's brokers when its connection closes, however it closes."""
     if SEEN not in peer.context:
         peer.context[SEEN] = True
-        peer.on_close(lambda: server.tell(server.routes.connection_closed(peer)))
+        peer.on_close(lambda: server.on_brokers_changed(server.routes.connection_closed(peer)))
 
 
 def _order_topics(server: NameServer) -> Steps[bytes | None]:
@@ -257,7 +257,7 @@ def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms:
     """Handle 104: unregister a broker."""
     header = read_header_if_any(headers.UnRegisterBrokerRequest, request.fields)
     if header is not None:
-        server.tell(
+        server.on_brokers_changed(
             server.routes.unregister(
                 header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
             )
@@ -268,7 +268,7 @@ def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms:
 def _heartbeat(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """Handle 904: a broker's heartbeat."""
     header = read_header(headers.BrokerHeartbeatRequest, request.fields)
-    server.routes.touch(header.cluster_name, header.broker_addr, now_ms)
+    server.routes.record_heartbeat(header.cluster_name, header.broker_addr, now_ms)
     return response(request, ResponseCode.SUCCESS)
 
 
@@ -276,7 +276,7 @@ def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int)
     """Handle 322: compare data versions; also counts as a heartbeat."""
     header = read_header(headers.QueryDataVersionRequest, request.fields)
     asked = DataVersion.from_json(bodies.small(_body(request)))
-    server.routes.touch(header.cluster_name, header.broker_addr, now_ms)
+    server.routes.record_heartbeat(header.cluster_name, header.broker_addr, now_ms)
     known = server.routes.data_version(header.cluster_name, header.broker_addr)
     reply = headers.QueryDataVersionResponse(known != asked)
     body = b"" if known is None else known.encode()

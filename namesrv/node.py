@@ -165,7 +165,7 @@ class NameServerNode:
             )
             assert isinstance(expired.connection, Peer)
             expired.connection.close()
-            self._state.tell(expired.notices)
+            self._state.on_brokers_changed(expired.notices)
 
     def _notify(self, notice: Notice) -> None:
         """Queue a notice for its targets.

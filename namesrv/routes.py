@@ -236,7 +236,7 @@ class RouteTable(TopicQueues):
             for key, live in silent
         ]
 
-    def touch(self, cluster: str, address: str, now_ms: int) -> None:
+    def record_heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
         """Record a sign of life (904, 322) at `now_ms`; an unregistered address stays
         unregistered."""
         live = self._live.get((cluster, address))

@@ -73,15 +73,15 @@ def test_tests_are_where_a_reader_looks_for_them() -> None:
 def test_a_planted_module_without_tests_is_found(tmp_path: Path) -> None:
     code = "\n".join(f"v{number} = {number}" for number in range(LINES_MAX + 1))
     bare, where = ast.parse(code), "Tests: tests/here.py, tests/there.py"
-    told = ast.parse(f'"""Owns values.\n\n{where}\n"""\n{code}')
+    planted = ast.parse(f'"""Owns values.\n\n{where}\n"""\n{code}')
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/here.py").touch()
     assert "and no line `Tests:`" in complaint("net/wire/a.py", bare, tmp_path)
     assert complaint("net/wire/a.py", ast.parse("v = 1"), tmp_path) == ""
-    assert "['tests/there.py']" in complaint("net/wire/a.py", told, tmp_path)
+    assert "['tests/there.py']" in complaint("net/wire/a.py", planted, tmp_path)
     (tmp_path / "tests/there.py").touch()
-    assert complaint("net/wire/a.py", told, tmp_path) == ""
+    assert complaint("net/wire/a.py", planted, tmp_path) == ""
     (tmp_path / "tests/unit/net/wire").mkdir(parents=True)
     (tmp_path / "tests/unit/net/wire/test_a.py").touch()
     assert complaint("net/wire/a.py", bare, tmp_path) == ""
-    assert "beside tests/unit/net/wire/test_a.py" in complaint("net/wire/a.py", told, tmp_path)
+    assert "beside tests/unit/net/wire/test_a.py" in complaint("net/wire/a.py", planted, tmp_path)

@@ -116,7 +116,7 @@ class AssignmentDeps:
     kept: AssignmentStore
     routes: TopicRoutes
     call: Call
-    me: Callable[[], GroupCoordinator]
+    coordinator: Callable[[], GroupCoordinator]
     steady_ms: Callable[[], int]
     wall_ms: Callable[[], int]
     run_on_disk_thread: RunOnThread
@@ -136,7 +136,7 @@ class Assignments:
         self._modes = deps.modes
         self._routes = deps.routes
         self._call = deps.call
-        self._me = deps.me
+        self._me = deps.coordinator
         self._call_soon = deps.call_soon
         self._topics = CoordinatedTopics(
             deps.kept,

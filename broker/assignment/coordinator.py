@@ -337,7 +337,7 @@ class CoordinatedTopics:
             if inherited is not None:
                 settling.assume(inherited)
             for member in departed.keys() | (settling.shares.keys() - members):
-                settling.leave(member, departed.get(member, now_ms))
+                settling.remove_member(member, departed.get(member, now_ms))
             held, fixed = settling.shares, basis.mode.fixed
             sharing = sharing_of(members, route.queues, held, fixed, basis.rooms)
             result = compute(basis.strategy, sharing)

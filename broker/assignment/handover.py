@@ -83,7 +83,7 @@ class QueueHandover:
     def begin(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
         """Set another assignment. A queue is given to its new owner once it is free; `handover_ms`
         later `tick` is due and frees all queues. Members that are not in `shares` must have left
-        (`leave`)."""
+        (`remove_member`)."""
         self.shares = shares
         self.overlap_ms = self.unowned_ms = 0
         self._owner = {queue: member for member, queues in shares.items() for queue in queues}
@@ -108,7 +108,7 @@ class QueueHandover:
         that is sent: queues outside of its share count as free. A member without a share leaves."""
         share = self.shares.get(member)
         if share is None:
-            return [], self.leave(member, now_ms)
+            return [], self.remove_member(member, now_ms)
         if member in self._informed:
             return share, _NOTHING
         self._asked.add(member)
@@ -126,7 +126,7 @@ class QueueHandover:
             self._informed.add(member)
         return granted, awaited & self._asked
 
-    def leave(self, member: str, now_ms: int) -> set[str]:
+    def remove_member(self, member: str, now_ms: int) -> set[str]:
         """Remove a member and free its queues; return the members that get some of them and have
         asked already: they must ask again."""
         self._overlap_ends(member, now_ms)

@@ -104,7 +104,7 @@ class TopicRoutes:
         it is old. None for a topic that does not exist, or if no name server answers."""
         if not self._servers():
             return Deferred.resolved(self._take_own(topic))
-        return self._cache.want(topic).map(_present)
+        return self._cache.fetch(topic).map(_present)
 
     def refresh_soon(self, topic: str) -> None:
         """Request a known topic's route now, unless the last request is younger than 500 ms: a

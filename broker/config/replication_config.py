@@ -371,7 +371,7 @@ class ReplicationConfig:
         return self.ha_listen_port > 0
 
     @property
-    def waits(self) -> bool:
+    def sends_wait_for_replicas(self) -> bool:
         """Whether sends wait for replicas while this broker is the master: SYNC_MASTER, or
         `switches`."""
         return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
@@ -454,7 +454,7 @@ class ReplicationConfig:
             ]
         if self.lock_in_strict_mode and self.total_replicas == 1:
             return ["lockInStrictMode=true does nothing with totalReplicas=1"]
-        if not self.waits and not self.is_slave and self.in_sync_replicas > 1:
+        if not self.sends_wait_for_replicas and not self.is_slave and self.in_sync_replicas > 1:
             return [
                 f"inSyncReplicas={self.in_sync_replicas}: sends wait for replicas only with"
                 " brokerRole=SYNC_MASTER"

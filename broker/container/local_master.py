@@ -59,7 +59,7 @@ class LocalMaster:
         topic, is stopping, or is no longer a master."""
         broker = self._node.context
         found = broker.topics.peek(topic)
-        if found is None or broker.shutting_down or not broker.role.leads:
+        if found is None or broker.shutting_down or not broker.role.is_active_master:
             return 0
         return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
 

@@ -58,13 +58,14 @@ class ExclusiveResource(NamedTuple):
     """A resource that only a single broker can have: a folder, or a port at a host."""
 
     what: str
-    """Noun for messages; of a folder: "the folder " and its path, which `meets` compares."""
+    """Noun for messages; of a folder: "the folder " and its path, which `conflicts_with`
+    compares."""
     host: str = ""
     """Host of a port; "" for a folder."""
     port: int = 0
     """Number of a port; 0 for a folder."""
 
-    def meets(self, other: "ExclusiveResource") -> bool:
+    def conflicts_with(self, other: "ExclusiveResource") -> bool:
         """Whether the two resources conflict: the same port at the same host or a wildcard, or
         folders that are equal or lie in each other."""
         if not self.port:
@@ -107,7 +108,7 @@ class ContainerMember:
     @property
     def is_master(self) -> bool:
         """Whether the broker accepts messages of producers now."""
-        return self.state is LifeStage.SERVING and self.node.context.role.leads
+        return self.state is LifeStage.SERVING and self.node.context.role.is_active_master
 
 
 class Members:
@@ -131,10 +132,10 @@ class Members:
         if len(self._members) >= BROKERS_MAX:
             return f"a container has at most {BROKERS_MAX} brokers"
         for claim in claims:
-            if any(claim.meets(one) for one in self._own):
+            if any(claim.conflicts_with(one) for one in self._own):
                 return f"{name}: {claim.what} is the container's own"
             for other in self._members:
-                met = next((one for one in other.claims if claim.meets(one)), None)
+                met = next((one for one in other.claims if claim.conflicts_with(one)), None)
                 if met is not None and met.what == claim.what:
                     return f"{name}: {claim.what} is that of {other.name}"
                 if met is not None and not claim.port:

@@ -37,7 +37,7 @@ from turbopump.broker.container.members import (
     own_claims,
 )
 from turbopump.broker.escape.topic_masters import Neighbour
-from turbopump.broker.lifecycle.asyncio_util import settle
+from turbopump.broker.lifecycle.asyncio_util import resolve_future
 from turbopump.broker.node import BrokerNode
 from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
 from turbopump.engine.deferred import Deferred
@@ -342,7 +342,7 @@ class ContainerNode:
                 return None, error
 
         def ended(result: "tuple[T | None, Exception | None] | OSError") -> None:
-            settle(done, (None, result) if isinstance(result, OSError) else result)
+            resolve_future(done, (None, result) if isinstance(result, OSError) else result)
 
         assert self._disk is not None, "the container is running"
         self._reading.add(done)

@@ -9,8 +9,8 @@ replica.
 
 A master in the same process comes first, and gets the same request without a connection (RIP-31).
 
-If no master took a message, the caller sends it again, so it arrives once or more (I14). `waits`
-has the reason while sending fails.
+If no master took a message, the caller sends it again, so it arrives once or more (I14).
+`failure_reason` has the reason while sending fails.
 
 Tests: tests/unit/broker/scheduled/test_level_escape.py,
     tests/unit/broker/container/test_local_master.py
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, near
+from turbopump.broker.escape.topic_masters import Master, Neighbour, TopicMasters, local_master_of
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage
 from turbopump.net.transport.calls import Call
@@ -52,7 +52,7 @@ others."""
 TOLD_MAX: Final = 16
 """Maximum number of masters shown to operators with their counts."""
 REASON_MAX: Final = 200
-"""Maximum length of `Escape.waits`, in characters."""
+"""Maximum length of `Escape.failure_reason`, in characters."""
 
 _NOT_AGAIN: Final = (
     names.DELAY,
@@ -132,13 +132,13 @@ class Escape:
         self._turn = 0
         self._avoided: dict[str, int] = {}
         self._messages = self._bytes = self._questions = 0
-        self.to: dict[str, Escaped] = {}
+        self.sent_by_master: dict[str, Escaped] = {}
         """Messages taken by other masters since the start, by the name of the master's group; at
         most TOLD_MAX groups."""
-        self.apart: SpecialTimerReceiver | None = None
+        self.special_timers: SpecialTimerReceiver | None = None
         """Receives timers that are not sent as they are; None: there are no such timers. Set by
         PopService's assembly."""
-        self.waits = ""
+        self.failure_reason = ""
         """Reason why the last message could not be sent; "" once a message has arrived after it."""
 
     @property
@@ -215,7 +215,7 @@ class Escape:
         exists. A master of this process is preferred; messages without a key go to others while it
         is avoided."""
         now_ms = self.steady_ms()
-        beside = near(self._neighbours(), topic, self._config.broker_name)
+        beside = local_master_of(self._neighbours(), topic, self._config.broker_name)
         if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
             return beside
         masters = self._masters.for_topic(topic)
@@ -261,10 +261,12 @@ class Escape:
         sent.resolve(None)
 
     def _count(self, name: str) -> None:
-        self.waits = ""
-        if name not in self.to and len(self.to) >= TOLD_MAX:
-            del self.to[min(self.to, key=lambda one: self.to[one].last_ms)]
-        escaped = self.to.setdefault(name, Escaped())
+        self.failure_reason = ""
+        if name not in self.sent_by_master and len(self.sent_by_master) >= TOLD_MAX:
+            del self.sent_by_master[
+                min(self.sent_by_master, key=lambda one: self.sent_by_master[one].last_ms)
+            ]
+        escaped = self.sent_by_master.setdefault(name, Escaped())
         escaped.messages, escaped.last_ms = escaped.messages + 1, self._wall_ms()
 
     def _refused(self, topic: str, master: Master, remark: str) -> None:
@@ -277,11 +279,11 @@ class Escape:
 
     def _wait(self, reason: str) -> None:
         reason = reason[:REASON_MAX]
-        if not self.waits:
+        if not self.failure_reason:
             logger.warning(
                 "due messages of this replica wait, no other master can take them: %s", reason
             )
-        self.waits = reason
+        self.failure_reason = reason
 
 
 def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:

@@ -68,7 +68,7 @@ class Neighbour(Protocol):
         `timeout_ms` to the reason why it is missing."""
 
 
-def near(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
+def local_master_of(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
     """Return the first master of another group in this process that takes messages of the topic
     (RocketMQ: BrokerContainer.peekMasterBroker, which ignores the topic)."""
     for one in neighbours:
@@ -108,7 +108,7 @@ class TopicMasters:
         """Return the known masters of other groups, sorted by name, and request an unknown or old
         route; () if there is no such master, None before any name server has answered. Never waits.
         """
-        found = self._cache.use(topic)
+        found = self._cache.look_up(topic)
         if isinstance(found, Absent):
             return () if found.is_certain else None
         return found

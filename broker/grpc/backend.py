@@ -211,12 +211,12 @@ class BrokerRequestBackend:
         framed, pop_time_ms, revive_queue_id, rows = found
         return Given(framed, pop_time_ms, revive_queue_id, rows or ())
 
-    def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
+    def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Send the client's heartbeat to the handler of HEART_BEAT, as clients of remoting do;
         `done` gets the response."""
         self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
 
-    def leave(self, client_id: str, group: str, peer: Peer) -> None:
+    def unregister_client(self, client_id: str, group: str, peer: Peer) -> None:
         """Remove the client from the consumer group now; without a group nothing happens, because a
         producer is removed when its Peer closes."""
         if group:

@@ -7,7 +7,7 @@ common with AutoSwitch HA is in leader.py.
 from collections.abc import Callable
 
 from turbopump.broker.ha.leader import MasterTerm, MasterTermDeps, ReplicaLink
-from turbopump.broker.replication import Behind, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import LeaderStatus, ReplicaStatus, ReplicationLag
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.acks import Mode, needed
 from turbopump.net.ha.actions import Acked
@@ -22,10 +22,10 @@ class DefaultHaLeader(MasterTerm):
         """`gap_max`: a replica that lacks more bytes does not count as having a message."""
         self.group = DefaultHaGroup(gap_max)
         """The acknowledged log offsets of all connections."""
-        self._behind: dict[int, Behind] = {}
+        self._behind: dict[int, ReplicationLag] = {}
         super().__init__(deps, self.group)
 
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         """Return the configured number of copies, the master's included; never None."""
         # Called after each commit; without a controller the count changes nothing.
         if self.rules.mode is Mode.PLAIN:
@@ -50,7 +50,7 @@ class DefaultHaLeader(MasterTerm):
         return LeaderStatus(replicas)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
-        self._behind[connection] = Behind(now_ms)
+        self._behind[connection] = ReplicationLag(now_ms)
         return DefaultHaPrimary(self.options.primary, self._log, connection, now_ms)
 
     def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:

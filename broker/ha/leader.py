@@ -97,7 +97,7 @@ class MasterTermDeps:
     """Returns the wall clock in ms since 1970."""
     now_ms: int
     """Begin of the term, in ms of the monotonic clock."""
-    holds: Callable[[], bool] = lambda: True
+    has_lease: Callable[[], bool] = lambda: True
     """Returns whether the lease is valid: without it no send is acknowledged, whatever its
     copies."""
 
@@ -115,13 +115,13 @@ class MasterTerm(ABC):
         """Limits and intervals; changed by `reconfigure`."""
         self.links: dict[int, ReplicaLink] = {}
         """The replicas' open connections by number, the oldest first."""
-        self.over = False
+        self.has_ended = False
         """Whether `end` was called."""
         self._log = log
         self._transport = deps.transport
         self._copies = copies
         self._wall_ms = deps.wall_ms
-        self._holds = deps.holds
+        self._holds = deps.has_lease
         self._needs: list[int] = []
         """The different numbers of copies that sends of this term needed."""
         self._now_ms = now_ms
@@ -135,7 +135,7 @@ class MasterTerm(ABC):
     # Sends
 
     @abstractmethod
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         """Return how many copies, the master's included, a message written now needs, or
         `acks.ALL` (-1) for every member of the set; None: there are not enough replicas, and the
         message is refused (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
@@ -144,7 +144,7 @@ class MasterTerm(ABC):
         """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE now,
         because their outcome is unknown, and no send is acknowledged until `renew`; connections and
         the term go on."""
-        if not self.over:
+        if not self.has_ended:
             self._withhold()
 
     def renew(self) -> None:
@@ -165,7 +165,7 @@ class MasterTerm(ABC):
         """Move confirmOffset, release sends and readers, and send the log's growth to replicas. To
         be called once for all appends of a turn of the loop."""
         self._now_ms = now_ms
-        if not self.over:
+        if not self.has_ended:
             self._settle()
             self._pump_all(now_ms)
 
@@ -174,7 +174,7 @@ class MasterTerm(ABC):
     def on_connected(self, connection: int, now_ms: int) -> None:
         """Serve a replica's new connection. It is closed if the term has ended, the log is damaged,
         or CONNECTIONS_MAX connections have acknowledged."""
-        if self.over or self._log.damage is not None:
+        if self.has_ended or self._log.damage is not None:
             # No replica may copy from a damaged log.
             self._transport.close(connection)
             return
@@ -217,7 +217,7 @@ class MasterTerm(ABC):
         """Send heartbeats, close silent connections, grant the next second's byte quota, and
         propose to remove slow members; to be called several times a second."""
         self._now_ms = now_ms
-        if self.over:
+        if self.has_ended:
             return
         if self._log.damage is not None:
             for link in list(self.links.values()):
@@ -234,9 +234,9 @@ class MasterTerm(ABC):
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
         """End the term for good: all connections are cut, then pending sends are answered `status`;
         a second call has no effect."""
-        if self.over:
+        if self.has_ended:
             return
-        self.over = True
+        self.has_ended = True
         if self._on_flushed in self._log.on_flushed:
             self._log.on_flushed.remove(self._on_flushed)
         for link in self.links.values():
@@ -281,25 +281,25 @@ class MasterTerm(ABC):
     def _settle(self) -> bool:
         """Move confirmOffset, then acknowledge: a sender that reads back its message finds it.
         Return whether confirmOffset moved."""
-        if self.over:
+        if self.has_ended:
             return False
         log = self._log
         confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
         moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
         self._push()
-        return moved and not self.over
+        return moved and not self.has_ended
 
     def _push(self) -> None:
         """Pass to the pending sends how many copies new sends need, and the safe offset for each
         number needed in this term. A callback may do anything, even end the term."""
-        pending, need, holds = self._log.pending, self.need(), self._holds()
+        pending, need, holds = self._log.pending, self.copies_needed(), self._holds()
         if need is not None and need not in (0, 1) and need not in self._needs:
             self._needs.append(need)
         if holds or not pending.withheld:
             pending.ask_for(need if holds else None)
         least = self.rules.min_in_sync_replicas
         for each in tuple(self._needs):
-            if self.over:
+            if self.has_ended:
                 return
             pending.replicated_to(each, safe_end(self._copies, each, least) if holds else -1)
 
@@ -380,7 +380,7 @@ class Leader(MasterTerm):
         self.sync.on_log(log.flushed if deps.options.counts_durable else log.end)
         super().__init__(deps, self.sync)
 
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         """Return the number of copies by the present size of the SyncStateSet; see MasterTerm."""
         return needed(self.rules, self.sync.in_sync_count)
 
@@ -388,7 +388,7 @@ class Leader(MasterTerm):
         """Use the controller's set, from a notice (1008) or an answer (1004), and release sends
         that its members allow; a set that is not newer than the present one is ignored."""
         self._now_ms = now_ms
-        if not self.over:
+        if not self.has_ended:
             self._agree(members, set_epoch, now_ms)
             self._settle()
 
@@ -449,7 +449,7 @@ class Leader(MasterTerm):
         return self.sync.confirm_offset if self._begun else self._log.confirm
 
     def _propose(self, proposal: Proposal | None) -> None:
-        if proposal is not None and not self.over:
+        if proposal is not None and not self.has_ended:
             answer = self._alterations.propose(proposal)
             answer.then(partial(self._on_answer, proposal.number))
 
@@ -460,7 +460,7 @@ class Leader(MasterTerm):
             logger.info("SyncStateSet: %s (epoch %d)", sorted(self.sync.members), set_epoch)
 
     def _on_answer(self, number: int, answer: Answer) -> None:
-        if self.over:
+        if self.has_ended:
             return
         now_ms = self._now_ms
         if isinstance(answer, Agreed):

@@ -32,7 +32,7 @@ class HaOptions(ReplicationConfig):
         wait for no replica."""
         return AckRules(
             Mode.CONTROLLER if self.switches else Mode.PLAIN,
-            self.in_sync_replicas if self.waits else 1,
+            self.in_sync_replicas if self.sends_wait_for_replicas else 1,
             self.min_in_sync_replicas,
             self.all_ack,
         )

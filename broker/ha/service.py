@@ -135,7 +135,7 @@ class HaService:
         self._disk = disk
         self._wall_ms = wall_ms
         self._steady_ms = steady_ms
-        self.alterations = alterations or StaticSet()
+        self.sync_set_proposals = alterations or StaticSet()
         """Decides about a new SyncStateSet."""
         self._make_shell = shell
         self._shell: Shell
@@ -255,13 +255,13 @@ class HaService:
             transport=self._shell,
             wall_ms=self._wall_ms,
             now_ms=self._steady_ms(),
-            holds=self.lease if options.switches else lambda: True,
+            has_lease=self.lease if options.switches else lambda: True,
         )
         if options.switches:
             self.term = Leader(
                 deps,
                 options.sync,
-                self.alterations,
+                self.sync_set_proposals,
                 members=members,
                 set_epoch=set_epoch,
                 epoch_start=start,
@@ -271,7 +271,7 @@ class HaService:
         self.epoch = epoch
         logger.info("this broker is the master of epoch %d from %d on", epoch, start)
         self._notify_role()
-        self.grew()
+        self.on_log_grown()
 
     def _lead_plainly(self) -> None:
         """Become a master of default HA at the start; nothing else runs yet."""
@@ -353,7 +353,7 @@ class HaService:
         assert self.term is None and self.follower is None, "the current role has another id"
         self.options = replace(self.options, own_id=own_id)
 
-    def leave(self) -> None:
+    def leave_role(self) -> None:
         """Leave the role now: connections are cut, pending sends fail with SERVICE_NOT_AVAILABLE,
         and the log takes no message until another role is set. Raises OSError, StoreError."""
         self._leave()
@@ -370,7 +370,7 @@ class HaService:
         without a term."""
         if self.term is not None:
             self.term.renew()
-        self.grew()
+        self.on_log_grown()
 
     def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         """Run `work` in a disk thread; resolves on the loop thread to None, or to the OSError that
@@ -458,7 +458,7 @@ class HaService:
 
     # Sends
 
-    def grew(self) -> None:
+    def on_log_grown(self) -> None:
         """Schedule one sending to the replicas, in the next turn of the loop, for all appends of
         this turn; to be called after each append. No-op without a term."""
         if not self._pumping and self.term is not None:

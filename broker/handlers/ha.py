@@ -134,7 +134,7 @@ def _exchange_ha_info(
     info = ExchangeHaInfo()
     if header.master_ha_address is not None:
         if broker.acting is not None:
-            refused = broker.acting.master_comes(
+            refused = broker.acting.on_master_returning(
                 header.master_address or "", header.master_ha_address, header.return_number
             )
             if refused is not None:
@@ -156,7 +156,7 @@ def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
     """Handle 905, a one-way notice of a name server. Its content is not used, because any peer can
     send it: this broker asks the name servers itself."""
     if broker.acting is not None:
-        broker.acting.noticed()
+        broker.acting.on_min_broker_id_changed()
     return response(request, ResponseCode.SUCCESS)
 
 

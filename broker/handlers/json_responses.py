@@ -76,7 +76,7 @@ class Pace:
         """Whether the collected bytes exceed MAX_BODY of a frame."""
         return self._size > MAX_BODY
 
-    def is_over(self) -> bool:
+    def count_and_check(self) -> bool:
         """Count one more queue or group, and return whether the step ends with it: the caller
         yields. Call it once for each."""
         self._count += 1

@@ -43,7 +43,7 @@ def _lock(
 ) -> Steps[Command | Deferred[Command]]:
     wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
-    if not broker.role.keeps_progress and not (is_strict and only_here):
+    if not broker.role.may_change_offsets and not (is_strict and only_here):
         return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
     if is_strict and len(wanted.queues) > STRICT_MAX:
         remark = f"lockInStrictMode: more than {STRICT_MAX} queues in one request"
@@ -79,7 +79,7 @@ def _lock_with_others(
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
     def keep(some: LockRequest, given: list[MessageQueue]) -> list[MessageQueue]:
-        if not broker.role.keeps_progress:
+        if not broker.role.may_change_offsets:
             return []
         return locks.lock(some.group, some.client_id, given, broker.steady_ms())
 

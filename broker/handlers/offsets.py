@@ -107,7 +107,7 @@ class _Handlers:
         if header.commit_offset is None:
             code = ResponseCode.INVALID_PARAMETER
             return response(request, code, f"Offset is null, topic is {topic}")
-        if not broker.role.keeps_progress:
+        if not broker.role.may_change_offsets:
             return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
         resets = broker.config.use_server_side_reset_offset
         if resets and broker.offsets.has_reset(group, topic, header.queue_id):

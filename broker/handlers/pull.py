@@ -117,7 +117,7 @@ class _Pull:
         except PullRefused as refused:
             return self._refuse(refused)
         role = self._broker.role
-        takes = role.keeps_progress and (role.is_master or role.is_acting)
+        takes = role.may_change_offsets and (role.is_master or role.is_acting)
         commits = takes and header.sys_flag & COMMIT_OFFSET_FLAG
         if commits and header.commit_offset >= 0:
             self._broker.offsets.commit_consumed(
@@ -146,7 +146,7 @@ class _Pull:
             size=self._shrink(),
             weight=self._weight(allowed.wanted),
         )
-        if not self._broker.holds.add(hold):
+        if not self._broker.held_pulls.add(hold):
             return answer
         _watch(self._broker, self._peer)
         return self._answer
@@ -251,7 +251,7 @@ class _Pull:
         if status is ReadStatus.FOUND:
             code = ResponseCode.SUCCESS
             name, topic = self._header.consumer_group, self._header.topic
-            self._broker.statistics.got(name, topic, result.count, result.size)
+            self._broker.statistics.count_delivered(name, topic, result.count, result.size)
         elif status in _RETRY:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         elif status in _NOT_FOUND or (status in _EMPTY and queue_offset == 0):
@@ -268,7 +268,7 @@ class _Pull:
         if not self._broker.config.slave_read_enable:
             header.suggest_which_broker_id = MASTER_ID
         # Without a lease another broker may be master, and have the messages of this offset.
-        if not (self._broker.role.is_master and self._broker.role.holds()):
+        if not (self._broker.role.is_master and self._broker.role.has_lease()):
             code = self._for_a_replica(code, header, queue_offset, is_far)
         if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ creates a queue that is pulled
@@ -482,4 +482,4 @@ def _watch(broker: BrokerContext, peer: Peer) -> None:
     """Drop the held pulls of a connection when it closes; registers once per connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
-        peer.on_close(partial(broker.holds.drop, peer))
+        peer.on_close(partial(broker.held_pulls.drop, peer))

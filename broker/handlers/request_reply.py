@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.send import SendRefused, check_topic
+from turbopump.broker.handlers.send import SendRefused, topic_for_send
 from turbopump.broker.traffic.put_message import TRANSACTION_BITS, Draft
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
@@ -43,7 +43,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     """
     header = read_send(request.code, request.fields)
     try:
-        check_topic(broker, header, peer, now_ms)
+        topic_for_send(broker, header, peer, now_ms)
     except SendRefused as refused:
         return _answer(broker, request, refused.code, refused.remark)
     if not request.body or isinstance(request.body, list):

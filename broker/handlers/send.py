@@ -116,12 +116,12 @@ class SendHandler:
         role = self._broker.role
         if not role.is_master:
             return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
-        if not role.holds():
+        if not role.has_lease():
             return self._reply(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
         header = read_send(request.code, request.fields)
         try:
             self._check_service(request, now_ms)
-            topic = check_topic(self._broker, header, peer, now_ms)
+            topic = topic_for_send(self._broker, header, peer, now_ms)
             self._broker.fast.allow_send(topic)
             if header.batch and not elements_checked and _may_be_special(_flat(request)):
                 _count_elements(self._broker, request)
@@ -443,7 +443,7 @@ def _is_of_pops(broker: BrokerContext, name: str) -> bool:
     )
 
 
-def check_topic(
+def topic_for_send(
     broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
 ) -> TopicConfig:
     """Return the topic of a send, created now if its default topic or its retry prefix allows it;

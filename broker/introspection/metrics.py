@@ -92,7 +92,9 @@ class CounterSnapshot:
         """Copy the broker's present counters; `now_ms` is epoch ms. On the loop; it also adds the
         store's counts to the broker's statistics."""
         config, store, statistics = broker.config, broker.store, broker.statistics
-        statistics.puts(store.statistics.put_count_by_topic, store.statistics.put_size_by_topic)
+        statistics.set_put_totals(
+            store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
+        )
         lags = broker.lags.current()
         if len(lags) > MAX_LAGS:
             lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)

@@ -68,7 +68,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Build the table of the answer to 28, key to text; times in it and `now_ms` are epoch ms. It
     also adds the store's counts to the broker's statistics, and may begin a walk over all lags."""
     stored = broker.store.statistics
-    broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+    broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
     table.update(_of_broker(broker, now_ms))
     table.update(_of_store(broker, now_ms))
@@ -237,15 +237,17 @@ def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
     when the last one (epoch ms), and why sending waits (keys of this project; `top` reads them)."""
     table = {
         f"escapedTo_{name}": f"{escaped.messages} messages, last at {escaped.last_ms}"
-        for name, escaped in escape.to.items()
+        for name, escaped in escape.sent_by_master.items()
     }
-    return table | {"escapeWaits": escape.waits} if acts and escape.waits else table
+    return (
+        table | {"escapeWaits": escape.failure_reason} if acts and escape.failure_reason else table
+    )
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:
     """Return the rows about a broker's membership in a group with controllers (keys of this
     project): haLease, haMembership, and haBrokerId if it has an id."""
-    table = {"haLease": "true" if membership.holds() else "false"}
+    table = {"haLease": "true" if membership.has_lease() else "false"}
     if membership.own_id is not None:
         table["haBrokerId"] = str(membership.own_id)
     if membership.reason:

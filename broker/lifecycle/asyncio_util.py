@@ -16,17 +16,17 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def settle(future: asyncio.Future[T], value: T) -> None:
+def resolve_future(future: asyncio.Future[T], value: T) -> None:
     """Set a future's result, unless it is done or cancelled."""
     if not future.done():
         future.set_result(value)
 
 
-async def awaited(later: Deferred[T]) -> T:
+async def wait_for(later: Deferred[T]) -> T:
     """Wait for a Deferred on the running loop; returns its value. If the wait is cancelled, the
     value is ignored."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    later.then(partial(settle, future))
+    later.then(partial(resolve_future, future))
     return await future
 
 

@@ -39,7 +39,7 @@ class Chain:
         if not self._is_near():
             self._run()
 
-    def hurry(self) -> None:
+    def run_soon(self) -> None:
         """Schedule a step in PAUSE_MS, in place of a later step, because new work has arrived since
         the last step."""
         if not self._is_near():

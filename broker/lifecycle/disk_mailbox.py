@@ -15,7 +15,7 @@ class DiskMailbox:
     """The reports of a broker: functions without arguments, run in the order of `post`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.lent = False
+        self.is_holding = False
         """Whether another thread than the loop's uses the store."""
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
@@ -26,16 +26,16 @@ class DiskMailbox:
         self._waiting.append(report)
         self._loop.call_soon_threadsafe(self._take)
 
-    def lend(self) -> None:
+    def hold_reports(self) -> None:
         """Keep reports waiting until `take_back`, because another thread than the loop's is about
         to use the store; loop thread only."""
-        self.lent = True
+        self.is_holding = True
 
     def take_back(self) -> None:
         """Give the store back to the loop and run the waiting reports now; loop thread only."""
-        self.lent = False
+        self.is_holding = False
         self._take()
 
     def _take(self) -> None:
-        while self._waiting and not self.lent:
+        while self._waiting and not self.is_holding:
             self._waiting.popleft()()

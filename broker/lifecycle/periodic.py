@@ -78,13 +78,13 @@ class PeriodicTasks:
             self._chain("the revival of popped messages", self._stepping(context.pop.step)),
         )
         context.store.on_arrival(self._timer_arrived)
-        context.timers.on_ready = self._timers.hurry
+        context.timers.on_ready = self._timers.run_soon
 
     def tick(self) -> None:
         """Run all duties that are due now, and begin to write changed tables; called every 100 ms.
         A failure of a duty is logged and does not stop the others."""
         context, steady_ms = self._context, self._steady_ms()
-        logged_errors(lambda: context.holds.tick(steady_ms), "the long polls' tick")
+        logged_errors(lambda: context.held_pulls.tick(steady_ms), "the long polls' tick")
         logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
             chain.tick()
@@ -139,7 +139,7 @@ class PeriodicTasks:
 
     def _sample(self) -> None:
         stored = self._context.store.statistics
-        self._context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+        self._context.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         self._context.statistics.sample(self._now_ms())
 
     # Timers are due at a millisecond, not at a tick.
@@ -150,7 +150,7 @@ class PeriodicTasks:
 
     def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
         if topic == TIMER_TOPIC:
-            self._timers.hurry()
+            self._timers.run_soon()
 
     # Tables
 

@@ -109,7 +109,7 @@ class ReplicationSetup:
             self._elected(self.membership)
             self._handover = LeadershipHandover(self.membership, self.service, steady_ms)
         self.service.on_role.append(self._role_changed)
-        log.on_appended.append(self.service.grew)
+        log.on_appended.append(self.service.on_log_grown)
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
         """Copying of the master's tables."""
@@ -137,7 +137,7 @@ class ReplicationSetup:
         self._follow_tables()
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
         if self._handover is not None:
-            self._handover.look()
+            self._handover.check()
         if self.acting is not None:
             self.acting.tick()
 
@@ -152,7 +152,7 @@ class ReplicationSetup:
     async def stop(self) -> None:
         """Stop all parts and close all connections; pending sends are answered
         SERVICE_NOT_AVAILABLE. The store stays open."""
-        self.metadata.leave()
+        self.metadata.shut_down()
         if self.acting is not None:
             self.acting.stop()
         if self.membership is not None:
@@ -171,11 +171,11 @@ class ReplicationSetup:
         else:
             registration.on_master = self._found_master
 
-    def forgotten(self) -> None:
+    def on_registration_lost(self) -> None:
         """Handle that a name server may have forgotten this broker: a master whose replicas may
         have acted for it asks them for offsets. No-op otherwise."""
         if self.acting is not None:
-            self.acting.forgotten()
+            self.acting.on_registration_lost()
 
     @property
     def look_ms(self) -> int | None:
@@ -230,7 +230,7 @@ class ReplicationSetup:
             context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
             if self._handover is not None:
-                self._handover.look()
+                self._handover.check()
 
     def _waits(self, acting: ActingGroup, term: MasterTerm | None) -> bool:
         """Whether clients must still wait although the term has begun."""
@@ -239,7 +239,7 @@ class ReplicationSetup:
             return False
         if self.membership is not None:
             return acting.elected(term)
-        return acting.waits
+        return acting.waits_to_lead
 
     def _let_replicas_act(self) -> None:
         """Let replicas act while the master is gone, and until the master has their progress
@@ -256,7 +256,7 @@ class ReplicationSetup:
         acting.on_online = self._role_changed
         context.acting = acting
         if membership is not None:
-            membership.on_lease = acting.acting_state.look
+            membership.on_lease = acting.acting_state.update
         # Clients that still take this broker for the master must not be redirected to it.
         context.role.has_master = lambda: self._has_master() and not acting.acting_state.is_left
 
@@ -266,8 +266,8 @@ class ReplicationSetup:
     def _elected(self, membership: Membership) -> None:
         """Connect an elected broker's lease and changes of the SyncStateSet to its controllers."""
         role, service = self._context.role, self.service
-        service.alterations = membership.alterations
-        service.lease = role.holds = membership.holds
+        service.sync_set_proposals = membership.sync_set_proposals
+        service.lease = role.has_lease = membership.has_lease
         self._context.membership = membership
 
 

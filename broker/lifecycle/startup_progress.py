@@ -32,7 +32,7 @@ class StartupProgress:
         self._logged_ms = steady_ms()
         self._given_up = False
 
-    def reached(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         """Pass progress on to the loop, where it is notified, and logged each LOG_INTERVAL_MS; to
         be called on the opening's thread. Raises OpeningStopped after `give_up`."""
         if self._given_up:
@@ -40,7 +40,7 @@ class StartupProgress:
         self._post(lambda: self._show(progress))
 
     def give_up(self) -> None:
-        """Cancel the opening: the next call of `reached` raises OpeningStopped on its thread. Does
+        """Cancel the opening: the next call of `report` raises OpeningStopped on its thread. Does
         not wait; to be called on the loop."""
         self._given_up = True
 

@@ -81,7 +81,7 @@ class JournaledPop:
         return unique_key(self.key, CHECK_POINT_TAG)
 
     @property
-    def is_over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the note has a check point and each of its messages is handled."""
         point = self.check_point
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
@@ -310,7 +310,7 @@ class ActingJournal:
             self.forget(self._read[1])
         self._read = None
 
-    def learn(self, *, master_takes: bool) -> None:
+    def set_master_takes(self, *, master_takes: bool) -> None:
         """Set whether the master takes over notes; a change is saved soon."""
         if master_takes != self.master_takes:
             self.master_takes = master_takes
@@ -339,7 +339,7 @@ class ActingJournal:
         if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
             return  # each look goes over all notes
         self._looked_ms = now_ms
-        over = [note for note in self.all() if note.is_over]
+        over = [note for note in self.all() if note.is_complete]
         self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
 
     def _put(self, notes: Sequence[JournaledPop]) -> None:

@@ -82,7 +82,7 @@ def make_pop(deps: PopDeps) -> PopService:
             offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, deps.wall_ms())
 
     deletions = deps.store.deletions
-    lives = Lives(deletions.deleted_ms, deps.groups.deleted_ms, deletions.going)
+    lives = Lives(deletions.deleted_ms, deps.groups.deleted_ms, deletions.in_progress)
     offsets.forget_former(lives.ended_ms)
     orders, outstanding = OrderedBatches(deps.files), OutstandingPops(commit)
     orders.load()
@@ -230,7 +230,7 @@ def _escaping(
     notes: ActingJournal,
 ) -> PopEscape:
     role, escape = deps.role, deps.escape
-    escape.apart = escaping = PopEscape(
+    escape.special_timers = escaping = PopEscape(
         deps.store,
         escape,
         copies,

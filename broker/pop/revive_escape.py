@@ -231,7 +231,7 @@ class PopEscape:
         if entry is not None:
             entry.acked |= note.bits(entry.check_point)
             return
-        is_open = not note.is_over and key not in self._done
+        is_open = not note.is_complete and key not in self._done
         has_room = len(self._open) < 2 * OPEN_MAX  # else it waits for the master
         if note.check_point is not None and is_open and has_room:
             self._add(note.check_point, note.revive_queue_id, _nothing)

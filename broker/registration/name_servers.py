@@ -103,7 +103,7 @@ class NameServers:
         self._tick_soon()
         return registered
 
-    def beat(self, timeout_ms: int) -> None:
+    def send_heartbeats(self, timeout_ms: int) -> None:
         """Begin to send a one-way heartbeat to each name server, unless its previous heartbeat is
         still in progress; `timeout_ms` is of the connection. Errors are ignored."""
         if self._ended or not self._may():
@@ -144,7 +144,7 @@ class NameServers:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
 
-    async def leave(self) -> None:
+    async def unregister_everywhere(self) -> None:
         """Begin no further registration or heartbeat, and unregister at all name servers at once;
         waits for their answers, at most UNREGISTER_MS."""
         self._ended = True

@@ -92,7 +92,7 @@ class DurableProgress(Generic[P]):
         self.settle()
         return None if self._candidate is not None or self.safe == self.saved else self.safe
 
-    def leave(self) -> None:
+    def settle_before_stop(self) -> None:
         """Settle before the broker stops and loses its role: the deliveries that replicas have at
         present decide in `settle_last`."""
         self.settle()

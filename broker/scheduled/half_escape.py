@@ -113,7 +113,7 @@ class HalfEscape:
             self._acts = True
             transactions.role_changed()
         if self._window is None and transactions.outcomes is not None and transactions.is_ready:
-            first = QueueOffset(transactions.known.base)
+            first = QueueOffset(transactions.current_outcomes.base)
             self._window = QueueWindow(self._escape, self._send, self._arrived, first, WINDOW)
         if self._window is None:
             return transactions.read()
@@ -128,7 +128,7 @@ class HalfEscape:
             number = window.next
             if number >= end or not window.has_room:
                 return False
-            if self._transactions.known.get(number) is not TransactionOutcome.OPEN:
+            if self._transactions.current_outcomes.get(number) is not TransactionOutcome.OPEN:
                 window.skip_to(number + 1)
             elif not self._look_at(window, number):
                 return False
@@ -181,7 +181,7 @@ class HalfEscape:
 
     def _gone(self, number: QueueOffset) -> None:
         """Mark a half message as moved or ended."""
-        self._transactions.known.set_mark(number, TransactionOutcome.DONE)
+        self._transactions.current_outcomes.set_mark(number, TransactionOutcome.DONE)
         self._wake([number])
 
     def _wake(self, numbers: list[QueueOffset]) -> None:
@@ -213,7 +213,7 @@ class HalfEscape:
         if place is not None:
             header = replace(place.request, commit_or_rollback=how)
             return self._escape.ask(place.address, new_request(RequestCode.END_TRANSACTION, header))
-        known = self._transactions.known
+        known = self._transactions.current_outcomes
         number = max(
             (one for one in numbers if known.get(one) is TransactionOutcome.OPEN), default=None
         )

@@ -94,7 +94,7 @@ class TimerDeliveries:
     def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
         """Deliver plain messages natively; return how many."""
         store, slots = self._store, self._slots
-        if store.deletions.going or isinstance(self._role.admit(), PutStatus):
+        if store.deletions.in_progress or isinstance(self._role.admit(), PutStatus):
             return 0
         if store.refusal(now_ms) is not None:
             return 0

@@ -73,7 +73,7 @@ class TimerEscape:
 
     @property
     def _has_room(self) -> bool:
-        apart = self._escape.apart
+        apart = self._escape.special_timers
         has_room = self._escape.has_room and (apart is None or apart.has_room)
         return has_room and len(self._window) < OUT_MAX
 
@@ -83,7 +83,7 @@ class TimerEscape:
             self._left(due, None)
             return None
         facts, message, key, due_ms = leaving
-        apart = self._escape.apart
+        apart = self._escape.special_timers
         if apart is not None and apart.takes(message.topic):
             apart.take(message, partial(self._left_apart, due, facts))
             return None

@@ -159,7 +159,7 @@ class Timers:
         if self._enabled and self._files.queue_offset > self.durable.current.queue_offset:
             self._files.rewind(self.durable.current.queue_offset)
 
-    def needs(self, checkpoint: TimerCheckpoint) -> bool:
+    def is_behind_master(self, checkpoint: TimerCheckpoint) -> bool:
         """Whether a master's progress is ahead of this one's in slots or queue and in neither
         lower; only then it is adopted. Both are true, even if the master's is lower, and then this
         broker keeps its own (I13)."""

@@ -121,7 +121,9 @@ class TransactionChecks:
         """Examine the next half messages of the pass."""
         left, began_ms = BYTES_OF_STEP, self._wall_ms()
         for _ in range(HALVES_OF_STEP):
-            at = self._at = QueueOffset(self._transactions.known.next_open(self._at or 0))
+            at = self._at = QueueOffset(
+                self._transactions.current_outcomes.next_open(self._at or 0)
+            )
             is_long = abs(self._wall_ms() - began_ms) >= STEP_MS  # the clock may be set meanwhile
             if at >= self._end or left <= 0 or is_long:
                 return
@@ -153,7 +155,7 @@ class TransactionChecks:
         if steady_ms < due_ms:
             return False
         self._due_ms = steady_ms + interval_ms
-        known = self._transactions.known
+        known = self._transactions.current_outcomes
         self._at = QueueOffset(known.next_open(known.base))
         self._end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         kept, open_ones = self._end - self._at, known.open_count(self._end)
@@ -179,7 +181,7 @@ class TransactionChecks:
             return False
         outcome, newest = found
         if outcome is not TransactionOutcome.OPEN or newest.queue_offset != half.queue_offset:
-            if transactions.known.get(half.queue_offset) is TransactionOutcome.OPEN:
+            if transactions.current_outcomes.get(half.queue_offset) is TransactionOutcome.OPEN:
                 transactions.end(half.queue_offset, TransactionOutcome.DONE)
             return True  # an earlier term ended it, or its half message arrived twice
         if target(properties) is None:

@@ -145,7 +145,7 @@ class Transactions:
         if not self.is_ready:
             return self._read_ops()
         self._wake()
-        self.known.notified = False  # a call at the end of a turn may have been lost
+        self.current_outcomes.notified = False  # a call at the end of a turn may have been lost
         self.write_ops(now_ms)
         self._publish(now_ms)
         return False
@@ -162,7 +162,7 @@ class Transactions:
 
     def when_readable(self, at: LogOffset, callback: Callable[[], None]) -> bool:
         """Call `callback` later, once, when op messages are read and the record at log offset `at`
-        can be read, or when the role changes: the caller asks `awaited` again. Returns False,
+        can be read, or when the role changes: the caller calls `awaited` again. Returns False,
         without a later call, if MAX_WAITING requests wait."""
         if len(self._waiting) >= MAX_WAITING:
             return False
@@ -198,7 +198,7 @@ class Transactions:
         `asks_index`: look for other half messages even if nothing indicates any. A send that
         arrived twice makes two (F32). Requires `is_ready`.
         """
-        known = self.known.get(half.queue_offset)
+        known = self.current_outcomes.get(half.queue_offset)
         if known in _FINAL:
             return known, half
         if known is TransactionOutcome.OPEN and not self._is_old(half) and not asks_index:
@@ -208,13 +208,13 @@ class Transactions:
             return TransactionOutcome.COMMITTED, half
         halves = self.halves(half)
         for each in halves:
-            known = self.known.get(each.queue_offset)
+            known = self.current_outcomes.get(each.queue_offset)
             if known in _FINAL:
                 return known, each
         newest = self._newest([half, *halves])
         if newest is None:
             return None
-        known = self.known.get(newest.queue_offset)
+        known = self.current_outcomes.get(newest.queue_offset)
         is_open = known is TransactionOutcome.OPEN
         if known not in (TransactionOutcome.DONE, None) and not (is_open and self._is_old(newest)):
             return known, newest
@@ -232,7 +232,7 @@ class Transactions:
         """Record the outcome of a whole transaction after a record that ends at log offset `end`
         was appended: of its newest half message, and of older ones that a crash left open, or that
         are not remembered. Op messages for them are written soon."""
-        is_known = self.known.get(half.queue_offset) is not None
+        is_known = self.current_outcomes.get(half.queue_offset) is not None
         if is_known:
             self.end(half.queue_offset, outcome)  # also for a half message that was given up
             if not self._is_old(half):
@@ -246,10 +246,12 @@ class Transactions:
         """Number of open half messages; 0 if unknown, as on a broker that is not the master."""
         if not self.is_ready:
             return 0
-        return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID))
+        return self.current_outcomes.open_count(
+            self._store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
+        )
 
     @property
-    def known(self) -> TransactionOutcomes:
+    def current_outcomes(self) -> TransactionOutcomes:
         """The outcomes of this term. Asserts that the term has begun (`outcomes` is set)."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
@@ -259,7 +261,7 @@ class Transactions:
     def end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
         """Record the outcome of the half message at `queue_offset`; an op message for it is written
         soon. The caller has appended the record that makes the outcome true."""
-        self.known.end(queue_offset, outcome)
+        self.current_outcomes.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
         """Record that the half message at queue offset `old` was stored again at `new`; it counts
@@ -271,7 +273,7 @@ class Transactions:
     def is_full(self) -> bool:
         """Whether MAX_PENDING ended half messages wait for op messages or the index, so that no
         transaction may be ended now."""
-        return self.known.is_full or len(self._late) >= MAX_PENDING
+        return self.current_outcomes.is_full or len(self._late) >= MAX_PENDING
 
     def write_ops(self, now_ms: int) -> Put | None:
         """Append the pending op messages now. Return the last append, for `Role.when_safe`; None if
@@ -325,7 +327,7 @@ class Transactions:
 
     def _read_ops(self) -> bool:
         """Read some op messages of earlier terms; True if there are more."""
-        store, known = self._store, self.known
+        store, known = self._store, self.current_outcomes
         if store.dispatched_log_offset < self.known_from:
             return False  # replicas must have these records first
         end = store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
@@ -364,16 +366,16 @@ class Transactions:
         store = self._store
         if self._candidate is None:
             end = store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
-            base = min(self.known.next_open(self.known.base), end)
+            base = min(self.current_outcomes.next_open(self.current_outcomes.base), end)
             self._candidate = QueueOffset(base), store.max_log_offset
         base, log_end = self._candidate
         safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
         if min(safe, store.dispatched_log_offset) < log_end:
             return
         self._candidate = None
-        self.known.trim(base)
+        self.current_outcomes.trim(base)
         self._renewed = {old: new for old, new in self._renewed.items() if old >= base}
-        for topic, at in ((HALF_TOPIC, base), (OP_TOPIC, self.known.op_base)):
+        for topic, at in ((HALF_TOPIC, base), (OP_TOPIC, self.current_outcomes.op_base)):
             if self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID) != at:
                 self._offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, at, now_ms)
 
@@ -433,5 +435,5 @@ class Transactions:
 
     def _end_open(self, halves: list[Half], outcome: TransactionOutcome) -> None:
         for each in halves:
-            if self.known.get(each.queue_offset) is TransactionOutcome.OPEN:
+            if self.current_outcomes.get(each.queue_offset) is TransactionOutcome.OPEN:
                 self.end(each.queue_offset, outcome)

@@ -208,7 +208,7 @@ class GroupTable:
                 changed_members=changed_members,
             )
         else:
-            self._saver.rely()  # a heartbeat may have created the group a moment ago
+            self._saver.wait_for_others()  # a heartbeat may have created the group a moment ago
 
     def adopt(
         self,

@@ -46,8 +46,8 @@ class HalfCounts:
     only."""
 
     def __init__(self, files: ConfigFiles, collect: Callable[["HalfCounts"], None]) -> None:
-        """`collect` calls `took` of this table with the counts of the native path that are not yet
-        in it."""
+        """`collect` calls `add_native_counts` of this table with the counts of the native path that
+        are not yet in it."""
         self._collect = collect
         self._files = files
         self._counts: dict[str, tuple[int, int]] = {}
@@ -92,7 +92,7 @@ class HalfCounts:
         else:
             ends.rolled_back += 1
 
-    def took(
+    def add_native_counts(
         self, topic: str, prepared: int, committed: int, rolled_back: int, age_s: int, at_ms: int
     ) -> None:
         """Add counts of the native path: `prepared` new half messages, and `committed` and

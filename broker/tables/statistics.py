@@ -140,7 +140,9 @@ class BrokerStatistics:
         self._day = 0
         self._mornings = [(0, 0), (0, 0)]
 
-    def puts(self, counts: Mapping[str, int], sizes: Mapping[str, int] | None = None) -> None:
+    def set_put_totals(
+        self, counts: Mapping[str, int], sizes: Mapping[str, int] | None = None
+    ) -> None:
         """Set, not add, the total of messages put to each topic since the store was opened
         (`counts`), and of the bytes of their records (`sizes`, of topics in `counts`)."""
         for topic, size in (sizes or {}).items():
@@ -156,7 +158,9 @@ class BrokerStatistics:
                 self._put.value += grown
                 self._put.times += grown
 
-    def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
+    def count_delivered(
+        self, group: str, topic: str, messages: int, size: int, pulls: int = 1
+    ) -> None:
         """Add `messages` of a topic, with `size` bytes together, that `pulls` pulls delivered to a
         group."""
         self._got.add(messages, pulls)
@@ -164,14 +168,14 @@ class BrokerStatistics:
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
 
-    def popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
+    def count_popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
         """Add `messages` of a topic, with `size` bytes together, that `pops` pops delivered to a
         group, to the meters of pops and of all deliveries. Each queue of a request counts as a
         pop."""
-        self.got(group, topic, messages, size, pops)
+        self.count_delivered(group, topic, messages, size, pops)
         self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, pops)
 
-    def acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
+    def count_acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
         """Add `messages` of a topic, popped by a group, that `times` requests acknowledged."""
         self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
@@ -224,7 +228,7 @@ class BrokerStatistics:
         unknown."""
         return self._tps(TOPIC_PUT_NUMS, topic)
 
-    def got_tps(self, group: str, topic: str) -> float:
+    def delivered_tps(self, group: str, topic: str) -> float:
         """Messages per second delivered to the group from the topic, over the last minute, as of
         the last sample; 0.0 if unknown."""
         return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")

@@ -123,7 +123,7 @@ class TableSaver:
         behind = [one for file in self._files_by_name.values() if (one := file.since or file.later)]
         return min(behind, default=self._numbered + 1) - 1
 
-    def rely(self) -> None:
+    def wait_for_others(self) -> None:
         """Make the current request's answer wait for the changes of other requests, because it
         relies on them."""
         self._relied = True
@@ -154,8 +154,8 @@ class TableSaver:
 
     def hold_until_saved(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
         """Called with each request's answer: return `answer` itself if the request changed nothing,
-        did not `rely`, is one-way, or all is durable; else a Deferred of it that resolves after the
-        changes are durable, or with `not_saved` if their write fails.
+        did not `wait_for_others`, is one-way, or all is durable; else a Deferred of it that
+        resolves after the changes are durable, or with `not_saved` if their write fails.
 
         A request that took several steps (`stepped`) waits for all earlier changes: other requests
         were reviewed between its steps.

@@ -193,7 +193,7 @@ class TopicTable:
         """
         if self._unsaved and name in self._unsaved:
             if self._unsaved[name] > self._saver.durable:
-                self._saver.rely()
+                self._saver.wait_for_others()
             else:
                 del self._unsaved[name]
         return self._topics.get(name)

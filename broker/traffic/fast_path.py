@@ -299,15 +299,15 @@ class FastPath:
         to the statistics."""
         self.acks.tell()
         for group, topic, pops, messages, size in self.pops.readers.take_got():
-            statistics.popped(group.decode(), topic.decode(), messages, size, pops)
+            statistics.count_popped(group.decode(), topic.decode(), messages, size, pops)
         for group, topic, pulls, messages, size in self.pulls.take_got():
-            statistics.got(group.decode(), topic.decode(), messages, size, pulls)
+            statistics.count_delivered(group.decode(), topic.decode(), messages, size, pulls)
 
     def collect_halves(self, counts: HalfCounts) -> None:
         """Add half messages and ends of transactions that were served natively since the last call
         to `counts`."""
         for topic, *figures in self.lane.take_halves():
-            counts.took(topic.decode(), *figures)
+            counts.add_native_counts(topic.decode(), *figures)
 
     def _is_plain(self, topic: TopicConfig) -> bool:
         name = topic.topic_name

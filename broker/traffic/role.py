@@ -27,10 +27,10 @@ ALONE: Final = 1
 class SendTerm(Protocol):
     """A master's term, as sends use it (broker/ha/leader.py)."""
 
-    over: bool
+    has_ended: bool
     """Whether the term has ended for good; another may have begun."""
 
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         """Return the number of copies that the next message needs, the master's included, or
         net.ha.acks.ALL; 0 and 1: no wait. None: not enough replicas are in sync."""
 
@@ -40,7 +40,7 @@ class Permit:
     """Permission to write a message now, with the conditions that its sender waits for."""
 
     copies: int = ALONE
-    """Copies of the message, as `SendTerm.need` counts them."""
+    """Copies of the message, as `SendTerm.copies_needed` counts them."""
     term: SendTerm | None = None
     """Term in which the message is written; None for a broker without replication."""
 
@@ -67,7 +67,7 @@ class Role:
         self.on_change: list[Callable[[], None]] = []
         """Called after each change of the role, when the new role is set: registration, fast path,
         transactions, waiting pulls and pops, the health that gRPC reports."""
-        self.holds: Callable[[], bool] = lambda: True
+        self.has_lease: Callable[[], bool] = lambda: True
         """Whether the master's lease is valid; without controllers there are no leases, and it is
         always True."""
         self.has_master: Callable[[], bool] = lambda: False
@@ -85,28 +85,28 @@ class Role:
 
     @property
     def is_master(self) -> bool:
-        """Whether this broker is a master: it stores messages if its term has begun (`leads`,
-        `admit`). False before the role is known."""
+        """Whether this broker is a master: it stores messages if its term has begun
+        (`is_active_master`, `admit`). False before the role is known."""
         return not self._is_slave
 
     @property
     def term(self) -> SendTerm | None:
         """The current term; None for a replica, between two terms, and without replication."""
-        return None if self._term is None or self._term.over else self._term
+        return None if self._term is None or self._term.has_ended else self._term
 
     @property
-    def leads(self) -> bool:
+    def is_active_master(self) -> bool:
         """Whether this is the master and its role is known, with a valid lease where controllers
         elect."""
-        return self.is_master and self.is_known and self.holds()
+        return self.is_master and self.is_known and self.has_lease()
 
     @property
-    def keeps_progress(self) -> bool:
+    def may_change_offsets(self) -> bool:
         """Whether this broker may change consumers' offsets and locks now: in a group with acting
         replicas only the master or the acting replica may (I13)."""
         if not self._config.enable_slave_acting_master:
             return True
-        return self.is_acting or self.leads
+        return self.is_acting or self.is_active_master
 
     def reconfigure(self, config: ReplicationConfig) -> None:
         """Apply settings that may change at run time; the role and the use of replication stay."""
@@ -141,7 +141,7 @@ class Role:
         term = self.term
         if self._is_slave:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._config.replicates and (term is None or not self.holds()):
+        if self._config.replicates and (term is None or not self.has_lease()):
             return PutStatus.SERVICE_NOT_AVAILABLE
         copies = self._need(term) if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, term)
@@ -151,7 +151,7 @@ class Role:
         that permit: at once if the append failed. SERVICE_NOT_AVAILABLE: the term ended, so the
         outcome is unknown; for time-outs see Store.when_safe."""
         term = permit.term
-        if appended.status is PutStatus.PUT_OK and term is not None and term.over:
+        if appended.status is PutStatus.PUT_OK and term is not None and term.has_ended:
             # The term ended within the append: the outcome of the message is unknown.
             return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         return self._store.when_safe(appended, permit.copies)
@@ -160,13 +160,13 @@ class Role:
         """Return the log offset up to which the log has as many copies as a new message needs; -1
         if there cannot be as many."""
         term = self.term
-        if self._config.replicates and (term is None or not self.holds()):
+        if self._config.replicates and (term is None or not self.has_lease()):
             return LogOffset(-1)
         copies = self._need(term)
         return LogOffset(-1 if copies is None else self._store.pending.safe_end(copies))
 
     def _need(self, term: SendTerm | None) -> int | None:
-        return ALONE if term is None else term.need()
+        return ALONE if term is None else term.copies_needed()
 
     def _changed(self) -> None:
         for callback in self.on_change:

@@ -105,7 +105,7 @@ class Candidate:
             options.max_take_leadership_vote_interval_ms,
         )
 
-    def hurry(self, now_ms: int) -> None:
+    def start_round_soon(self, now_ms: int) -> None:
         """Let the next round start within `max_take_leadership_vote_interval_ms`, because the
         leader is dead; an earlier vote of this member for another candidate does not delay it."""
         self._favoured = None
@@ -138,7 +138,7 @@ class Candidate:
         # A term with another leader is spent, even if this member voted for itself in it: a member
         # that voted for that leader may have lost its disk, and would vote again.
         is_spent = self.last is ParseResult.WAIT_TO_VOTE_NEXT or member.led_by is not None
-        return member.term + (is_spent or member.given not in (None, member.id))
+        return member.term + (is_spent or member.voted_for not in (None, member.id))
 
     # Rounds
 
@@ -253,7 +253,7 @@ class Candidate:
         self.round = None
         self.next_ms = max(self.next_ms, now_ms + self.interval_ms())
 
-    def favour(self, candidate: str, now_ms: int) -> None:
+    def on_vote_granted(self, candidate: str, now_ms: int) -> None:
         """Record that this member voted for `candidate`: end its own round, and for an interval
         (plus FAVOUR_SYNCS) start none and grant no other candidate a pre-vote."""
         self.round = None

@@ -258,7 +258,7 @@ class Raft:
         member = self.member
         if peer_id == member.leader_id and member.role is RaftRole.FOLLOWER:
             self._become_candidate(member.term)
-            self.campaign.hurry(now_ms)
+            self.campaign.start_round_soon(now_ms)
 
     def on_synced(self, took_ms: int) -> None:
         """Record a complete sync's time; a longer one counts at once, shorter ones gradually."""
@@ -414,7 +414,7 @@ class Raft:
             self.self_id,
             frozenset(self.peers),
             member.term,
-            member.given,
+            member.voted_for,
             member.leader_id,
             member.log.end,
             member.log.end_term,
@@ -431,13 +431,13 @@ class Raft:
         )
         if request.pre_vote is not None:
             return self._foresee(voter, request, answer)
-        verdict = votes.judge(voter, request)
+        verdict = votes.decide_vote(voter, request)
         if verdict.result is VoteResult.ACCEPT:
             assert request.leader_id is not None
-            if verdict.raises:
+            if verdict.raises_term:
                 self._become_candidate(request.term)
             member.save_term(request.term, request.leader_id)
-            campaign.favour(request.leader_id, self.now_ms)
+            campaign.on_vote_granted(request.leader_id, self.now_ms)
         return replace(answer, term=verdict.term, vote_result=verdict.result)
 
     def _foresee(
@@ -453,7 +453,7 @@ class Raft:
             promised=voter.promised or self.leading is not None,
             favours_another=self._disk_hangs or campaign.favours_another(request, self.now_ms),
         )
-        result, free_term = votes.foresee(voter, request)
+        result, free_term = votes.decide_pre_vote(voter, request)
         if result is VoteResult.ACCEPT:
             campaign.give_way(self.now_ms)
         return replace(answer, vote_result=result, pre_vote=free_term)

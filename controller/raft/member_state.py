@@ -111,7 +111,7 @@ class MemberState:
         return self.options.self_id
 
     @property
-    def given(self) -> str | None:
+    def voted_for(self) -> str | None:
         """Id of the member that has this member's vote in this term; None if the vote is free.
 
         A term with a leader has no vote left: a member that voted for that leader may have lost its

@@ -7,8 +7,8 @@ Beyond DLedger: a follower that received its leader's heartbeat within the promi
 other member, and a leader whose followers keep that promise does not give way; a transfer of
 leadership overrides both. So a leader's `has_quorum` is reliable, and a member that comes back does
 not depose the leader. A vote in a later term is given at once (DLedger raises its term first, and
-votes at the next request): term and vote cost one sync. `foresee` predicts a vote and changes
-nothing.
+votes at the next request): term and vote cost one sync. `decide_pre_vote` predicts a vote and
+changes nothing.
 """
 
 from collections.abc import Iterable
@@ -75,7 +75,7 @@ class VoteVerdict:
     result: VoteResult
     term: int
     """Term to send in the answer."""
-    raises: bool = False
+    raises_term: bool = False
     """Whether the voter's term rises to the candidate's."""
 
 
@@ -94,7 +94,7 @@ def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
     return None
 
 
-def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
+def decide_vote(voter: Voter, request: VoteRequest) -> VoteVerdict:
     """Decide on a vote; changes nothing. The caller saves an ACCEPT before it is sent."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
@@ -122,7 +122,7 @@ def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
     return VoteVerdict(result, term, raises)
 
 
-def foresee(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:
+def decide_pre_vote(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:
     """Return (the result of a vote in the term `pre_vote`, the lowest term from there whose vote is
     free), without voting. UNKNOWN: this member would not vote now."""
     candidate, wanted = request.leader_id, request.pre_vote

@@ -20,7 +20,7 @@ def write_beside(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) 
     files.sync(unfinished)
 
 
-def take(files: Files, path: str, suffix: str = TEMPORARY) -> None:
+def replace_with_new(files: Files, path: str, suffix: str = TEMPORARY) -> None:
     """Rename the file that `write_beside` wrote to the file's own name, in place of the old file;
     durable after `sync_names`. Raises OSError."""
     target = files.resolve(path)
@@ -35,7 +35,7 @@ def set_aside(files: Files, path: str, backup: str) -> None:
         files.rename(path, backup)
         return
     write_beside(files, backup, files.read(path))
-    take(files, backup)
+    replace_with_new(files, backup)
 
 
 def sync_names(files: Files, path: str) -> None:
@@ -50,7 +50,7 @@ def replace(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> No
     """Replace or create a file in an existing folder, durably on return: a crash leaves the old
     content or the new one. Raises OSError."""
     write_beside(files, path, data, suffix)
-    take(files, path, suffix)
+    replace_with_new(files, path, suffix)
     sync_names(files, path)
 
 

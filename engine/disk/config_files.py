@@ -149,7 +149,7 @@ class ConfigFiles:
         changes.stop()
         if files.exists(path):
             atomic_replace.set_aside(files, path, path + BACKUP)
-        atomic_replace.take(files, path)
+        atomic_replace.replace_with_new(files, path)
         atomic_replace.sync_names(files, path)
         changes.begin(size, digest.hexdigest().encode())
         changes.remove()

@@ -33,7 +33,7 @@ class Unsynced:
     folders: list[str] = field(default_factory=list)
 
 
-def nothing() -> None:
+def no_work() -> None:
     """Work that does nothing: a piece of steps that only gives the loop a turn, or has nothing to
     change."""
 

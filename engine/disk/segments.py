@@ -169,7 +169,7 @@ class Segments:
         """First byte of the file that holds byte `at`, whether the file exists or not."""
         return at - at % self.file_size
 
-    def holds(self, at: int) -> bool:
+    def contains(self, at: int) -> bool:
         """Whether byte `at` lies in an existing file."""
         return self.first <= at < self.first + self.count * self.file_size
 

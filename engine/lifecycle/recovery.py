@@ -302,7 +302,7 @@ def _behind_damage(
         doubtful = dispatched > scan.end or first_timestamp(log, file_end) > 0
     else:
         doubtful = scan.last_timestamp_ms < durable_ms
-    if not log.segments.holds(scan.end) or not (known or (marks is None and doubtful)):
+    if not log.segments.contains(scan.end) or not (known or (marks is None and doubtful)):
         return None
     behind = resume_at(log, scan.end, file_end)
     timestamp_ms = first_timestamp(log, behind)
@@ -386,7 +386,7 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
             # written.
             mapped.touch(first, last)
             mapped.sync(first, last)
-    if log.segments.holds(scan.end):
+    if log.segments.contains(scan.end):
         # Zeros after the end may come from a truncation that was killed before its sync.
         start = log.segments.start_of(scan.end)
         mapped = log.segments.mapped(start)

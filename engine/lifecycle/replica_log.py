@@ -29,7 +29,7 @@ class ReplicaLog:
     def __init__(
         self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
     ) -> None:
-        self.plain = plain
+        self.is_default_ha = plain
         """Whether the group uses default HA: without epochs and confirmOffset."""
         self._parts, self._log = parts, parts.log
         self._commit = commit
@@ -80,7 +80,7 @@ class ReplicaLog:
     def may_lead(self) -> bool:
         """Whether this store may become a master's: neither log nor epochs are damaged. Failed
         syncs and a full disk do not count, see `health`."""
-        return (self.plain or self._kept.file.may_lead) and self.damage is None
+        return (self.is_default_ha or self._kept.file.may_lead) and self.damage is None
 
     @property
     def health(self) -> StoreHealth:
@@ -100,7 +100,7 @@ class ReplicaLog:
     def why_unfit(self) -> str:
         """Reason why the store could take no messages as a master, a sentence for operators; "" if
         it could."""
-        if not (self.plain or self._kept.file.may_lead):
+        if not (self.is_default_ha or self._kept.file.may_lead):
             return self._kept.file.reason
         return why_unfit(self._parts, self._commit, self._retention)
 
@@ -166,7 +166,7 @@ class ReplicaLog:
 
     def _whole_end(self) -> LogOffset:
         """End of the last whole record. Raises StoreError where no record begins."""
-        self._received.forget(sure=self._received.sure)
+        self._received.forget(is_aligned=self._received.is_aligned)
         end, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")

@@ -61,7 +61,7 @@ class TopicDeletions:
         self._retention = retention
         self._waiting: deque[_Deletion] = deque()
         self._current: _Deletion | None = None
-        self.going: set[str] = set()
+        self.in_progress: set[str] = set()
         """Topics that are about to be deleted, are being deleted, or whose deletion failed: the
         store refuses messages to them. Read only; `block_sends` and `delete` change it."""
 
@@ -124,7 +124,7 @@ class TopicDeletions:
                 return one.result  # each answer of a replica's master repeats the deletion
         time_ms = now_ms if deleted_ms is None else deleted_ms
         one = _Deletion(topic, now_ms, log_end, at is not None, -time_ms if is_proven else time_ms)
-        self.going.add(topic)
+        self.in_progress.add(topic)
         self._waiting.append(one)
         self._next()
         return one.result
@@ -142,13 +142,13 @@ class TopicDeletions:
     def block_sends(self, topic: str) -> None:
         """Let the topic take no message until its deletion ends, or `unblock_sends`; the caller is
         about to call `delete`. Kept in memory only."""
-        self.going.add(topic)
+        self.in_progress.add(topic)
 
     def unblock_sends(self, topic: str) -> None:
         """Undo `block_sends`: the topic takes messages again, unless a deletion of it waits or is
         under way."""
         if not self.is_asked(topic):
-            self.going.discard(topic)
+            self.in_progress.discard(topic)
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
         """Delete a topic as `delete` does, and wait for the disk: for tools. An error with which
@@ -225,7 +225,7 @@ class TopicDeletions:
     def _end(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
         self._current = None
         if is_whole and all(other.topic != one.topic for other in self._waiting):
-            self.going.discard(one.topic)
+            self.in_progress.discard(one.topic)
         self._parts.checkpointer.release()
         self._next()
         one.result.resolve(None if error is None else _failed(one.topic, error))

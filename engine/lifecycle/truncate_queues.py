@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
-from turbopump.engine.disk.disk_steps import Steps, Unsynced, nothing
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, no_work
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.queues.queue_files import ConsumeQueue
@@ -61,7 +61,7 @@ def truncate_units(
     yield partial(_mark, parts, True)
     for number, queue in enumerate(list(parts.queues)):
         if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
-            yield nothing
+            yield no_work
         if every or table.max_log_offset(queue.slot) > log_end:
             yield from _cut_queue(parts, queue, log_end, left)
             if every and queue.segments.count:

@@ -113,7 +113,7 @@ class CommitLog:
         self._is_copy = self._is_raw = False
         self._raw_end = LogOffset(0)
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
-        if self.segments.holds(end):
+        if self.segments.contains(end):
             start = self.segments.start_of(end)
             expect_syncs(self.config, self.mapped(start), end - start)
             self._open_file(start)
@@ -264,7 +264,7 @@ class CommitLog:
     def region_of(self, start: int) -> Region | None:
         """Mapped memory of the file that begins at log offset `start`; None if the log has no such
         file."""
-        return self.region(start) if self.segments.holds(start) else None
+        return self.region(start) if self.segments.contains(start) else None
 
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
         """The part of the log offsets [start, end) that lies in the file of `start`: (log offset at
@@ -330,7 +330,7 @@ class CommitLog:
         """Return work for a disk thread that zeroes the file of `end` from `end` to its last byte,
         durably. The work returns the number of bytes in the 64 KiB pieces that were not all zeros,
         and raises OSError."""
-        if not self.segments.holds(end):
+        if not self.segments.contains(end):
             return lambda: 0
         start = self.segments.start_of(end)
         return partial(clear_tail, self.mapped(start), end - start)

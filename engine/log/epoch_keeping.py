@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from turbopump.engine.disk.disk_steps import Steps, Work, nothing
+from turbopump.engine.disk.disk_steps import Steps, Work, no_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.serial_tasks import SerialTasks
@@ -98,14 +98,14 @@ class EpochKeeping:
             file.cut(log_end)
             return
         epochs = file.epochs.cut(log_end)
-        yield file.writing(epochs) or nothing
+        yield file.writing(epochs) or no_work
         file.set_written(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
         """Steps that make `epochs`, a list that a handshake proved to label this log, the current
         list, durably, and then write both copies and MARK_FILE. The steps raise OSError."""
         file = self.file
-        yield file.writing(epochs) or nothing
+        yield file.writing(epochs) or no_work
         file.set_written(epochs)
         if file.is_behind:
             write, took = file.folding()
@@ -114,10 +114,10 @@ class EpochKeeping:
         if epochs.entries:
             yield self._marks.mark_as_copy
 
-    def leading(self, epoch: int, start: LogOffset) -> Work:
+    def begin_epoch_work(self, epoch: int, start: LogOffset) -> Work:
         """Return work for a disk thread that makes the list with `epoch` from log offset `start` on
-        durable, and marks the master's records as whole; call `led` after its success, on the loop
-        thread. The work raises OSError."""
+        durable, and marks the master's records as whole; call `adopt_begun_epoch` after its
+        success, on the loop thread. The work raises OSError."""
         write = None if self._plain else self.file.writing(self._led_by(epoch, start))
 
         def work() -> None:
@@ -127,9 +127,9 @@ class EpochKeeping:
 
         return work
 
-    def led(self, epoch: int, start: LogOffset) -> None:
-        """Make the list that the work of `leading` wrote, with the same arguments, the current
-        list in memory."""
+    def adopt_begun_epoch(self, epoch: int, start: LogOffset) -> None:
+        """Make the list that the work of `begin_epoch_work` wrote, with the same arguments, the
+        current list in memory."""
         if not self._plain:
             self.file.set_written(self._led_by(epoch, start))
 
@@ -194,7 +194,7 @@ class EpochKeeping:
             return
 
         def begin() -> Callable[[], None]:
-            return self.file.writing(epochs) or nothing
+            return self.file.writing(epochs) or no_work
 
         def done(error: OSError | None) -> None:
             if error is not None:

@@ -71,7 +71,7 @@ def confirmed_end(
     """
     if not was_replicated(files, log.config):
         return None
-    if saved.marks is None and log.segments.holds(saved.confirm_offset):
+    if saved.marks is None and log.segments.contains(saved.confirm_offset):
         start = LogOffset(max(start, log.segments.start_of(saved.confirm_offset)))
     wanted = LogOffset(min(end, saved.confirm_offset))
     return whole_before(log, start, wanted)[0] if wanted > start else LogOffset(min(start, end))

@@ -33,7 +33,7 @@ class ReceivedBytes:
     """Bytes received from another log that are not written to this log yet."""
 
     def __init__(self) -> None:
-        self.sure = True
+        self.is_aligned = True
         """Whether the log consists of whole records. Set to False by `take` for bytes that are no
         record, or a record over HELD_MAX: all later bytes are then written as they come."""
         self.blocked = False
@@ -45,11 +45,11 @@ class ReceivedBytes:
         """Number of bytes that wait for the rest of their record, or for a file."""
         return len(self._held)
 
-    def forget(self, *, sure: bool) -> None:
-        """Drop the waiting bytes, which the sender repeats if they are needed. `sure`: the log ends
-        at the end of a record."""
+    def forget(self, *, is_aligned: bool) -> None:
+        """Drop the waiting bytes, which the sender repeats if they are needed. `is_aligned`: the
+        log ends at the end of a record."""
         self._held, self.blocked = b"", False
-        self.sure = sure
+        self.is_aligned = is_aligned
 
     def put_back(self, pieces: list[memoryview]) -> None:
         """Put pieces of the last `take`, for which there is no file yet, before the bytes that
@@ -58,20 +58,20 @@ class ReceivedBytes:
 
     def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
         """Take the bytes to write now from the waiting bytes followed by `pieces`: whole records,
-        or all bytes if not `sure`. The rest waits here. The log's current file of `file_size` bytes
-        has `room` bytes left."""
+        or all bytes if not `is_aligned`. The rest waits here. The log's current file of `file_size`
+        bytes has `room` bytes left."""
         if self._held:
             pieces = [self._held, *pieces]
             self._held = b""
         views = [view for piece in pieces if (view := memoryview(piece))]
-        if not self.sure:
+        if not self.is_aligned:
             return views
         status, size = whole_size(views, room, file_size)
         if status == kernel.OK:
             return views
         whole, rest = split_at(views, size)
         if status != kernel.SHORT or sum(map(len, rest)) > HELD_MAX:
-            self.sure = False
+            self.is_aligned = False
             return views
         self._held = b"".join(rest)
         return whole

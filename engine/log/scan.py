@@ -58,7 +58,7 @@ def scan_log(
     reason = ""
     torn_fillers: list[LogOffset] = []
     step = STEP_BYTES
-    while log.segments.holds(at):
+    while log.segments.contains(at):
         base = log.segments.start_of(at)
         region = log.segments.region(base)
         stop = min(at - base + step, log.file_size)
@@ -87,7 +87,7 @@ def scan_log(
 
 def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
     """Store time in epoch ms of the record at `log_offset`, 0 if no record begins there."""
-    if not log.segments.holds(log_offset):
+    if not log.segments.contains(log_offset):
         return 0
     base = log.segments.start_of(log_offset)
     first = kernel.scan(log.segments.region(base), log_offset - base, log.file_size, 1)

@@ -254,7 +254,7 @@ class BatchQueues:
         if queue.unit_end > queue.flushed_end:
             first = segments.start_of(queue.flushed_end)
             starts = range(first, queue.unit_end, self.file_size)
-            paths = [segments.path(start) for start in starts if segments.holds(start)]
+            paths = [segments.path(start) for start in starts if segments.contains(start)]
         folders = []
         if not queue.names_synced and segments.count:
             root = self.folder.rpartition("/")[0]

@@ -10,7 +10,7 @@ from functools import partial
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.disk_steps import Work, nothing
+from turbopump.engine.disk.disk_steps import Work, no_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.types import LogOffset, StoreError
 
@@ -133,7 +133,7 @@ class DeletedTopics:
         """Lower all ends as `clamp` does, in memory at once; the returned work, for a disk thread,
         makes that durable and raises OSError."""
         if all(end <= log_end for end in self._ends.values()):
-            return nothing
+            return no_work
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}
         return partial(self._files.save, FILE_NAME, {MEMBER: self._ends, TIMES: dict(self._times)})
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from turbopump.engine.config import INDEX_HEADER_SIZE, StoreConfig
-from turbopump.engine.disk.disk_steps import Steps, Work, nothing, removal
+from turbopump.engine.disk.disk_steps import Steps, Work, no_work, removal
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.types import LogOffset, StoreError
@@ -302,7 +302,7 @@ class IndexFiles:
             slots -= before == 0
             region.zero(at, ENTRY_SIZE)
             if count % ENTRIES_OF_STEP == 0:
-                yield nothing
+                yield no_work
         region.put_i32(_SLOT_COUNT_AT, slots)
         region.put_i32(_COUNT_AT, count)
         return LogOffset(region.get_i64(entries_at + (count - 1) * ENTRY_SIZE + 4))

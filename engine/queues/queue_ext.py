@@ -115,13 +115,13 @@ class QueueExtensions:
         extension = self._get(topic, queue_id)
         segments = extension.segments
         start = segments.start_of(extension.end)
-        if segments.holds(extension.end) and (
+        if segments.contains(extension.end) and (
             extension.end + size > start + self.file_size - _END_RESERVED
         ):
             segments.region(start).write(extension.end - start, struct.pack(">h", _END_MARK))
             extension.end = start + self.file_size
         start = segments.start_of(extension.end)
-        if not segments.holds(extension.end):
+        if not segments.contains(extension.end):
             self.files.make_folders(segments.folder)
             extension.names_synced = False
             segments.create(start)
@@ -198,7 +198,7 @@ class QueueExtensions:
             if extension.end > extension.synced_end:
                 first = segments.start_of(extension.synced_end)
                 starts = range(first, extension.end, self.file_size)
-                paths += [segments.path(start) for start in starts if segments.holds(start)]
+                paths += [segments.path(start) for start in starts if segments.contains(start)]
                 extension.synced_end = extension.end
             if not extension.names_synced:
                 extension.names_synced = True
@@ -216,7 +216,7 @@ class QueueExtensions:
 
     def _read(self, extension: _Extension, at: int) -> ExtensionUnit | None:
         segments = extension.segments
-        if not segments.holds(at):
+        if not segments.contains(at):
             return None
         start = segments.start_of(at)
         return unit_in(segments.region(start), at - start, self.file_size)
@@ -224,7 +224,7 @@ class QueueExtensions:
     def _find_end(self, extension: _Extension) -> int:
         segments = extension.segments
         at = segments.first
-        while segments.holds(at):
+        while segments.contains(at):
             unit = self._read(extension, at)
             if unit is not None:
                 at += _HEAD.size + len(unit.bitmap)

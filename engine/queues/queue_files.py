@@ -169,7 +169,7 @@ class ConsumeQueueFiles:
         elif start == segments.end:
             segments.create(start, lambda: self._may_close(queue, start))
             queue.names_synced = False
-        assert segments.holds(at), "room asked for beyond the next unit"
+        assert segments.contains(at), "room asked for beyond the next unit"
         region = self.region(queue, start)
         limit = self._reserve(queue, start, at - start)
         self.table.attach(queue.slot, region, start // QUEUE_UNIT_SIZE, limit)
@@ -250,7 +250,7 @@ class ConsumeQueueFiles:
             paths = [
                 segments.path(start)
                 for start in range(first, last + 1, self.file_size)
-                if segments.holds(start)
+                if segments.contains(start)
             ]
         folders = []
         if not queue.names_synced and segments.count:

@@ -86,7 +86,7 @@ class TimerBatches:
                 region, position, count, log, wheel, units, unit_at, base, *window, heap, heap_room
             )
         )
-        self._files.took(taken.messages)
+        self._files.advance_end(taken.messages)
         return taken
 
     def order(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:

@@ -365,13 +365,13 @@ class TimerFiles:
     def room(self) -> tuple[Wheel, Region, int, int, int]:
         """(wheel, region, position in the region, position in the log at which the region begins,
         number of units with room) for the next units. Requires `ready`. The caller writes the units
-        and calls `took`."""
+        and calls `advance_end`."""
         assert self._wheel is not None, "no wheel yet"
         return self._wheel, *self._log.room()
 
-    def took(self, count: int) -> None:
+    def advance_end(self, count: int) -> None:
         """Count `count` units that the caller wrote at `room`: the end of the timer log moves."""
-        self._log.took(count)
+        self._log.advance_end(count)
 
     def rewind(self, queue_offset: QueueOffset) -> None:
         """Remove the units of messages from `queue_offset` on, and the units whose records the
@@ -433,7 +433,7 @@ class TimerFiles:
         _first, last, _num = self._wheel.slot(tick)
         floor = max(floor, segments.first)
         walk = SlotWalk(tick, last, room)
-        while walk.next_position >= floor and segments.holds(walk.next_position):
+        while walk.next_position >= floor and segments.contains(walk.next_position):
             base = segments.start_of(walk.next_position)
             if not walk.go(self._wheel, segments.region(base), base, floor):
                 logger.error("the chain of timers at %d is broken", walk.next_position)

@@ -83,7 +83,7 @@ class TimerLog:
         """Position at which the file begins that must be added before the next unit; None if the
         last file has room."""
         segments = self.segments
-        if segments.count and segments.holds(self.end) and self._room_behind(self._inside()):
+        if segments.count and segments.contains(self.end) and self._room_behind(self._inside()):
             return None
         return segments.end if segments.count else self.end - self.end % segments.file_size
 
@@ -100,7 +100,7 @@ class TimerLog:
         """Add a new mapped file that starts at position `start`, the value of `needs`; the rest of
         the last file becomes filler."""
         segments = self.segments
-        if segments.count and segments.holds(self.end):
+        if segments.count and segments.contains(self.end):
             last = segments.last
             kernel.put_filler(segments.region(last), self.end - last)
             self._dirty.add(last)
@@ -118,13 +118,14 @@ class TimerLog:
 
     def room(self) -> tuple[Region, int, int, int]:
         """(region, position in it, position in the log at which the region begins, number of units
-        with room) for the next units; takes nothing. The caller writes some and calls `took`."""
+        with room) for the next units; takes nothing. The caller writes some and calls
+        `advance_end`."""
         start = self.segments.last
         position = self.end - start
         units = (self.segments.file_size - kernel.FILLER_SIZE - position) // kernel.UNIT_SIZE
         return self.segments.region(start), position, start, units
 
-    def took(self, count: int) -> None:
+    def advance_end(self, count: int) -> None:
         """Count `count` units that the caller wrote at `room`: the end of the log moves, and the
         file becomes dirty."""
         if count:
@@ -134,7 +135,7 @@ class TimerLog:
     def unit(self, position: int) -> TimerUnit | None:
         """The unit at a position of the log; None outside of the log's files, or if no unit is
         there."""
-        if not self.segments.holds(position):
+        if not self.segments.contains(position):
             return None
         start = self.segments.start_of(position)
         if not 0 <= position - start <= self.segments.file_size - kernel.UNIT_SIZE:
@@ -178,9 +179,9 @@ class TimerLog:
     def last_unit(self) -> TimerUnit | None:
         """The last unit; None if the log is empty."""
         start = self.segments.start_of(self.end)
-        if self.end == start or not self.segments.holds(self.end):
+        if self.end == start or not self.segments.contains(self.end):
             start = self.segments.start_of(max(0, self.end - 1))
-            if not self.segments.holds(start):
+            if not self.segments.contains(start):
                 return None
             per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
             return self.unit(start + (per_file - 1) * kernel.UNIT_SIZE)

@@ -301,7 +301,7 @@ class ClientInstance:
         """
         known = self._routes.get(topic)
         if isinstance(known, TopicRoute) and (for_sending or not known.provisional):
-            self._routes.use(topic)
+            self._routes.look_up(topic)
             return known
         return await self.refresh(topic, for_sending=for_sending)
 
@@ -472,7 +472,7 @@ class ClientInstance:
                 await self.refresh(topic)
             except (ClientError, RemotingError, ValueError) as error:
                 logger.warning("the route of %s was not refreshed: %s", topic, error)
-        self.brokers.keep(
+        self.brokers.retain_only(
             name for _, route in self._routes.items() if route for name in route.brokers
         )
 

@@ -81,7 +81,7 @@ class BrokerTable:
             if addresses:
                 self._brokers[name] = addresses
 
-    def keep(self, names: Iterable[str]) -> None:
+    def retain_only(self, names: Iterable[str]) -> None:
         """Forget every broker group that is not in `names`, the groups of the known routes."""
         known = set(names)
         for name in [name for name in self._brokers if name not in known]:

@@ -35,7 +35,7 @@ def shown(item: Property) -> str:
     return f"{item.key}={item.value[:MAX_VALUE_SHOWN]}"
 
 
-def place(item: Property) -> str:
+def line_suffix(item: Property) -> str:
     """` (line 7)` for the end of a message about a property; empty if it is from no file."""
     return f" (line {item.line})" if item.line else ""
 
@@ -66,7 +66,7 @@ class IdleKey:
         if not self.harm or self.is_quiet(item.value):
             return ""
         only = f", only {self.here}" if self.here else ""
-        return f"{shown(item)}: not supported yet{only} ({self.harm}){place(item)}"
+        return f"{shown(item)}: not supported yet{only} ({self.harm}){line_suffix(item)}"
 
     def _normal(self, value: str) -> str:
         if self.kind == "boolean":
@@ -103,7 +103,7 @@ def idle_values(keys: Mapping[str, IdleKey], given: Mapping[str, str]) -> dict[s
 
 def without_effect(items: Iterable[Property]) -> list[str]:
     """A list with one warning that names all given properties; empty without properties."""
-    named = ", ".join(shown(item) + place(item) for item in items)
+    named = ", ".join(shown(item) + line_suffix(item) for item in items)
     return [printable(f"known, but without effect here: {named}")] if named else []
 
 

@@ -13,7 +13,14 @@ from typing import ClassVar, Final, NamedTuple
 
 from turbopump.engine.keys import Key, keys_of, sections_of
 from turbopump.engine.types import StoreError
-from turbopump.net.config.idle import IdleKey, idle_values, is_secret, place, shown, without_effect
+from turbopump.net.config.idle import (
+    IdleKey,
+    idle_values,
+    is_secret,
+    line_suffix,
+    shown,
+    without_effect,
+)
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.wire.java_properties import (
     ConfigError,
@@ -141,7 +148,7 @@ class NodeConfig:
                     in_vain.append(item)
             else:
                 hint = self._meant(item.key) if len(warnings) < SUGGESTED_MAX else ""
-                warnings.append(f"{_unknown(item.key)} ignored{place(item)}{hint}")
+                warnings.append(f"{_unknown(item.key)} ignored{line_suffix(item)}{hint}")
         after._change(changed)
         warnings += without_effect(in_vain) + after.check(self)
         for each in fields(self):
@@ -256,6 +263,6 @@ def _parse(key: Key, item: Property) -> object:
     try:
         return key.kind.parse(item.value.strip())
     except ConfigError as error:
-        raise ConfigError(f"{error}{place(item)}") from None
+        raise ConfigError(f"{error}{line_suffix(item)}") from None
     except ValueError as error:
-        raise ConfigError(f"{shown(item)}: expected {error}{place(item)}") from None
+        raise ConfigError(f"{shown(item)}: expected {error}{line_suffix(item)}") from None

@@ -14,7 +14,7 @@ from typing import Final
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer
-from turbopump.net.config.idle import place
+from turbopump.net.config.idle import line_suffix
 from turbopump.net.config.node_config import MAX_KEY_SHOWN, NodeConfig
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -54,9 +54,11 @@ def parse_update(body: Buffer) -> list[Property]:
         raise PropertiesError("the properties are not UTF-8") from None
     for item in properties:
         if not _KEY.fullmatch(item.key):
-            raise PropertiesError(f"{item.key[:MAX_KEY_SHOWN]!r} is no key{place(item)}")
+            raise PropertiesError(f"{item.key[:MAX_KEY_SHOWN]!r} is no key{line_suffix(item)}")
         if not item.value.isprintable():
-            raise PropertiesError(f"{item.key}: the value is not one line of text{place(item)}")
+            raise PropertiesError(
+                f"{item.key}: the value is not one line of text{line_suffix(item)}"
+            )
     # The last value of a repeated key counts, as in Java.
     return list({item.key: item for item in properties}.values())
 

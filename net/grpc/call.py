@@ -40,7 +40,7 @@ class GrpcCall:
     """A call that has begun. Loop thread only.
 
     The method may set callbacks: `on_message` receives each message, `on_end` runs at the end of
-    the client's half, both until the call ends. `on_over` runs once when the call ends, for any
+    the client's half, both until the call ends. `on_closed` runs once when the call ends, for any
     reason: answered, failed, cancelled, out of time, connection lost.
     """
 
@@ -48,12 +48,12 @@ class GrpcCall:
         "_carrier",
         "deadline",
         "has_begun",
-        "has_heard",
-        "is_over",
+        "has_ended",
+        "has_received",
         "metadata",
+        "on_closed",
         "on_end",
         "on_message",
-        "on_over",
         "path",
         "reader",
         "since",
@@ -80,13 +80,14 @@ class GrpcCall:
         self.since = 0.0
         self.reader: MessageReader | None = None
         """The reader of the client's bytes; None for an ended call."""
-        self.has_begun = self.has_heard = False
-        """`has_begun`: headers of the answer were written; `has_heard`: a message was received."""
-        self.is_over = False
+        self.has_begun = self.has_received = False
+        """`has_begun`: headers of the answer were written; `has_received`: a message was
+        received."""
+        self.has_ended = False
         """Whether the call has ended: nothing can be sent, no callback runs."""
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
-        self.on_over: Callable[[], object] | None = None
+        self.on_closed: Callable[[], object] | None = None
 
     @property
     def address(self) -> str:
@@ -112,36 +113,36 @@ class GrpcCall:
 
     def send(self, message: bytes) -> None:
         """Send a further message of the answer; no-op if the call has ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, framed(message), None)
 
     def answer(self, *messages: bytes) -> None:
-        """Send `messages`, the last of the answer, and its end with OK; then run `on_over`. No-op
+        """Send `messages`, the last of the answer, and its end with OK; then run `on_closed`. No-op
         if the call has ended."""
         self.answer_framed(b"".join(map(framed, messages)))
 
     def answer_framed(self, messages: bytes) -> None:
         """Same as `answer`, for messages that are framed and joined already."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, messages, (GrpcCode.OK, ""))
-            self.over()
+            self.end_silently()
 
     def fail(self, error: GrpcError) -> None:
-        """End the call with the error's code and text, then run `on_over`; no-op if the call has
+        """End the call with the error's code and text, then run `on_closed`; no-op if the call has
         ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._carrier.say(self, b"", (error.code, error.text))
-            self.over()
+            self.end_silently()
 
-    def over(self) -> None:
+    def end_silently(self) -> None:
         """End the call without sending anything: stop its timer, remove its callbacks and run
-        `on_over`; no-op if it has ended. For the connection, after a cancellation or loss."""
-        if self.is_over:
+        `on_closed`; no-op if it has ended. For the connection, after a cancellation or loss."""
+        if self.has_ended:
             return
-        self.is_over = True
+        self.has_ended = True
         if self.timer is not None:
             self.timer.cancel()
-        ended, self.on_over = self.on_over, None
+        ended, self.on_closed = self.on_closed, None
         self.on_message = self.on_end = self.reader = None
         if ended is not None:
             ended()

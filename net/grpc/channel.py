@@ -53,16 +53,16 @@ class OutgoingCall:
     """A call of this client. Loop thread only.
 
     `on_message` receives each message of the answer; a GrpcError that it raises ends the call.
-    `on_over` receives the error at the end, a GrpcError or ConnectionClosed, or None for OK; it
+    `on_closed` receives the error at the end, a GrpcError or ConnectionClosed, or None for OK; it
     runs once, but never after `cancel`.
     """
 
     __slots__ = (
         "_connection",
-        "is_over",
+        "has_ended",
         "metadata",
+        "on_closed",
         "on_message",
-        "on_over",
         "reader",
         "stream_id",
     )
@@ -71,42 +71,42 @@ class OutgoingCall:
         self,
         connection: "_Connection",
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> None:
         self._connection = connection
         self.on_message = on_message
-        self.on_over = on_over
+        self.on_closed = on_closed
         self.reader: MessageReader | None = None
         self.metadata: dict[bytes, bytes] = {}
         """Headers and trailers of the answer that have arrived."""
         self.stream_id = 0
         """The id of the HTTP/2 stream."""
-        self.is_over = False
+        self.has_ended = False
         """Whether the call has ended or was cancelled."""
 
     def send(self, message: bytes) -> None:
         """Send a further message of a stream, without a wait; no-op if the call has ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._connection.more(self.stream_id, framed(message), ends=False)
 
     def end(self) -> None:
         """End this client's half of the stream: no message may follow. No-op if the call has
         ended."""
-        if not self.is_over:
+        if not self.has_ended:
             self._connection.more(self.stream_id, b"", ends=True)
 
     def cancel(self) -> None:
         """Cancel the call (RST_STREAM): no callback runs after it. No-op if the call has ended."""
-        if not self.is_over:
-            self.is_over = True
+        if not self.has_ended:
+            self.has_ended = True
             self._connection.reset(self.stream_id)
 
-    def over(self, error: Exception | None) -> None:
-        """End the call without sending anything, and run `on_over` with `error`; no-op if it has
+    def end_silently(self, error: Exception | None) -> None:
+        """End the call without sending anything, and run `on_closed` with `error`; no-op if it has
         ended. For the connection alone."""
-        if not self.is_over:
-            self.is_over = True
-            self.on_over(error)
+        if not self.has_ended:
+            self.has_ended = True
+            self.on_closed(error)
 
 
 class GrpcChannel:
@@ -181,13 +181,13 @@ class GrpcChannel:
         path: str,
         metadata: Metadata,
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
         """Begin a call without a message and without a time-out, and return it when the connection
         is open: messages can be sent in both directions until `end` or `cancel`. Raises
         ConnectError, ConnectionClosed."""
         connection = await self._connected()
-        return connection.begin(path, metadata, b"", False, on_message, on_over)
+        return connection.begin(path, metadata, b"", False, on_message, on_closed)
 
     async def close(self) -> None:
         """End all calls with ConnectionClosed and close the connection, within CLOSE_S; later calls
@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
         body: bytes,
         ends: bool,
         on_message: Callable[[bytes], None],
-        on_over: Callable[[Exception | None], None],
+        on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
         """Begin a call. Raises ConnectionClosed."""
         if not self.takes_calls:
@@ -267,7 +267,7 @@ class _Connection(asyncio.Protocol):
             (b"te", b"trailers"),
             *metadata,
         ]
-        call = OutgoingCall(self, on_message, on_over)
+        call = OutgoingCall(self, on_message, on_closed)
         try:
             call.stream_id = self._session.request(pairs(head), body, ends)
         except ValueError as error:
@@ -290,7 +290,7 @@ class _Connection(asyncio.Protocol):
     async def close(self) -> None:
         """Send GOAWAY, and close."""
         for call in list(self._calls.values()):
-            call.over(ConnectionClosed("the client is closed"))
+            call.end_silently(ConnectionClosed("the client is closed"))
         self._calls.clear()
         if self._transport is not None:
             self._session.terminate(NO_ERROR)
@@ -364,7 +364,7 @@ class _Connection(asyncio.Protocol):
             text = f"{text}, without a word: it may take connections by TLS alone"
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.over(ConnectionClosed(text))
+            call.end_silently(ConnectionClosed(text))
         if not self._over.done():
             self._over.set_result(None)
 
@@ -384,7 +384,7 @@ class _Connection(asyncio.Protocol):
                 self._on_end(call, cast("int | None", what))
         except GrpcError as error:
             self.reset(stream_id)
-            call.over(error)
+            call.end_silently(error)
 
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
         if headers is None:
@@ -408,7 +408,7 @@ class _Connection(asyncio.Protocol):
         """End the call; its trailers came before, or do not come."""
         self._calls.pop(call.stream_id, None)
         held = 0 if call.reader is None else call.reader.held
-        call.over(outcome(call.metadata, held, error or 0))
+        call.end_silently(outcome(call.metadata, held, error or 0))
 
     def _ping(self) -> None:
         if not self._heard:

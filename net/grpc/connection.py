@@ -195,11 +195,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Leave the hub and end all calls: their `on_over` runs."""
+        """Leave the hub and end all calls: their `on_closed` runs."""
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()
-        self._hub.leave(self)
+        self._hub.remove(self)
         self._drop_calls()
         self._hub.unsent -= self._noted
         self._noted = 0
@@ -258,10 +258,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._hub.lane is not None and not self._closing:
             self._on_events(session.let_go())
         if session.unsent and now - self.wrote_at > options.stall_timeout_ms / 1_000:
-            self._hub.complain(f"{self.address} closed: it does not read its answers")
+            self._hub.log_problem(f"{self.address} closed: it does not read its answers")
             self.abort()
         elif self.pinged_at and now - self.pinged_at > options.ping_timeout_ms / 1_000:
-            self._hub.complain(f"{self.address} closed: it does not answer a PING")
+            self._hub.log_problem(f"{self.address} closed: it does not answer a PING")
             self.abort()
         elif self._closing:
             if now - self.called_at > options.message_timeout_ms / 1_000:
@@ -379,7 +379,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Handle messages of a call; all but the first wait for turns, because a few bytes may
         contain thousands of messages."""
         for at, message in enumerate(messages):
-            if self._ready or (call.has_heard and not self._hub.turns.begin()):
+            if self._ready or (call.has_received and not self._hub.turns.begin()):
                 self._rest(partial(self._go_on_with, call, messages[at:]))
                 return
             self._on_message(call, message)
@@ -394,7 +394,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._on_message(call, message)
 
     def _on_message(self, call: GrpcCall, message: bytes) -> None:
-        call.has_heard = True
+        call.has_received = True
         if call.on_message is None:
             return
         if self._session.unsent > self._hub.options.unsent_max:
@@ -433,7 +433,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Note the end of the client's half: a unary call is served now."""
         if call.on_end is not None:
             self._serve(call, call.on_end)
-        if call.deadline is not None and not call.is_over:
+        if call.deadline is not None and not call.has_ended:
             left_s = max(0.0, call.deadline - self._hub.clock())
             call.timer = self._hub.loop.call_later(left_s, self._expire, call)
 
@@ -454,7 +454,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         call = self._calls.get(stream_id)
         if call is not None:
             self._forget(call)
-            call.over()
+            call.end_silently()
         if error == NO_ERROR or self._closing:
             return
         options, now = self._hub.options, self._hub.clock()
@@ -462,14 +462,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._breaks = min(self._breaks, float(options.breaks_burst)) - 1
         self._breaks_at = now
         if self._breaks < 0:
-            self._hub.complain(f"{self.address} closed: too many of its streams end broken")
+            self._hub.log_problem(f"{self.address} closed: too many of its streams end broken")
             self._say_goodbye(ENHANCE_YOUR_CALM)
 
     def _drop_calls(self) -> None:
         self._ready.clear()
         for call in list(self._calls.values()):
             self._forget(call)
-            call.over()
+            call.end_silently()
 
     def _forget(self, call: GrpcCall) -> None:
         if self._calls.pop(call.stream_id, None) is not None:
@@ -521,14 +521,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._session.terminate(error)
             self._write()
         except _BROKEN as failure:
-            self._hub.complain(f"{self.address} closed: {failure}")
+            self._hub.log_problem(f"{self.address} closed: {failure}")
         self.called_at = self._hub.clock()
         self._close()
 
     def _break(self, error: Exception) -> None:
         """Handle a protocol error of either side: write the
         remaining answers if possible, and close."""
-        self._hub.complain(f"{self.address} closed: {one_line(error)}")
+        self._hub.log_problem(f"{self.address} closed: {one_line(error)}")
         try:
             self._write()
         except _BROKEN:

@@ -64,7 +64,7 @@ class Health:
             call.send(SERVICE_UNKNOWN)
             return
         self._watching[call] = self._state()
-        call.on_over = partial(self._watching.pop, call)
+        call.on_closed = partial(self._watching.pop, call)
         call.send(self._watching[call])
 
 

@@ -90,7 +90,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         """Add a new connection. False if the caller has to abort it: `connections_max` is reached,
         or the server stops."""
         if len(self.connections) >= self.options.connections_max or self.stopping:
-            self.complain(f"{connection.address} refused: {len(self.connections)} connections")
+            self.log_problem(f"{connection.address} refused: {len(self.connections)} connections")
             return False
         self.connections.add(connection)
         return True
@@ -138,5 +138,5 @@ class GrpcHub(ConnectionSet[SweptPeer]):
             connection.sweep(now)
         if self.is_full:
             worst = max(self.connections, key=lambda one: one.unsent)
-            self.complain(f"{worst.address} closed: {worst.unsent} of too many bytes are unsent")
+            self.log_problem(f"{worst.address} closed: {worst.unsent} of too many bytes are unsent")
             worst.abort()

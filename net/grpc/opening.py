@@ -77,7 +77,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """The connection was lost before it became a GrpcConnection: leave the hub."""
         self._transport = self._session = self._context = None
-        self._hub.leave(self)
+        self._hub.remove(self)
 
     # Methods for FairScheduler.
 
@@ -98,7 +98,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         """Abort if the connection is older than `message_timeout_ms`; `now` is in seconds, of the
         loop's clock. Until then the first byte and a TLS handshake have to arrive."""
         if now - self._since > self._hub.options.message_timeout_ms / 1_000:
-            self._hub.complain(f"{self.address} closed: it did not begin in time")
+            self._hub.log_problem(f"{self.address} closed: it did not begin in time")
             self.abort()
 
     def go_away(self) -> None:
@@ -120,7 +120,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         try:
             self._go_on(data)
         except (WireError, ssl.SSLError) as error:
-            self._hub.complain(f"{self.address} closed: {one_line(error)}")
+            self._hub.log_problem(f"{self.address} closed: {one_line(error)}")
             if self._transport is not None:
                 self._transport.close()
 
@@ -178,7 +178,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def _become(self, session: TlsSession | None, data: memoryview) -> None:
         self._resume()
         transport, self._transport = self._transport, None
-        self._hub.leave(self)
+        self._hub.remove(self)
         if transport is not None:
             GrpcConnection(self._hub, session).begin(transport, data)
 

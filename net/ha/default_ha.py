@@ -290,7 +290,7 @@ class DefaultHaGroup:
         acks = sorted(self._acked.values(), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
-    def have(self, log_end: LogOffset, need: int) -> bool:
+    def has_copies(self, log_end: LogOffset, need: int) -> bool:
         """Whether `need` copies, the master's included, reach the log offset `log_end`. Unlike
         `copies_end`, a `need` up to 1 asks for a replica that reaches it, present or former, as in
         RocketMQ."""

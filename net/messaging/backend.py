@@ -140,11 +140,11 @@ class RequestBackend(Protocol):
         """Pop the available messages, if the backend can do so without an object for each; None:
         nothing was popped, and the caller has to send a pop request."""
 
-    def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
+    def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Register a client's heartbeat: it becomes, or stays, a member of its groups. `done`
         receives the response once, perhaps before this returns."""
 
-    def leave(self, client_id: str, group: str, peer: Peer) -> None:
+    def unregister_client(self, client_id: str, group: str, peer: Peer) -> None:
         """Begin to unregister a client from its consumer group `group`; empty: it is a producer. No
         result is reported."""
 

@@ -196,7 +196,7 @@ class GrpcClients:
         self.drop(self._known(rpc))
         rpc.answer()
 
-    def produces(self, client_id: str, topic: str) -> None:
+    def add_producer_topic(self, client_id: str, topic: str) -> None:
         """Add a topic of transactions to a producer, whose settings may not name it yet, and send
         its heartbeat: brokers can then send it checks of these transactions. No-op for an unknown
         client or a consumer. Raises RpcRefused if a limit is reached."""
@@ -222,7 +222,7 @@ class GrpcClients:
             return
         del self._clients[client.client_id]
         self.size -= client.size
-        self._backend.leave(client.client_id, client.group, client.peer)
+        self._backend.unregister_client(client.client_id, client.group, client.peer)
         self.on_dropped(client)
         client.peer.lost()
 
@@ -282,7 +282,7 @@ class GrpcClients:
 
     def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
         client.beat_ms = self._backend.steady_ms()
-        self._backend.beat(client.heartbeat(), client.peer, done)
+        self._backend.register_client(client.heartbeat(), client.peer, done)
 
     def _known(self, rpc: Rpc) -> GrpcClient:
         client = self.get(rpc.client_id)

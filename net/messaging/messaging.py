@@ -41,9 +41,11 @@ class Messaging:
         self.renewals = Renewals(backend, settling)
         """The receipts that are renewed."""
         self.clients.on_dropped = self.renewals.client_dropped
-        receipts = ReceiptMethods(backend, settling, self.clients.peer, self.renewals.newest)
+        receipts = ReceiptMethods(
+            backend, settling, self.clients.peer, self.renewals.newest_receipt
+        )
         receiving = Receiving(backend, self.clients, settling, self.renewals)
-        sending = Sending(backend, self.clients.peer, self.clients.produces)
+        sending = Sending(backend, self.clients.peer, self.clients.add_producer_topic)
         self.methods: dict[str, Method] = {
             f"{PATH}QueryRoute": method("QueryRoute", routes.query),
             f"{PATH}QueryAssignment": method("QueryAssignment", routes.assign),

@@ -113,7 +113,7 @@ class Receiving:
         self._backend.resolve_names([name], [group], work)
 
     def _known(self, call: GrpcCall, client_id: str, request: Any) -> None:
-        if call.is_over:
+        if call.has_ended:
             return
         try:
             self._receive(call, client_id, request)
@@ -184,7 +184,7 @@ class Receiving:
             order=in_order,
             attempt_id=request.attempt_id[:64] or None,
         )
-        receive.call.on_over = receive.peer.lost
+        receive.call.on_closed = receive.peer.lost
         asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
         self._backend.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
 
@@ -229,7 +229,7 @@ class Receiving:
 
     def _popped(self, receive: _Receive, response: Command) -> None:
         call, wanted = receive.call, []
-        is_lost = call.is_over or call.is_clogged
+        is_lost = call.has_ended or call.is_clogged
         for view, receipt, attempt in _each(receive, response):
             if is_lost:
                 self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)

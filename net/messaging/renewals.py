@@ -107,7 +107,7 @@ class Renewals:
         """Whether any receipt of the client with this id is renewed."""
         return client_id in self._clients
 
-    def newest(
+    def newest_receipt(
         self,
         client_id: str,
         message_id: str,

@@ -102,7 +102,7 @@ class Rpc:
         groups: now or later, but not if the call has ended by then."""
 
         def go_on() -> None:
-            if not self.call.is_over:
+            if not self.call.has_ended:
                 self.fail_on_error(work)
 
         backend.resolve_names(topics, groups, go_on, self._size)

@@ -52,7 +52,11 @@ class Telemetry:
             stream = _Stream(self._backend, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
             raise _failure(refused) from None
-        call.on_message, call.on_end, call.on_over = stream.heard, stream.ended, stream.over
+        call.on_message, call.on_end, call.on_closed = (
+            stream.on_command,
+            stream.ended,
+            stream.on_end,
+        )
 
 
 class _Stream:
@@ -70,7 +74,7 @@ class _Stream:
         self._client_id = client_id
         self._client: GrpcClient | None = None
 
-    def heard(self, data: bytes) -> None:
+    def on_command(self, data: bytes) -> None:
         """Receive a command. Each command of a stream has its own
         turn among the work of other clients."""
         self._waiting.append(data)
@@ -81,7 +85,7 @@ class _Stream:
             self._backend.work(self._call.host, self._go_on())
 
     def _go_on(self) -> Steps[None]:
-        while self._waiting and not self._call.is_over:
+        while self._waiting and not self._call.has_ended:
             try:
                 self._on_command(self._waiting[0])
             except GrpcError as error:
@@ -108,7 +112,7 @@ class _Stream:
 
     def _take(self, settings: Any) -> None:
         """The topics and groups in `settings` are resolved: register the client."""
-        if self._call.is_over:
+        if self._call.has_ended:
             return
         try:
             done = partial(self._registered, settings)
@@ -128,11 +132,11 @@ class _Stream:
             self._call.answer()
 
     def _end(self) -> Steps[None]:
-        while self._waiting and not self._call.is_over:
+        while self._waiting and not self._call.has_ended:
             yield
         self._call.answer()
 
-    def over(self) -> None:
+    def on_end(self) -> None:
         """The stream has ended, for any reason: detach it from the client."""
         if self._client is not None:
             self._clients.lost(self._client, self._call)

@@ -108,7 +108,7 @@ class TelemetryLink:
 
     def _send(self, message: Any) -> bool:
         stream = self.stream
-        if stream is None or stream.is_over or stream.is_clogged:
+        if stream is None or stream.has_ended or stream.is_clogged:
             return False
         stream.send(message.SerializeToString())
         return True

@@ -121,7 +121,7 @@ class RouteCache(Generic[T]):
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
-    def use(self, name: str) -> T | Absent | None:
+    def look_up(self, name: str) -> T | Absent | None:
         """The current answer for a name, or an Absent; None before the first result of a query.
         Counts as a use; if the answer is old, missing or in doubt, a query begins, whose result is
         for later uses."""
@@ -130,7 +130,7 @@ class RouteCache(Generic[T]):
             self._enqueue(entry)
         return entry.value
 
-    def want(self, name: str) -> Deferred[T | Absent]:
+    def fetch(self, name: str) -> Deferred[T | Absent]:
         """Resolve to the answer or an Absent: at once if it is fresh, or an answer that is old and
         not in doubt (then it is also queried again); else to the result of a query. Counts as a
         use.
@@ -162,7 +162,7 @@ class RouteCache(Generic[T]):
         entry.value = value
         self._resize(entry)
 
-    def doubt(self, name: str) -> None:
+    def mark_doubtful(self, name: str) -> None:
         """Mark the answer as doubtful: a use waits for a query, once the last query is `again_ms`
         old. No-op without an entry."""
         entry = self._entries.get(name)

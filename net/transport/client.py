@@ -236,7 +236,7 @@ class Client:
         hub = self._hub
         try:
             host, port = split(address)
-            context = None if self._context is None else await self._context.newest()
+            context = None if self._context is None else await self._context.newest_context()
             session = None if context is None else TlsSession(context, server_side=False)
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
                 connection = await _connected(loop, lambda: Connection(hub, session), host, port)
@@ -299,10 +299,10 @@ class _ClientHub(Hub):
             connection.abort()
             raise OSError(f"the TLS handshake failed{self._why(connection)}")
 
-    def complain(self, text: str) -> None:
+    def log_problem(self, text: str) -> None:
         """Log the problem, and keep it as the possible reason of a failed handshake."""
         self._complaint = text
-        super().complain(text)
+        super().log_problem(text)
 
     def _why(self, connection: Connection) -> str:
         """The reason of a failed handshake if this side closed; a
@@ -317,9 +317,9 @@ class _ClientHub(Hub):
         """Note that the TLS handshake of a connection has finished."""
         self._wake(connection)
 
-    def leave(self, connection: Swept) -> None:
+    def remove(self, connection: Swept) -> None:
         """Remove a connection that has ended."""
-        super().leave(connection)
+        super().remove(connection)
         self._wake(connection)
 
     def _wake(self, connection: Swept) -> None:

@@ -137,10 +137,10 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._hello = b""
         self._receiver.end()
         self._hub.settled(self._in_flight)
-        self._hub.leave(self)
+        self._hub.remove(self)
         self.peer.lost()
         self._wake_writers()
-        self.peer.leave(ClosedLink(self._hub.loop))
+        self.peer.replace_link(ClosedLink(self._hub.loop))
 
     # Methods for FastConnection: reads before the connection is fast, and cases it leaves to
     # Python.
@@ -334,7 +334,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._hub.loop.call_soon(self._end)
 
     @property
-    def is_over(self) -> bool:
+    def is_closing(self) -> bool:
         """Whether the connection closes or is closed: no further frame is handled."""
         return self._closing
 
@@ -523,7 +523,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._hub.settled(1)
 
     def _refuse(self, reason: str) -> None:
-        self._hub.complain(f"{self.peer.address} closed: {reason}")
+        self._hub.log_problem(f"{self.peer.address} closed: {reason}")
         self.close()
 
     def _note_progress(self) -> None:

@@ -17,7 +17,7 @@ a flood of garbage cannot fill a disk."""
 
 
 class Closable(Protocol):
-    """A connection, as its ConnectionSet ends it; it must call `leave` when it has ended."""
+    """A connection, as its ConnectionSet ends it; it must call `remove` when it has ended."""
 
     def close(self) -> None:
         """Begin to end: no further request is handled, the unsent bytes are written, then the
@@ -50,13 +50,13 @@ class ConnectionSet(Generic[C]):
         self._sweeper: asyncio.TimerHandle | None = None
         self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
-    def leave(self, connection: C) -> None:
+    def remove(self, connection: C) -> None:
         """Remove a connection that has ended, and check the conditions of `wait`; no-op if it was
         removed already."""
         self.connections.discard(connection)
         self.changed()
 
-    def complain(self, text: str) -> None:
+    def log_problem(self, text: str) -> None:
         """Log a problem with a peer as a warning. After COMPLAINTS_MAX lines between two sweeps,
         problems are only counted; the next sweep logs their number."""
         self._complaints += 1

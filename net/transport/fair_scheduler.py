@@ -114,7 +114,7 @@ class FairScheduler:
         self._schedule()
         return True
 
-    def takes(self, size: int) -> bool:
+    def count_read(self, size: int) -> bool:
         """Count a connection's read of `size` bytes; returns whether the connection may be read
         again in this turn. If not, the caller stops reading and calls `read_later`."""
         self._read_left -= size
@@ -129,7 +129,7 @@ class FairScheduler:
         self._readers.append(connection)
         self._schedule()
 
-    def gives(self, size: int) -> bool:
+    def count_written(self, size: int) -> bool:
         """Count `size` bytes written to a connection; returns whether more may be written in this
         turn."""
         self._bytes_left -= size

@@ -143,10 +143,10 @@ class Hub(ConnectionSet[Swept]):
     def ready(self, connection: Swept) -> None:
         """Note that the TLS handshake of a connection has finished; no-op in a server's hub."""
 
-    def leave(self, connection: Swept) -> None:
+    def remove(self, connection: Swept) -> None:
         """Remove a connection that has ended, and its unsent bytes."""
         self._unsent_total -= self._unsent.pop(connection, 0)
-        super().leave(connection)
+        super().remove(connection)
 
     def settled(self, count: int) -> None:
         """Subtract `count` from `in_flight`: the requests were answered, or lost their
@@ -193,7 +193,7 @@ class Hub(ConnectionSet[Swept]):
             self._cut_the_slowest()
 
     def _cut_incomplete(self, owner: Owner) -> None:
-        self.complain(f"{owner.peer.address} closed: its frame is the oldest of too many")
+        self.log_problem(f"{owner.peer.address} closed: its frame is the oldest of too many")
         # Later, because the read in progress may be this owner's.
         self.loop.call_soon(owner.abort)
 
@@ -213,7 +213,7 @@ class Hub(ConnectionSet[Swept]):
                     break
                 size = left.pop(one)
                 total -= size
-                self.complain(f"{one.peer.address} closed: {size} of too many bytes are unsent")
+                self.log_problem(f"{one.peer.address} closed: {size} of too many bytes are unsent")
                 one.abort()
         self._unsent, self._unsent_total = left, total
 
@@ -237,7 +237,7 @@ class Hub(ConnectionSet[Swept]):
                 if connection.closing_at <= closing_before:
                     connection.abort()
             elif connection.slow_since and connection.slow_since <= slow_before:
-                self.complain(f"{connection.peer.address} closed: a frame did not end in time")
+                self.log_problem(f"{connection.peer.address} closed: a frame did not end in time")
                 connection.abort()
             elif connection.active_at <= idle_before:
                 connection.close()

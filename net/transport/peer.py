@@ -161,7 +161,7 @@ class Peer:
         timer.cancel()
         answer.resolve(response)
 
-    def leave(self, link: Link) -> None:
+    def replace_link(self, link: Link) -> None:
         """Replace the ended connection by `link`; to be called after `lost`. Without references to
         each other both are freed at once, however long a handler keeps one of them."""
         assert self.closed, "a connection ends before its peer is lost"

@@ -78,9 +78,9 @@ class ScheduledConnection(FastConnection):
         """Count a handled read of `size` bytes; a server's connection stops reading until its next
         turn if this turn has read enough."""
         hub = self._hub
-        if not hub.is_server or self._drain is not None or hub.turns.takes(size):
+        if not hub.is_server or self._drain is not None or hub.turns.count_read(size):
             return
-        if not self.rests and not self.is_over:
+        if not self.rests and not self.is_closing:
             self.pause(READ)
             hub.turns.read_later(self)
 
@@ -109,7 +109,7 @@ class ScheduledConnection(FastConnection):
     def gives(self, size: int) -> bool:
         """Count `size` bytes written to the peer in this turn of the loop; returns whether more may
         follow in it."""
-        return self._hub.turns.gives(size)
+        return self._hub.turns.count_written(size)
 
     def give_way(self) -> None:
         """Stop reading and handling until this connection has its turn."""
@@ -127,7 +127,7 @@ class ScheduledConnection(FastConnection):
     def go_on_if_free(self) -> None:
         """Handle waiting frames, as many as fit into this turn, then read again; no-op while the
         connection has to wait for its turn, closes, or, at a server, does not read its answers."""
-        if self.rests or self.is_over:
+        if self.rests or self.is_closing:
             return
         if not (self.blocked and self._hub.is_server):
             if self.is_fast:
@@ -172,7 +172,7 @@ class ScheduledConnection(FastConnection):
             self._drain_holder = holder
             self._drain = SocketDrain(descriptor)
         except (OSError, WireError) as error:
-            self._hub.complain(f"the last bytes of {self.peer.address} are not read: {error}")
+            self._hub.log_problem(f"the last bytes of {self.peer.address} are not read: {error}")
             self.end_drain()
             return False
         self.mute()
@@ -183,7 +183,7 @@ class ScheduledConnection(FastConnection):
     def continue_drain(self) -> None:
         """Read on in the next turn from a peer that is gone; no-op without such a peer, or while a
         request is handled in steps."""
-        if self._drain is not None and not self.rests and not self.is_over:
+        if self._drain is not None and not self.rests and not self.is_closing:
             self.give_way()
 
     def end_drain(self) -> None:
@@ -198,11 +198,11 @@ class ScheduledConnection(FastConnection):
 
     def _read_drain(self, drain: SocketDrain) -> None:
         """Handle another read of a peer that is gone; further reads follow in later turns."""
-        if not self.rests and not self.is_over and not self.is_full:
+        if not self.rests and not self.is_closing and not self.is_full:
             size = drain.read_into(self.get_buffer(-1))
             if size:
                 self.buffer_updated(size)
-                self._hub.turns.gives(size)
+                self._hub.turns.count_written(size)
             else:
                 self.abort()
             self.continue_drain()
@@ -212,14 +212,14 @@ class ScheduledConnection(FastConnection):
         self._hub.area.hold(work, 0)
         if self.settled(1):
             self.take(request, answer)
-        if not self.is_over:
+        if not self.is_closing:
             self.resume(_STEPS)
             self.go_on_if_free()
 
     # Methods of the subclass.
 
     @property
-    def is_over(self) -> bool:
+    def is_closing(self) -> bool:
         """Whether the connection closes or is closed: no further frame is handled."""
         raise NotImplementedError
 

@@ -166,7 +166,9 @@ class _ServerHub(Hub):
         """Add a connection up to the limit; the first few over it are answered with a refusal."""
         others = 0 if self._upgrade is None else self._upgrade.open
         if len(self.connections) - len(self._refused) + others >= self._limit:
-            self.complain(f"{connection.peer.address} refused: {self._limit} connections are open")
+            self.log_problem(
+                f"{connection.peer.address} refused: {self._limit} connections are open"
+            )
             self._refused.add(connection)
             self.connections.add(connection)
             # Its first request may take as long as a slow frame.
@@ -174,10 +176,10 @@ class _ServerHub(Hub):
             return len(self._refused) <= REFUSED_MAX
         return super().admit(connection)
 
-    def leave(self, connection: Swept) -> None:
+    def remove(self, connection: Swept) -> None:
         """Remove a connection that has ended."""
         self._refused.discard(connection)
-        super().leave(connection)
+        super().remove(connection)
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
         """SYSTEM_BUSY over the limit, GO_AWAY while stopping, else None."""

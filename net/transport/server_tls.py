@@ -67,7 +67,7 @@ class ServerTls:
             return None
         if mode is TlsMode.DISABLED:
             raise WireError("a TLS peer where tls.server.mode is disabled")
-        return self._context.made()
+        return self._context.get()
 
     def _make(self) -> ssl.SSLContext:
         context = server_context(self._settings)
@@ -79,6 +79,6 @@ class ServerTls:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._context.look()
+                await self._context.reload_if_changed()
             except Exception:
                 logger.exception("the TLS files cannot be checked now")

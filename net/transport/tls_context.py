@@ -24,7 +24,8 @@ from turbopump.net.transport.tls import TlsError
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Interval in seconds of a server's checks of its files, and the longest wait of `newest`."""
+"""Interval in seconds of a server's checks of its files, and the longest wait of
+`newest_context`."""
 
 _CANNOT: Final = "TLS has no certificate, it cannot be made: {!r}"
 
@@ -44,7 +45,7 @@ class TlsContext:
     """The newest context that `make` could make of the files that the settings name.
 
     Loop thread only. `make` may raise TlsError. It runs on the loop's thread for the first context
-    of `load` and `newest`, else on another thread.
+    of `load` and `newest_context`, else on another thread.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class TlsContext:
             self._context = self._make()
         return self._context
 
-    def made(self) -> ssl.SSLContext | Deferred[ssl.SSLContext | TlsError]:
+    def get(self) -> ssl.SSLContext | Deferred[ssl.SSLContext | TlsError]:
         """Return the context without a check of the files. If it does not exist yet, one thread
         makes it for all callers, and the Deferred resolves on the loop to the context or to the
         error; after an error the next call tries again."""
@@ -87,19 +88,19 @@ class TlsContext:
             loop.run_in_executor(None, self._make).add_done_callback(self._was_made)
         return self._making
 
-    async def newest(self) -> ssl.SSLContext:
+    async def newest_context(self) -> ssl.SSLContext:
         """Check whether the files changed and return the newest context; raises TlsError if a
         context never could be made. Waits for the check at most LOOK_S; then the earlier context is
         returned. The first call makes the context on this thread."""
         if self._context is None or not self._paths:
             return self.load()
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self.look())
+            self._looking = asyncio.get_running_loop().create_task(self.reload_if_changed())
             self._looking.add_done_callback(self._looked)
         await asyncio.wait([self._looking], timeout=LOOK_S)
         return self._context
 
-    async def look(self) -> None:
+    async def reload_if_changed(self) -> None:
         """Make a new context if files have changed since the last check, and use it for later
         calls; no-op without a context. If that fails, the old context stays, without an exception.
         The failure is logged when two checks find the same files: files may be in the middle of a

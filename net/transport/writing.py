@@ -206,7 +206,7 @@ class WritingSide(ScheduledConnection):
             try:
                 self._sealing.write(self._transport, self._tls, lambda: not self.blocked)
             except ssl.SSLError as error:
-                self._hub.complain(f"{self.peer.address} closed: {one_line(error)}")
+                self._hub.log_problem(f"{self.peer.address} closed: {one_line(error)}")
                 self.abort()
             ended = self.sealing and self._closing and not self._sealing.size
             self.sealing = self._sealing.size > 0
@@ -230,7 +230,7 @@ class WritingSide(ScheduledConnection):
         self.queued = True
         unsent = self.unsent
         if unsent > self._hub.options.write_max:
-            self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
+            self._hub.log_problem(f"{self.peer.address} closed: it does not read its answers")
             self.abort()
         elif unsent > UNSENT_NOTED_OVER:
             self._hub.note_unsent(self, unsent)

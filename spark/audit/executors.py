@@ -26,7 +26,7 @@ R = TypeVar("R")
 class TaskRunner(Protocol):
     """Runs the tasks of an audit."""
 
-    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run `work` on each task and return the results in the order of the tasks. Both must be
         picklable. Errors of `work` are raised, maybe while the results are read."""
 
@@ -43,7 +43,7 @@ class LocalTaskRunner:
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
 
-    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run the tasks: lazily and one by one in this process, or all at once with workers."""
         if self._workers == 1 or len(tasks) < 2:
             return map(work, tasks)
@@ -64,7 +64,7 @@ class SparkTaskRunner:
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
 
-    def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run all tasks in Spark and return the results in order; LedgerError and OSError of an
         executor are raised here."""
         given = self._spark.sparkContext.parallelize(list(tasks), max(len(tasks), 1))

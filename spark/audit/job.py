@@ -32,7 +32,7 @@ from turbopump.spark.audit.logs import (
     check_labels,
     check_same_labels,
     check_tails,
-    put_together,
+    join_reports,
     task_of,
 )
 from turbopump.spark.audit.queue_files import EndTask, check_ends
@@ -145,7 +145,7 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     )
     parts = parts_of(list(options.ledgers))
     summary = Summary()
-    for one in runner.each(summarize, parts):
+    for one in runner.run(summarize, parts):
         summary.add(one)
     tallies = Tallies()
     logs = _scanned(runner, _opened(options, summary), tallies)
@@ -210,9 +210,9 @@ def _scanned(
     runner: TaskRunner, replicas: Sequence[AuditedReplica], tallies: Tallies
 ) -> list[AuditedLog]:
     tasks = [task_of(one, file) for one in replicas for file in one.files]
-    reports = iter(runner.each(scan_file, tasks))
+    reports = iter(runner.run(scan_file, tasks))
     return [
-        put_together(one, [next(reports) for _ in one.files], tallies.records, tallies.places)
+        join_reports(one, [next(reports) for _ in one.files], tallies.records, tallies.places)
         for one in replicas
     ]
 
@@ -231,7 +231,7 @@ def _check_stores(
         for log in logs
         for one in (log.replica,)
     ]
-    for places in runner.each(check_ends, ends):
+    for places in runner.run(check_ends, ends):
         tallies.places.add(places)
     check_labels(logs, tallies.epochs)
     check_same_labels(logs, leader, tallies.epochs)
@@ -241,7 +241,7 @@ def _check_stores(
     if len(logs) > 1:
         cuts = compare.cuts_of(logs, points)
         work = tasks_of([log.replica for log in logs], cuts, options.block_bytes)
-        reports = runner.each(digest_file, work)
+        reports = runner.run(digest_file, work)
         compare.check_bytes(logs, leader, points, reports, tallies.equal, tallies.truncation)
     master = leader.replica
     for store, log_offset in sorted(summary.confirmed.items()):
@@ -295,7 +295,7 @@ def _look_elsewhere(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactT
     if not sought:
         return
     places: dict[int, list[str]] = {}
-    for found in runner.each(search, [SearchTask(one, sought) for one in tasks]):
+    for found in runner.run(search, [SearchTask(one, sought) for one in tasks]):
         for number, placed in found:
             topic, queue_id, queue_offset = placed.place
             places.setdefault(number, []).append(

@@ -44,7 +44,7 @@ class AuditedLog:
     """First queue offset that is still in the log, by queue."""
     queue_ends: dict[Queue, int]
     """Queue offset after the last message, by queue."""
-    behind: list[TrailingBytes]
+    trailing: list[TrailingBytes]
     """Bytes after the end that are not zeros, by file."""
     unaligned_epoch_starts: tuple[int, ...]
     """Starts of epochs, as log offsets, at which no record begins."""
@@ -67,7 +67,7 @@ def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
     )
 
 
-def put_together(
+def join_reports(
     replica: AuditedReplica, reports: Sequence[FileReport], records: Tally, places: Tally
 ) -> AuditedLog:
     """Join the reports of a store's files, given in the order of the files; damage goes to
@@ -83,10 +83,10 @@ def put_together(
         file = report.task.file
         sure = replica.confirm is None or file.base < replica.confirm
         if not is_full and not (report.count and sure):
-            if report.count or report.behind:
-                at = file.base if report.count else report.behind[0] if report.behind else 0
+            if report.count or report.trailing:
+                at = file.base if report.count else report.trailing[0] if report.trailing else 0
                 behind.append(
-                    TrailingBytes(file, at, report.behind[1] if report.behind else at, False)
+                    TrailingBytes(file, at, report.trailing[1] if report.trailing else at, False)
                 )
             continue
         if not is_full:
@@ -110,7 +110,7 @@ def put_together(
         count += report.count
         end, is_full = report.end, report.is_full
         confirmed = max(confirmed, report.confirmed) if sure else confirmed
-        if not report.is_full and report.behind:
+        if not report.is_full and report.trailing:
             behind.append(_behind(report))
     confirm = None if replica.confirm is None else min(confirmed, end)
     if replica.confirm is not None and end < replica.confirm:
@@ -125,8 +125,8 @@ def put_together(
 
 
 def _behind(report: FileReport) -> TrailingBytes:
-    assert report.behind is not None, "there is something"
-    first, last = report.behind
+    assert report.trailing is not None, "there is something"
+    first, last = report.trailing
     return TrailingBytes(
         report.task.file, first, last, last - report.end < max(report.half, FILLER_SIZE)
     )
@@ -273,9 +273,9 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
     for log in logs:
         replica = log.replica
         truncation.count("tails")
-        if len(log.behind) == 1 and log.behind[0].is_half and replica.replicated:
+        if len(log.trailing) == 1 and log.trailing[0].is_half and replica.replicated:
             continue
-        for behind in log.behind:
+        for behind in log.trailing:
             cut = next(
                 (
                     one

@@ -97,7 +97,7 @@ class FileReport:
     """Records whose queue units cannot be judged."""
     unaligned_epoch_starts: tuple[int, ...] = ()
     """Starts of epochs at which no record begins."""
-    behind: tuple[int, int] | None = None
+    trailing: tuple[int, int] | None = None
     """The first and the last byte after `end` that are not zero, as log offsets."""
     half: int = 0
     """Size that the incomplete record at `end` claims; 0 if none begins there."""
@@ -357,7 +357,7 @@ def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
     if first is None:
         return
     last = next(at for one in reversed(ranges) if (at := _last(region, *one)) is not None)
-    report.behind = base + first, base + last
+    report.trailing = base + first, base + last
     if size - position >= kernel.FILLER_SIZE:
         magic = region.get_i32(position + 4)
         size_read = region.get_i32(position)

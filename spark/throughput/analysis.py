@@ -59,7 +59,7 @@ class Tables(Protocol):
     def added(self, cells: Table, keys: Sequence[str]) -> Table:
         """Return the cells added up by `keys`; the columns are SUMS, with nulls for other keys."""
 
-    def together(self, *tables: Table) -> Table:
+    def union(self, *tables: Table) -> Table:
         """Return the rows of all tables, which have the same columns."""
 
     def in_steps(self, cells: Table, step_s: int) -> Table:
@@ -135,11 +135,11 @@ class PlaceFigures:
         parts = [self._tables.added(self.base, (*keys, "metric", "bucket")), self._seconds(keys)]
         if keys == QUEUE:
             parts.append(self._offsets)
-        return self._tables.derived(self._tables.together(*parts), by_place(keys))
+        return self._tables.derived(self._tables.union(*parts), by_place(keys))
 
     def silences(self) -> Table:
         """Return all silences of queues, topics and stores, distinguished by the column `level`."""
-        return self._tables.together(
+        return self._tables.union(
             *(
                 self._tables.derived(self._seconds(keys), events.silences(level))
                 for level, keys in events.LEVELS.items()

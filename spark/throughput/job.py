@@ -34,7 +34,7 @@ from turbopump.spark.throughput.result import (
     Throughput,
     step_seconds,
 )
-from turbopump.spark.throughput.spark_tables import SparkTables, merged, one, stamped
+from turbopump.spark.throughput.spark_tables import SparkTables, merged, single_row, stamped
 from turbopump.spark.throughput.statistics import by_second
 
 if TYPE_CHECKING:
@@ -157,16 +157,18 @@ def _copies(
     from pyspark.sql import functions as f
 
     tables = SparkTables(spark, options.output, overwrite=options.overwrite)
-    pairs = tables.cached(replicas.paired(origin, copy))
+    pairs = tables.cached(replicas.join_replicas(origin, copy))
     cells = tables.cached(replicas.copy_cells(pairs))
     inside = replicas.missing_inside(pairs)
     by_topic = replicas.copy_statistics(cells, ("topic",)).join(inside, "topic", "left").fillna(0)
     topics = tables.write("copies", by_topic)
-    totals = one(replicas.copy_statistics(cells, ()))
-    totals |= one(topics.agg(f.coalesce(f.sum("missing_inside"), f.lit(0)).alias("missing_inside")))
+    totals = single_row(replicas.copy_statistics(cells, ()))
+    totals |= single_row(
+        topics.agg(f.coalesce(f.sum("missing_inside"), f.lit(0)).alias("missing_inside"))
+    )
     for name, table in (("origin", origin), ("copy", copy)):
         totals[f"{name}_without_key"] = table.where("unique_key is null").count()
-    times = one(cells.selectExpr("min(first_ms) as first_ms", "max(last_ms) as last_ms"))
+    times = single_row(cells.selectExpr("min(first_ms) as first_ms", "max(last_ms) as last_ms"))
     step_s = step_seconds(times["first_ms"] or 0, times["last_ms"] or 0)
     stepped = tables.in_steps(cells.where("second is not null"), step_s)
     points = replicas.copy_statistics(stepped, ("second",)).selectExpr(

@@ -110,7 +110,7 @@ class LocalTables:
             schema=SUMS,
         )
 
-    def together(self, *tables: pa.Table) -> pa.Table:
+    def union(self, *tables: pa.Table) -> pa.Table:
         """Return the rows of all tables."""
         return pa.concat_tables(tables, promote_options="permissive")
 

@@ -92,7 +92,7 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
     )
 
 
-def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
+def join_replicas(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
     """Return a lazy frame with a row for each topic and unique key of either frame (with NEEDED).
 
     Columns: topic, origin_ms (first store time in the origin, null without), copy_times (records in
@@ -124,8 +124,8 @@ def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
 
 
 def copy_cells(pairs: "DataFrame") -> "DataFrame":
-    """Return a lazy frame that counts the rows of `paired` by topic, second of the origin's store
-    time, outcome and bucket of delay (buckets.py)."""
+    """Return a lazy frame that counts the rows of `join_replicas` by topic, second of the origin's
+    store time, outcome and bucket of delay (buckets.py)."""
     return (
         pairs.selectExpr(
             "topic",

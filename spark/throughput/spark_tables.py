@@ -97,7 +97,7 @@ class SparkTables:
             )
         )
 
-    def together(self, *frames: "DataFrame") -> "DataFrame":
+    def union(self, *frames: "DataFrame") -> "DataFrame":
         """Return the rows of all frames, which have the same columns."""
         whole, *others = frames
         for frame in others:
@@ -138,7 +138,7 @@ class SparkTables:
         """Compute and return the first `limit` rows, None: all, by `column` or `column desc`, nulls
         last; see `rows`."""
         ordered = frame.orderBy(*map(_sorting, order))
-        return rows(ordered if limit is None else ordered.limit(limit))
+        return all_rows(ordered if limit is None else ordered.limit(limit))
 
     def totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
         """Compute and return one number for each name; see analysis.Tables.totals."""
@@ -146,7 +146,7 @@ class SparkTables:
         for name, text in wanted.items():
             function, _, column = text.partition(" ")
             made.append(f"{_TOTALS[function].format(column)} as {name}")
-        return one(frame.selectExpr(*made))
+        return single_row(frame.selectExpr(*made))
 
 
 _TOTALS = {
@@ -215,7 +215,7 @@ def stamped(frame: "DataFrame") -> "DataFrame":
     )
 
 
-def rows(frame: "DataFrame") -> tuple[Row, ...]:
+def all_rows(frame: "DataFrame") -> tuple[Row, ...]:
     """Compute and return all rows, which the caller has bounded, with timestamps as ISO 8601
     text."""
     from pyspark.sql.types import TimestampType
@@ -236,7 +236,7 @@ def rows(frame: "DataFrame") -> tuple[Row, ...]:
     )
 
 
-def one(frame: "DataFrame") -> dict[str, Any]:
+def single_row(frame: "DataFrame") -> dict[str, Any]:
     """Compute and return the only row of an aggregate without keys, by column."""
     row = frame.first()
     assert row is not None, "an aggregate without keys has one row"

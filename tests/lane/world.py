@@ -65,7 +65,10 @@ class Driven(FastConnection):
         """The store commits at once, as it does for handlers; ticks notify the pulls that wait."""
         broker = self.world.broker
         of_transactions = getattr(work, "__self__", None) is broker.transactions
-        if work not in (broker.store.notify_arrivals, broker.holds.sweep) and not of_transactions:
+        if (
+            work not in (broker.store.notify_arrivals, broker.held_pulls.sweep)
+            and not of_transactions
+        ):
             work()
 
     def end_turn(self) -> None:

@@ -44,13 +44,13 @@ class ToldNode(Node):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: dict[int, Told] = {}
+        self.reported: dict[int, Told] = {}
         self.told_at: dict[int, dict[int, Told]] = {}
         """Known reports by the entry's index."""
         append = self.quorum.append
 
         def noted(body: bytes) -> Deferred[object]:
-            self.told_at[len(self.quorum.entries)] = dict(self.told)
+            self.told_at[len(self.quorum.entries)] = dict(self.reported)
             return append(body)
 
         self.quorum.append = noted  # type: ignore[method-assign]
@@ -62,11 +62,11 @@ class ToldNode(Node):
             broker_id, epoch, size = header.broker_id, header.epoch, header.max_offset
             assert broker_id is not None and epoch is not None and size is not None
             if not (header.leased and self._is_others(broker_id, header.broker_addr)):
-                self.told[broker_id] = Told(epoch, size, bool(header.leased))
+                self.reported[broker_id] = Told(epoch, size, bool(header.leased))
         if isinstance(header, headers.RegisterBrokerToControllerRequest):
             broker_id = header.broker_id
-            if broker_id in self.told:
-                self.told[broker_id] = replace(self.told[broker_id], leased=False)
+            if broker_id in self.reported:
+                self.reported[broker_id] = replace(self.reported[broker_id], leased=False)
         return super().ask(code, header, body, connection)
 
     def _is_others(self, broker_id: int, address: str) -> bool:
@@ -87,8 +87,9 @@ class Journal:
         self.marked: set[int] = set()
         """Since the master of the test looked last."""
 
-    def applies(self, event: events.Event, told: dict[int, Told]) -> None:
-        """Apply and check an entry; `told` has the brokers' reports at the time of its proposal."""
+    def applies(self, event: events.Event, reported: dict[int, Told]) -> None:
+        """Apply and check an entry; `reported` has the brokers' reports at the time of its
+        proposal."""
         before = self.tables.groups.get(NAME)
         was = None if before is None else before.after()
         self.tables.apply(event)
@@ -107,13 +108,13 @@ class Journal:
         assert now.master_id is None or now.master_id in now.members  # K2
         if isinstance(event, events.ElectMaster) and event.broker_id is not None:
             assert was is not None
-            self._elected(event.broker_id, was, now, told)
+            self._elected(event.broker_id, was, now, reported)
 
     def _gave(self, event: events.ApplyBrokerId, now: Group) -> None:
         given = now.replicas[event.broker_id].check_code
         assert self.codes.setdefault(event.broker_id, given) == given  # K4
 
-    def _elected(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
+    def _elected(self, winner: int, was: Group, now: Group, reported: dict[int, Told]) -> None:
         assert now.members == {winner} and now.master_id == winner  # K2
         assert now.master_epoch > was.master_epoch
         assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
@@ -121,16 +122,16 @@ class Journal:
             return
         fits = winner in self.designated or not was.is_unfit(winner)
         if winner not in was.candidates or not (fits or all(map(was.is_unfit, was.candidates))):
-            self._knew_less(winner, was, now, told)  # else K6
+            self._knew_less(winner, was, now, reported)  # else K6
 
-    def _knew_less(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
+    def _knew_less(self, winner: int, was: Group, now: Group, reported: dict[int, Told]) -> None:
         """Check an election from outside of the set, or of an unfit broker.
 
         It is permitted only for a log of a later epoch, and only for the broker with most bytes,
         once all brokers are here, or the broker that an administrator names; the new epoch is
         greater than the log's.
         """
-        logs = {one: told[one] for one in was.replicas if one in told}
+        logs = {one: reported[one] for one in was.replicas if one in reported}
         assert any(log.leased and log.epoch > was.master_epoch for log in logs.values())
         assert now.master_epoch > max(log.epoch for log in logs.values())
         if winner in self.designated:
@@ -173,9 +174,9 @@ class Groups(RuleBasedStateMachine):
     @rule(code=st.integers(0, 3))
     def join(self, code: int) -> None:
         asked = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
-        told = self.node.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID, asked)
-        if told.done and told.value.code == 0:
-            wanted = int(told.value.fields["nextBrokerId"])
+        response = self.node.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID, asked)
+        if response.done and response.value.code == 0:
+            wanted = int(response.value.fields["nextBrokerId"])
             apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, wanted, f"a:{code};7")
             self.node.ask(Code.CONTROLLER_APPLY_BROKER_ID, apply)
 
@@ -205,8 +206,8 @@ class Groups(RuleBasedStateMachine):
         later.then(lambda answer: self._alive(broker_id, epoch, answer))
 
     def _alive(self, broker_id: int, epoch: int, answer: Command) -> None:
-        told = read_header(headers.BrokerHeartbeatResponse, answer.fields)
-        if told.lease_ms is None:
+        response = read_header(headers.BrokerHeartbeatResponse, answer.fields)
+        if response.lease_ms is None:
             return
         group = self.node.core.tables.groups[NAME]
         assert self.node.quorum.has_quorum(self.node.now_ms)
@@ -218,8 +219,8 @@ class Groups(RuleBasedStateMachine):
         header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id, designate)
         if designate:
             self.journal.designated.add(broker_id)
-        told = self.node.ask(Code.CONTROLLER_ELECT_MASTER, header, connection=max(broker_id, 0))
-        told.then(self._answered)
+        response = self.node.ask(Code.CONTROLLER_ELECT_MASTER, header, connection=max(broker_id, 0))
+        response.then(self._answered)
 
     def _answered(self, answer: Command) -> None:
         """Check that a response with a master names the master of that epoch."""
@@ -245,11 +246,11 @@ class Groups(RuleBasedStateMachine):
         wanted = SyncStateSet(members, group.set_epoch - older_set)
         stale = older or older_set or asked != group.master_id
         node = self.node
-        told = node.ask(
+        response = node.ask(
             Code.CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted.encode(), connection=asked
         )
-        if stale and told.done:
-            assert told.value.code != 0  # K5
+        if stale and response.done:
+            assert response.value.code != 0  # K5
 
     @precondition(lambda self: self.group is not None)
     @rule()
@@ -266,8 +267,8 @@ class Groups(RuleBasedStateMachine):
         header = headers.AlterSyncStateSetRequest(NAME, master, master_epoch)
         body = SyncStateSet(members, set_epoch).encode()
         code = Code.CONTROLLER_ALTER_SYNC_STATE_SET
-        told = self.node.ask(code, header, body, connection=master)
-        if told.done and told.value.code == 0:
+        response = self.node.ask(code, header, body, connection=master)
+        if response.done and response.value.code == 0:
             assert not members & self.journal.marked
             self.look()
 

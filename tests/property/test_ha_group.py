@@ -69,7 +69,7 @@ class Group:
         self.shells = {
             node: Shell(Replica(ReplicaOptions(node)), log) for node, log in self.logs.items()
         }
-        self.reigns: dict[int, Reign] = {}
+        self.terms: dict[int, Reign] = {}
         self.epoch = self.set_epoch = self.connections = self.now_ms = 0
         self.members = frozenset(NODES)
         self.proposals: list[tuple[int, Proposal, bool]] = []
@@ -81,7 +81,7 @@ class Group:
 
     @property
     def master(self) -> Reign:
-        return next(r for r in self.reigns.values() if r.epoch == self.epoch)
+        return next(r for r in self.terms.values() if r.epoch == self.epoch)
 
     def elect(self) -> None:
         """Elect any member; the old master is notified later."""
@@ -100,10 +100,10 @@ class Group:
             if seen:
                 assert log.end >= other.confirm, "a message was read and is gone"
                 assert log.read(start, len(seen)) == seen, "a message was read and is another"
-        self.reigns[node] = Reign(node, self.epoch, self.members, self.set_epoch, log)
+        self.terms[node] = Reign(node, self.epoch, self.members, self.set_epoch, log)
 
     def demote(self, node: int) -> None:
-        reign = self.reigns.pop(node, None)
+        reign = self.terms.pop(node, None)
         if reign is None:
             return
         reign.sends.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
@@ -118,7 +118,7 @@ class Group:
 
     def answer(self) -> None:
         epoch, proposal, waiting = self.proposals.pop(self.rng.randrange(len(self.proposals)))
-        reign = next((r for r in self.reigns.values() if r.epoch == epoch), None)
+        reign = next((r for r in self.terms.values() if r.epoch == epoch), None)
         fate = self.rng.randrange(4)
         if fate == 3 and waiting:
             self.proposals.append((epoch, proposal, False))  # it is late; the master gives up
@@ -136,9 +136,9 @@ class Group:
     def notice(self) -> None:
         """A broker asks the controller."""
         node = self.rng.choice(NODES)
-        if node in self.reigns and self.reigns[node].epoch == self.epoch:
-            self.reigns[node].state.on_agreed(self.members, self.set_epoch, self.now_ms)
-            self.reigns[node].release()
+        if node in self.terms and self.terms[node].epoch == self.epoch:
+            self.terms[node].state.on_agreed(self.members, self.set_epoch, self.now_ms)
+            self.terms[node].release()
             return
         self.demote(node)
         shell = self.shells[node]
@@ -164,7 +164,7 @@ class Group:
             master.links[node] = Link(self.connections, primary, node)
 
     def leave_links(self, node: int) -> None:
-        for reign in list(self.reigns.values()):
+        for reign in list(self.terms.values()):
             if node in reign.links:
                 self.cut(reign, node)
 
@@ -212,7 +212,7 @@ class Group:
     # --- the clients
 
     def write(self) -> None:
-        reign = self.rng.choice(list(self.reigns.values()))
+        reign = self.rng.choice(list(self.terms.values()))
         reign.log.write(self.rng.randbytes(self.rng.randrange(1, 40)))
         end = reign.log.end
         reign.state.on_log(end)
@@ -242,9 +242,9 @@ class Group:
     def lose(self) -> None:
         """A node that no master counts comes back without a part of its log."""
         node = self.rng.choice(NODES)
-        counted = set(self.members).union(*(r.state.required for r in self.reigns.values()))
+        counted = set(self.members).union(*(r.state.required for r in self.terms.values()))
         proposed = {member for _epoch, p, _w in self.proposals for member in p.members}
-        if node in counted | proposed or node in self.reigns:
+        if node in counted | proposed or node in self.terms:
             return
         self.leave_links(node)
         log = self.logs[node]
@@ -260,7 +260,7 @@ class Group:
         rng = self.rng
         self.now_ms += rng.choice([1, 10, 100])
         kind = rng.randrange(100)
-        links = [(r, link) for r in self.reigns.values() for link in r.links.values()]
+        links = [(r, link) for r in self.terms.values() for link in r.links.values()]
         if kind < 10:
             self.write()
         elif kind < 75 and links:
@@ -280,7 +280,7 @@ class Group:
             self.lose()
         else:
             self.count_queues()
-            for reign in self.reigns.values():
+            for reign in self.terms.values():
                 self.propose(reign, reign.state.on_tick(self.now_ms))
                 reign.release()
 
@@ -293,7 +293,7 @@ class Group:
         """No more trouble: all are one again, and in the set."""
         for _ in range(20_000):
             for node in NODES:
-                if node not in self.reigns or self.reigns[node].epoch != self.epoch:
+                if node not in self.terms or self.terms[node].epoch != self.epoch:
                     self.demote(node)
                     shell = self.shells[node]
                     shell.do(shell.replica.follow("master", self.epoch, self.now_ms))

@@ -81,9 +81,9 @@ def test_values_no_half_message_has_are_refused() -> None:
 
 
 def test_due_is_asked_for_again_once_it_was_answered() -> None:
-    told = list[int]()
-    marks = HalfMarks(0, 0, 10, lambda: told.append(marks.waiting))
+    notified = list[int]()
+    marks = HalfMarks(0, 0, 10, lambda: notified.append(marks.waiting))
     for at in range(4):
         marks.end(at, 1)
         marks.notified = at != 2
-    assert told == [1, 4]
+    assert notified == [1, 4]

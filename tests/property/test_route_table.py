@@ -83,7 +83,7 @@ class Routes(RuleBasedStateMachine):
 
     @rule(cluster=CLUSTERS, address=ADDRESSES)
     def beat(self, cluster: str, address: str) -> None:
-        self.table.touch(cluster, address, self.now_ms)
+        self.table.record_heartbeat(cluster, address, self.now_ms)
 
     @rule(passed_ms=st.sampled_from([1, 60, 600]))
     def time_passes(self, passed_ms: int) -> None:

@@ -72,7 +72,7 @@ class Watch:
             self.claims[Claim(True, *key, digest, log_offset=physical)] = None
         real(broker, key, record)
 
-    def reigns(
+    def term_begins(
         self, real: Callable[..., None], broker: Broker, epoch: int, *due: int | None
     ) -> None:
         """A broker is the master of an epoch now."""
@@ -118,7 +118,7 @@ def watching() -> Iterator[Watch]:
     places: list[tuple[Any, str, Callable[..., Any]]] = [
         (Broker, "_answer", watch.answer),
         (Broker, "show", watch.show),
-        (Broker, "_reigns", watch.reigns),
+        (Broker, "_reigns", watch.term_begins),
         (History, "forget", watch.forget),
         (Replicated, "truncating", watch.cut),
         (replicas, "consistent_point", watch.meet),

@@ -163,7 +163,9 @@ def test_our_name_server_says_the_same() -> None:
         answer.body = answer.body.replace(b'"%d":' % broker_id, b"%d:" % broker_id)
     assert answer.body == recorded(901, "response")[0].body
     dispatcher.dispatch(decode(recorded(103)[0].frame), master, NOW_MS)
-    server.tell(server.routes.unregister("DefaultCluster", "broker-a", "127.0.0.1:10150"))
+    server.on_brokers_changed(
+        server.routes.unregister("DefaultCluster", "broker-a", "127.0.0.1:10150")
+    )
     came, went = notices
     assert sorted(came.targets) == sorted(went.targets) == sorted(members.values())
     theirs = [golden.truth["extFields"] for golden in recorded(905)]

@@ -115,7 +115,7 @@ class ActingGroup:
         self._knows = False
         self._asked_of: set[tuple[int, str]] = set()
         """The replicas whose offsets are known since this broker keeps progress: ids, addresses."""
-        self.waits = replication.waits_to_lead
+        self.waits_to_lead = replication.waits_to_lead
         """Whether clients must not be served yet: this master waits for its replicas' progress."""
         self._asking: PreOnline | None = None
         self._term: object = None
@@ -123,13 +123,13 @@ class ActingGroup:
         asked."""
         self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
         broker.pop.others_first = self._holds_revival
-        if self.waits:
+        if self.waits_to_lead:
             self._ask(serves=False)
 
     @property
     def why_not(self) -> str:
         """Reason why this master serves no client yet; "" if it serves, or is no master."""
-        return self._asking.reason if self.waits and self._asking is not None else ""
+        return self._asking.reason if self.waits_to_lead and self._asking is not None else ""
 
     @property
     def acts_for_ms(self) -> int | None:
@@ -156,7 +156,7 @@ class ActingGroup:
             # a master that waits needs answers at the interval of its attempts
             period_ms = min(period_ms, AGAIN_MS)
         self.members.tick(broker.config.namesrv_addr, period_ms)
-        self.acting_state.look()
+        self.acting_state.update()
         if self._asking is not None:
             self._asking.tick()
         if self._others is not None:
@@ -168,8 +168,8 @@ class ActingGroup:
         Returns True while that goes on (`on_online` is called at the end, maybe within this call),
         False after it."""
         if term is self._term:
-            return self.waits
-        self._term, self.waits = term, True
+            return self.waits_to_lead
+        self._term, self.waits_to_lead = term, True
         self._asking = asking = ElectedPreOnline(
             self._broker,
             self.members,
@@ -186,7 +186,7 @@ class ActingGroup:
         """End the requests to replicas, because this broker is no longer the elected master; their
         pending answers are ignored. No-op without a call of `elected`."""
         if self._term is not None:
-            self._term, self.waits = None, False
+            self._term, self.waits_to_lead = None, False
             if self._asking is not None:
                 self._asking.stop()
                 self._asking = None
@@ -197,23 +197,23 @@ class ActingGroup:
             if one is not None:
                 one.stop()
 
-    def forgotten(self) -> None:
+    def on_registration_lost(self) -> None:
         """After a lost connection to a name server, which may have removed this broker: a master
         asks its replicas again for offsets and progress, while it serves. No-op for a replica."""
         self._ask_again("a name server may have missed this broker's heartbeats")
 
-    def noticed(self) -> None:
+    def on_min_broker_id_changed(self) -> None:
         """Handle 905 (the lowest id of the group has changed): all name servers are asked for the
         members at the next tick."""
         self.members.refresh_soon()
 
-    def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
+    def on_master_returning(self, address: str, ha_address: str, number: int | None) -> str | None:
         """Handle 906 of a returning master: stop acting, and without controllers follow it now at
         `ha_address` (or haMasterAddress). `address` is for clients, both are `host:port`; `number`
         identifies the return (None from RocketMQ). Returns None, or the reason of a refusal, which
         changes nothing."""
         is_elected = self._broker.config.replication.is_elected
-        if self._broker.role.leads or (self.waits and not is_elected):
+        if self._broker.role.is_active_master or (self.waits_to_lead and not is_elected):
             return "this broker is a master"
         wrong = check_lengths(masterAddress=address, masterHaAddress=ha_address)
         if wrong is not None:
@@ -223,7 +223,7 @@ class ActingGroup:
                 split(one)
         except ValueError as error:
             return str(error)
-        self.acting_state.master_comes(number)
+        self.acting_state.on_master_returning(number)
         if not is_elected and not self._has_master():
             self._on_master_reported(address, ha_address)
             static = self._broker.config.replication.ha_master_address
@@ -232,7 +232,7 @@ class ActingGroup:
 
     def master_serves(self, number: int) -> None:
         """Handle 906 of a returned master that now serves: it has taken over this replica's notes
-        of pops. Ignored if `number` is not of the last `master_comes`."""
+        of pops. Ignored if `number` is not of the last `on_master_returning`."""
         if self.acting_state.master_serves(number) and number is not None:
             self._broker.pop.notes.taken_over(number)
 
@@ -258,11 +258,11 @@ class ActingGroup:
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
         if silent_ms > limit_ms // UNREACHABLE_TIMEOUT_DIVISOR:
             self._ask_again("this broker had no answer of a name server for a while")
-        self.acting_state.look()
+        self.acting_state.update()
         self._ask_who_came()
 
     def _ask_again(self, why: str) -> None:
-        if self._broker.role.leads:
+        if self._broker.role.is_active_master:
             logger.warning("%s: it fetches offsets and progress from its replicas again", why)
             if self._asking is None:
                 self._ask(serves=True)
@@ -271,7 +271,7 @@ class ActingGroup:
 
     def _ask_who_came(self) -> None:
         broker = self._broker
-        if not broker.role.keeps_progress:
+        if not broker.role.may_change_offsets:
             self._asked_of.clear()
             return
         shown = {one for one in self.members.members.items() if one[0] != MASTER_ID}
@@ -300,8 +300,8 @@ class ActingGroup:
     def _asked(self) -> None:
         assert self._asking is not None, "only the running request calls this"
         self._asked_of, self._asking = self._asking.heard, None
-        if self.waits:
-            self.waits = False
+        if self.waits_to_lead:
+            self.waits_to_lead = False
             self.acting_state.lead()
             self.on_online()
 
@@ -331,7 +331,7 @@ class ActingGroup:
         assert self._others is not None, "only the running request calls this"
         self._asked_of = self._others.heard
         self._others, self._knows = None, True
-        self.acting_state.look()
+        self.acting_state.update()
         self._knows = False
 
     def _seat_changed(self) -> None:

@@ -99,18 +99,19 @@ class ActingState:
         since_ms = self._steady_ms() - self.changed_ms
         return self.serves_clients or (not self._role.is_acting and since_ms < STALE_ROUTES_MS)
 
-    def master_comes(self, number: int | None) -> None:
+    def on_master_returning(self, number: int | None) -> None:
         """Stop acting now, for MASTER_COMING_MS or until `master_serves`, because the master
         returns: its copy of this replica's progress must stay final. `number` identifies the
         return; None from RocketMQ."""
         self._coming_until_ms = self._steady_ms() + MASTER_COMING_MS
         self._return_number = number
-        self.look()
+        self.update()
 
     def master_serves(self, number: int) -> bool:
         """Handle the master's report that it serves: this replica may act again once it loses that
         master. Returns False, without effect, for a `number` other than that of the last
-        `master_comes`, and with controllers while this broker does not follow the master yet."""
+        `on_master_returning`, and with controllers while this broker does not follow the master
+        yet."""
         counts = number == self._return_number and (self._has_master() or not self._is_elected)
         if counts:
             self._coming_until_ms = LONG_AGO_MS
@@ -121,11 +122,11 @@ class ActingState:
         self._led_ms = self._steady_ms()
         self._set(False)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Begin or end to act by the present state, and set `Role.is_acting`; called at each tick
         and after each event."""
         role, now_ms = self._role, self._steady_ms()
-        has_master = self._has_master() or role.leads
+        has_master = self._has_master() or role.is_active_master
         if has_master:
             self._led_ms = now_ms
         elif self._is_served:

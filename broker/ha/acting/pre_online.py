@@ -118,7 +118,7 @@ class PreOnline:
         deliveries is the newest."""
         self.reason = "no name server has returned the group's members yet"
         """Reason why the last attempt failed, or there was none; "" after the end."""
-        self.is_over = False
+        self.has_ended = False
         """Whether it has ended or was stopped."""
         self.heard: set[tuple[int, str]] = set()
         """The replicas whose offsets were taken over: pairs of broker id and address."""
@@ -144,7 +144,7 @@ class PreOnline:
         """Begin an attempt if it is due, or go on with an attempt that waits for a connection;
         called every 100 ms. It may call `done`."""
         now_ms = self._broker.steady_ms()
-        if self.is_over:
+        if self.has_ended:
             return
         if self._round is None and now_ms >= self._due_ms:
             self._round = self._ask_all()
@@ -156,7 +156,7 @@ class PreOnline:
     def stop(self) -> None:
         """End for good without calling `done`: pending answers are ignored; tables taken over
         before stay."""
-        self.is_over = True
+        self.has_ended = True
         if self._round is not None:
             self._round.close()
             self._round = None
@@ -198,7 +198,7 @@ class PreOnline:
             logger.warning("this broker is the master, %s: %s", what, reason)
         self.reason = reason
         if not reason:
-            self.is_over = True
+            self.has_ended = True
             self._done()
             self._notify_online()
 
@@ -303,7 +303,7 @@ class PreOnline:
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
             answer = yield from self._answer(name, request)
-            former.learn((yield from answers.read(answer, as_object)))
+            former.read_answer((yield from answers.read(answer, as_object)))
         return former
 
     def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
@@ -326,8 +326,8 @@ class PreOnline:
             if more is not None and (more <= after or pages >= answers.MAX_PAGES):
                 raise BadBody("pages of notes without an end")
             after = more or after
-            ended = former.now()
-            found = [one for one in found if not ended.has(one.key.topic, one.key.group)]
+            ended = former.current()
+            found = [one for one in found if not ended.contains(one.key.topic, one.key.group)]
             if not notes.take(generation, found):
                 raise NotYet(f"there is no room for the notes of {name}")
         error = yield self._broker.saver.saved()
@@ -338,7 +338,7 @@ class PreOnline:
         answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
         theirs = yield from answers.read(answer, Offsets.from_json)
         offsets = self._broker.offsets
-        for _ in offsets.adopt(theirs.without(*former.now()), None):
+        for _ in offsets.adopt(theirs.without(*former.current()), None):
             yield self._pause()
         if not offsets.versions.following:
             offsets.forget_marks()

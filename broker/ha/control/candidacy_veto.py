@@ -22,7 +22,8 @@ until a term begins."""
 
 
 class CandidacyVeto:
-    """The abstention of a broker. It only records times: its owner reads it and calls `look`."""
+    """The abstention of a broker. It only records times: its owner reads it and calls
+    `on_epoch`."""
 
     def __init__(self, steady_ms: Callable[[], int], heartbeat_timeout_ms: int) -> None:
         """`steady_ms` returns the monotonic clock in ms; the time-out is
@@ -35,7 +36,7 @@ class CandidacyVeto:
         self._decline_ms = DECLINED_MS
 
     @property
-    def declines(self) -> bool:
+    def is_declining(self) -> bool:
         """Whether heartbeats must report that this broker cannot lead, after `decline`."""
         return self._declined_epoch is not None
 
@@ -47,11 +48,11 @@ class CandidacyVeto:
     @property
     def is_away(self) -> bool:
         """Whether this broker declines or is silent, so that controllers elect another."""
-        return self.is_silent or self.declines
+        return self.is_silent or self.is_declining
 
     def decline(self, epoch: int) -> None:
-        """Decline to lead until a `look` with a later epoch than `epoch`, and for at least a time
-        that doubles with each decline, from DECLINED_MS to DECLINED_MAX_MS."""
+        """Decline to lead until a `on_epoch` with a later epoch than `epoch`, and for at least a
+        time that doubles with each decline, from DECLINED_MS to DECLINED_MAX_MS."""
         self._declined_epoch = epoch
         self._declined_until_ms = self._steady_ms() + self._decline_ms
         self._decline_ms = min(2 * self._decline_ms, DECLINED_MAX_MS)
@@ -61,7 +62,7 @@ class CandidacyVeto:
         broker as dead and elect another."""
         self._silent_until_ms = self._steady_ms() + self._silent_ms
 
-    def look(self, epoch: int) -> None:
+    def on_epoch(self, epoch: int) -> None:
         """End the decline if `epoch`, the epoch of this broker's present role, is later than the
         declined one and the time of the decline has passed."""
         declined, until_ms = self._declined_epoch, self._declined_until_ms

@@ -86,7 +86,7 @@ class Controllers:
         answer.then(partial(self._answered, leader))
         return answer
 
-    def leads(self, address: str) -> None:
+    def set_leader(self, address: str) -> None:
         """Use the controller at `address` as the leader for later requests; if it was not the
         leader before, `on_leader` is called now."""
         self._doubted = ""
@@ -94,7 +94,7 @@ class Controllers:
             self.leader = address
             self._on_leader()
 
-    def doubt(self, address: str) -> None:
+    def drop_leader(self, address: str) -> None:
         """If the controller at `address` is the supposed leader, drop it, because it refused or
         does not answer; the search is due at the next tick. Otherwise no-op."""
         if address == self.leader:
@@ -103,12 +103,12 @@ class Controllers:
 
     def _answered(self, address: str, answer: Command | str) -> None:
         if isinstance(answer, str) or answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
-            self.doubt(address)
+            self.drop_leader(address)
 
     def _on_metadata(self, address: str, answer: Command | str) -> None:
         self._asking.discard(address)
         if isinstance(answer, str):
-            self.doubt(address)
+            self.drop_leader(address)
             return
         if answer.code != ResponseCode.SUCCESS:
             return
@@ -118,6 +118,6 @@ class Controllers:
             return
         named = header.controller_leader_address or ""
         if header.is_leader:
-            self.leads(named or address)
+            self.set_leader(named or address)
         elif named and not self.leader and (named != self._doubted or named == address):
-            self.leads(named)
+            self.set_leader(named)

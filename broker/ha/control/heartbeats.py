@@ -83,7 +83,7 @@ class ControllerHeartbeats:
         self._term = 0
 
     @property
-    def holds(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether the lease that the controllers granted in this term is valid now."""
         return self._steady_ms() < self.lease_until_ms
 
@@ -103,7 +103,7 @@ class ControllerHeartbeats:
             if not self._links[address].busy:
                 del self._links[address]
 
-    def beat(self) -> Deferred[bool]:
+    def send_now(self) -> Deferred[bool]:
         """Send a heartbeat to the leader now, even if it is not due; resolves to whether the leader
         accepted it, at once False if no leader is known."""
         leader = self._controllers.leader
@@ -138,7 +138,7 @@ class ControllerHeartbeats:
         if term != self._term:
             link.due_ms = LONG_AGO_MS
         if isinstance(answer, str):
-            self._controllers.doubt(address)
+            self._controllers.drop_leader(address)
             return
         if address == self._controllers.leader:
             self.leader_is_java = answer.language == JAVA
@@ -150,7 +150,7 @@ class ControllerHeartbeats:
             return
         lease_ms = header.lease_ms or 0
         if header.master_epoch is not None:
-            self._controllers.leads(address)
+            self._controllers.set_leader(address)
         elif answer.language == JAVA and address == self._controllers.leader:
             lease_ms = self._lease_ms
         if lease_ms > 0 and term == self._term:

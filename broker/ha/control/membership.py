@@ -103,8 +103,9 @@ class Membership:
         steady_ms: Callable[[], int],
         on_doubt_reported: Callable[[], None],
     ) -> None:
-        """`service` must use the membership's `alterations` and lease (`holds`), `files` has the
-        broker's identity, `wall_ms` is ms since 1970; see ControllerRegistration for the rest."""
+        """`service` must use the membership's `sync_set_proposals` and lease (`has_lease`), `files`
+        has the broker's identity, `wall_ms` is ms since 1970; see ControllerRegistration for the
+        rest."""
         self.options = options
         self.stage = Stage.JOINING
         self.own_id: int | None = None
@@ -147,7 +148,7 @@ class Membership:
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )
-        self.alterations = SyncSetProposals(
+        self.sync_set_proposals = SyncSetProposals(
             self.controllers,
             options.name,
             lambda: (self.own_id or 0, self.epoch),
@@ -189,7 +190,7 @@ class Membership:
         self.controllers.tick()
         now_ms = self._steady_ms()
         self._watch_fitness()
-        if self._service.is_master and not self.holds() and now_ms >= self._beat_again_ms:
+        if self._service.is_master and not self.has_lease() and now_ms >= self._beat_again_ms:
             self._beat()
         elif self._may_be_elected:
             self.heartbeats.tick()
@@ -211,10 +212,10 @@ class Membership:
         controllers failed; "" if all is well."""
         return self._role_reason or self._retry_loop.reason
 
-    def holds(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether the controllers' lease is valid now: without it a master may acknowledge no
         message. A replica may hold a lease, too."""
-        return self.heartbeats.holds
+        return self.heartbeats.has_lease
 
     def named_at(self) -> int:
         """Return the time, in ms of the monotonic clock, at which controllers last named another
@@ -230,7 +231,7 @@ class Membership:
     def health(self) -> StoreHealth:
         """The health that heartbeats report: FAILED while this broker declines to lead, STOPPING
         after `retire` if the store takes messages, else the store's."""
-        if self._candidacy_veto.declines:
+        if self._candidacy_veto.is_declining:
             return StoreHealth.FAILED
         health = self._log.health
         serves = health in (StoreHealth.FIT, StoreHealth.SLOW)
@@ -241,7 +242,9 @@ class Membership:
         """Whether this broker is the master with a valid lease, and controllers of this project
         could elect another member of the SyncStateSet in its place."""
         term = self._service.term
-        serves = isinstance(term, Leader) and self.holds() and self.health is not StoreHealth.FAILED
+        serves = (
+            isinstance(term, Leader) and self.has_lease() and self.health is not StoreHealth.FAILED
+        )
         others = isinstance(term, Leader) and len(term.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
@@ -270,7 +273,7 @@ class Membership:
 
     def _answered(self, seen: BrokerHeartbeatResponse) -> None:
         self._watch_lease()
-        if self._service.is_master and not self.holds() and self._may_be_elected:
+        if self._service.is_master and not self.has_lease() and self._may_be_elected:
             self.heartbeats.tick()  # the previous heartbeat was sent before its term
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
@@ -293,7 +296,7 @@ class Membership:
     # The lease
 
     def _watch_lease(self) -> None:
-        lapsed = not self.holds()
+        lapsed = not self.has_lease()
         if lapsed == self._lapsed:
             return
         self._lapsed = lapsed
@@ -343,7 +346,7 @@ class Membership:
             self._service.identify(broker_id)
             self.own_id = broker_id
         group_state = yield from self._register(broker_id)
-        alive = yield self.heartbeats.beat()
+        alive = yield self.heartbeats.send_now()
         if not alive:
             raise BadAnswer("the leading controller does not accept this broker's heartbeat")
         if group_state is None:
@@ -394,7 +397,7 @@ class Membership:
             self._no_master(group_state)
             if self._candidacy_veto.is_silent or self.health is StoreHealth.FAILED:
                 return
-            alive: bool = yield self.heartbeats.beat()
+            alive: bool = yield self.heartbeats.send_now()
             if not alive:
                 raise BadAnswer("the leading controller does not accept this broker's heartbeat")
             group_state = yield from self._elect(self.own_id)
@@ -423,7 +426,7 @@ class Membership:
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
         self.registration.registered, self._coming, self._unknown = False, None, False
         self.finder.look_for("")
-        self._service.leave()
+        self._service.leave_role()
 
     def _no_master(self, group_state: GroupState) -> None:
         self._named_ms = LONG_AGO_MS  # controllers last named another broker as the master
@@ -497,7 +500,7 @@ class Membership:
 
     def _watch_fitness(self) -> None:
         """Report a changed health to the controllers at once."""
-        self._candidacy_veto.look(self.epoch)
+        self._candidacy_veto.on_epoch(self.epoch)
         health, reported = self.health, self._reported_fitness
         self._reported_fitness = health
         if health is not reported:

@@ -1,8 +1,8 @@
 """End of the broker's previous life, and whether its store may have lost acknowledged messages.
 
 Owns BOOT_FILE, and the result that a controller gets at registration. It repairs nothing, and keeps
-a doubt until a controller knows it. `look` runs before the store is opened, `record` after, `write`
-in a disk thread.
+a doubt until a controller knows it. `read_previous_shutdown` runs before the store is opened,
+`record` after, `write` in a disk thread.
 
 Without SYNC_FLUSH acknowledged bytes may be in the page cache only. They survive the end of the
 process, but not of the machine. So a store that was not closed (`abort`) on a machine that was
@@ -61,7 +61,9 @@ class PreviousShutdown:
         return ""
 
 
-def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> PreviousShutdown:
+def read_previous_shutdown(
+    files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING
+) -> PreviousShutdown:
     """Read the state from the disk; to be called before the store is opened. An unrecorded or
     unreadable boot counts as different. `confirmed` is the offset confirmed by an earlier life in
     this process: the checkpoint may be a second older. Blocks for the disk."""

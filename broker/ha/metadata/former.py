@@ -30,7 +30,7 @@ class Former(NamedTuple):
     groups: frozenset[str]
     """Names of consumer groups."""
 
-    def has(self, topic: str, group: str) -> bool:
+    def contains(self, topic: str, group: str) -> bool:
         """Whether a peer's entry for that topic and group belongs to a former life."""
         return topic in self.topics or group in self.groups
 
@@ -49,7 +49,7 @@ class FormerLives:
         """Whether any deletion is known here: otherwise the peer need not be asked."""
         return any(known_deletions(self._broker).values())
 
-    def learn(self, answer: Any) -> None:
+    def read_answer(self, answer: Any) -> None:
         """Read the JSON body of a peer's answer to 43; a peer that omits the member LIVES counts as
         knowing all deletions. Raises BadBody."""
         lives = as_object(answer).get(LIVES)
@@ -59,9 +59,9 @@ class FormerLives:
         self._topics = bodies.table(members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
         self._groups = read_deleted(members)
 
-    def now(self) -> Former:
+    def current(self) -> Former:
         """Return the topics and groups whose last deletion, as known here at this moment, the peer
-        did not know when it answered; empty before `learn`."""
+        did not know when it answered; empty before `read_answer`."""
         if self._topics is None:
             return Former(frozenset(), frozenset())
         mine = known_deletions(self._broker)

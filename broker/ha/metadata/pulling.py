@@ -169,7 +169,7 @@ class MetadataFollower:
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
         """Copy the tables of the master that serves clients at `address` ("" if unknown: stop
         copying) in the term `epoch` (0 or less: there are no epochs). The first round is due at
-        `steady_ms`; same arguments as before, or a call after `leave`, change nothing."""
+        `steady_ms`; same arguments as before, or a call after `shut_down`, change nothing."""
         if self._left:
             return
         if not self._versions.following:
@@ -190,13 +190,13 @@ class MetadataFollower:
         """Stop copying until the next `follow`: pending answers are ignored."""
         self._following = None
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """Stop copying for good, before the broker stops; deliveries made as master count as far as
         replicas have them."""
         self.stop()
         self._left = True
-        self._broker.delay.durable.leave()
-        self._broker.timers.durable.leave()
+        self._broker.delay.durable.settle_before_stop()
+        self._broker.timers.durable.settle_before_stop()
 
     def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
         """Stop copying, and change the tables for a master of `epoch` (0 or less: no epochs), now.
@@ -226,7 +226,7 @@ class MetadataFollower:
         """Add topics that only the log contains (R20) to the table, except topics whose queues are
         being removed; also for a replica that acts for its master."""
         store = self._broker.store
-        names = [name for name in store.topics() if name not in store.deletions.going]
+        names = [name for name in store.topics() if name not in store.deletions.in_progress]
         self._broker.topics.create_from_store(
             lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
         )
@@ -488,7 +488,7 @@ class MetadataFollower:
         answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
         theirs = yield from answers.read(answer, Offsets.from_json)
         if may_act:
-            self._broker.pop.notes.learn(master_takes=TAKES_NOTES in answer.fields)
+            self._broker.pop.notes.set_master_takes(master_takes=TAKES_NOTES in answer.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
@@ -524,7 +524,7 @@ class MetadataFollower:
         if answer.code != ResponseCode.SUCCESS:
             return
         theirs = answers.timer_checkpoint(answer, self._now_ms)
-        if timers.needs(theirs):
+        if timers.is_behind_master(theirs):
             end = yield from answers.log_end()
             timers.adopt(theirs, end)
         answer = yield new_request(RequestCode.GET_TIMER_METRICS)

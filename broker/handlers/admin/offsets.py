@@ -100,7 +100,7 @@ def _consume_stats(
             yield from _progress(broker, pace, table, group, topic, queues, now_ms)
             if pace.is_too_long:
                 return too_long(request)
-            rate += broker.statistics.got_tps(group, topic)
+            rate += broker.statistics.delivered_tps(group, topic)
             held = broker.pop.held(topic, group).messages
             if held:
                 popped[topic] = held
@@ -120,11 +120,11 @@ def _broker_consume_stats(
     pace = Pace()
     topics = yield from broker.offsets.topics_by_group()
     for group in broker.groups.all():
-        if pace.is_over():
+        if pace.count_and_check():
             yield
         of_group: list[dict[str, Any]] = []
         for topic in sorted(topics.get(group, ())):
-            if pace.is_over():
+            if pace.count_and_check():
                 yield
             known = broker.topics.get(topic)
             if known is None or (only_ordered and not known.order):
@@ -141,7 +141,7 @@ def _broker_consume_stats(
                 in_flight += max(queue["pullOffset"] - queue["consumerOffset"], 0)
             of_group.append(
                 {
-                    "consumeTps": broker.statistics.got_tps(group, topic),
+                    "consumeTps": broker.statistics.delivered_tps(group, topic),
                     "offsetTable": queues,
                 }
             )
@@ -180,7 +180,7 @@ def _progress(
     """
     store, offsets = broker.store, broker.offsets
     for queue_id in range(queues):
-        if pace.is_over():
+        if pace.count_and_check():
             yield
         consumed = max(offsets.query(group, topic, queue_id), 0)
         stored_ms = 0
@@ -345,7 +345,7 @@ def _reset_offset(
         return response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
     for number, (queue_id, target) in enumerate(targets.items(), 1):
         broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
-        broker.holds.touch(header.topic, queue_id)
+        broker.held_pulls.touch(header.topic, queue_id)
         if number % QUEUES_OF_STEP == 0:
             yield
             if broker.topics.get(header.topic) is not topic:

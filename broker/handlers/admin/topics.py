@@ -305,7 +305,7 @@ def _topic_stats(
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         key = queue_key(name, broker.config.broker_name, queue_id)
         stats[key] = _queue_stats(broker, name, queue_id)
-        if pace.is_over():
+        if pace.count_and_check():
             yield
     body = {"offsetTable": stats, "topicPutTps": broker.statistics.put_tps(name)}
     return (yield from answer_in_steps(request, body))

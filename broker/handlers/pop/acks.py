@@ -164,7 +164,7 @@ def _change_of(
 
 def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
     """Count messages as acknowledged, in the figures for operators."""
-    broker.statistics.acked(group, topic, messages)
+    broker.statistics.count_acked(group, topic, messages)
     broker.pop.in_flight.handled(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
 
 

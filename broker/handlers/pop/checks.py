@@ -46,7 +46,7 @@ def check_readable(broker: BrokerContext) -> None:
         )
 
 
-def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> TopicConfig:
+def topic_for_pop(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> TopicConfig:
     """Return the topic's configuration; raises PopRefused if the topic does not exist or is not
     readable, or has no read queue `queue_id` (-1: any queue)."""
     topic = broker.topics.get(name)

@@ -16,7 +16,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_poll,
     check_pops,
     check_readable,
-    check_topic,
+    topic_for_pop,
 )
 from turbopump.broker.handlers.pop.pops import EARLY_MS, POLL_MAX_MS
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
@@ -52,7 +52,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             until_ms = check_poll(header.born_time, header.poll_time, now_ms)
             check_pops(broker)
             check_readable(broker)
-            check_topic(broker, header.topic, header.queue_id, peer)
+            topic_for_pop(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
@@ -63,7 +63,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         header = read_header(PollingInfoRequest, request.fields)
         try:
             check_readable(broker)
-            check_topic(broker, header.topic, header.queue_id, peer)
+            topic_for_pop(broker, header.topic, header.queue_id, peer)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
         count = broker.pop.waiters.number_of(header.topic, header.consumer_group, header.queue_id)
@@ -74,7 +74,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         try:
             check_pops(broker)
             check_readable(broker)
-            check_topic(broker, header.topic, header.queue_id, peer)
+            topic_for_pop(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)

@@ -15,7 +15,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_poll,
     check_pops,
     check_readable,
-    check_topic,
+    topic_for_pop,
 )
 from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopQuery
@@ -105,7 +105,7 @@ def _query(
             ResponseCode.INVALID_PARAMETER,
             f"invisibleTime {header.invisible_time} is not from 1 to {INVISIBLE_MAX_MS} ms",
         )
-    check_topic(broker, header.topic, header.queue_id, peer)
+    topic_for_pop(broker, header.topic, header.queue_id, peer)
     check_group(broker, header.consumer_group, now_ms)
     try:
         subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type, now_ms)
@@ -183,7 +183,7 @@ class _Pop:
                 return True
             if not broker.pop.is_ready:
                 return False
-            check_topic(broker, query.topic, query.queue_id, self._peer)
+            topic_for_pop(broker, query.topic, query.queue_id, self._peer)
             steps = broker.pop.popping.pop(query, broker.pop.now_ms(), arrived)
             popped = _finish(steps)
         except PopRefused as refused:
@@ -243,7 +243,7 @@ class _Pop:
             body.extend(records_of(one, popped, query, broker.config.broker_name))
             count = len(one.offsets)
             size = sum(map(len, one.slices))
-            broker.statistics.popped(query.group, one.queue.topic, count, size)
+            broker.statistics.count_popped(query.group, one.queue.topic, count, size)
             until_ms = popped.pop_time_ms + query.invisible_ms
             first = one.offsets[0]
             broker.pop.in_flight.popped(one.queue, first, until_ms, count, popped.pop_time_ms)

@@ -151,7 +151,7 @@ class EndpointSession:
         channel = self._opened()
         message = _Command(settings=self._settings()).SerializeToString()
         answered = self._answered = asyncio.get_running_loop().create_future()
-        if self._stream is None or self._stream.is_over:
+        if self._stream is None or self._stream.has_ended:
             path = f"/{SERVICE}/Telemetry"
             self._stream = await channel.stream(
                 path, self._metadata(), self._on_command, self._stream_over

@@ -133,7 +133,7 @@ def broker(
     if not config.namesrv_addr:
         logging.getLogger(__name__).warning(NO_NAME_SERVER)
     recovering = Recovering(as_json)
-    node = BrokerNode(config, on_progress=recovering.reached)
+    node = BrokerNode(config, on_progress=recovering.show)
 
     def ready() -> None:
         recovering.end()

@@ -23,7 +23,7 @@ class Recovering:
     """Shows the progress of recovery: JSON events on stdout, or a bar on stderr if that is a
     terminal.
 
-    `reached` may be called at any rate; `end` must be called before other output.
+    `show` may be called at any rate; `end` must be called before other output.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -32,7 +32,7 @@ class Recovering:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
-    def reached(self, progress: "Progress") -> None:
+    def show(self, progress: "Progress") -> None:
         """Show `progress` of the node's recovery, if INTERVAL_S has passed or a bar is shown."""
         now_s = time.monotonic()
         if self._bar is None and now_s - self._shown_s < INTERVAL_S:

@@ -82,7 +82,7 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
             return
     finally:
         if ABANDONED and not is_up:
-            leave()
+            exit_at_once()
     gc_tuning = GcTuning()
     gc_tuning.begin()
     try:
@@ -94,10 +94,10 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
             await node.stop()
         finally:
             if ABANDONED:
-                leave()
+                exit_at_once()
 
 
-def leave() -> NoReturn:
+def exit_at_once() -> NoReturn:
     """End the process at once with exit code 1, although one of its threads waits for a disk that
     does not respond; logs and output are flushed first."""
     logging.shutdown()

@@ -144,7 +144,7 @@ def up(
         controllers=controllers,
         controller_port=controller_port,
         broker_properties=properties,
-        on_progress=recovering.reached,
+        on_progress=recovering.show,
     )
     if apart:
         from turbopump.cli.group.up_processes import up_processes

@@ -96,8 +96,8 @@ class ProxyRequestBackend:
             then()
             return
         self.waiting += size
-        wanted: list[Deferred[Any]] = [self._known.topics.want(name) for name in topics]
-        wanted += [self._known.groups.want(name) for name in groups]
+        wanted: list[Deferred[Any]] = [self._known.topics.fetch(name) for name in topics]
+        wanted += [self._known.groups.fetch(name) for name in groups]
 
         def answered(_answers: list[Any]) -> None:
             self.waiting -= size
@@ -174,19 +174,19 @@ class ProxyRequestBackend:
         topics = [request.fields[name] for name in TOPIC_FIELDS if name in request.fields]
         self._calls.ask(broker_name, request, topics, done, wait_ms)
 
-    def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
+    def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Register a client's groups at the brokers in the background, and answer its heartbeat at
         once."""
         named = (one.group_name for one in data.producer_data_set)
         transactional = [topic for topic in named if self._is_transactional(topic)]
-        self._members.produces(data.client_id, transactional, peer)
+        self._members.register_producer(data.client_id, transactional, peer)
         for one in data.consumer_data_set:
             self._members.consumes(data.client_id, one, peer)
         done(response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
 
-    def leave(self, client_id: str, _group: str, _peer: Peer) -> None:
+    def unregister_client(self, client_id: str, _group: str, _peer: Peer) -> None:
         """Remove a client that has disconnected from all its groups."""
-        self._members.leave(client_id)
+        self._members.remove_client(client_id)
 
     def _is_transactional(self, topic: str) -> bool:
         found = self._known.topics.get(topic)

@@ -93,7 +93,7 @@ class BrokerCalls:
             self._known.answered(broker_name, address)
             if answer.code in _NOT_THE_MASTER:
                 for topic in topics:
-                    self._known.topics.doubt(topic)
+                    self._known.topics.mark_doubtful(topic)
             done(answer)
 
         self._call(address, request, TIMEOUT_MS + wait_ms).then(answered)

@@ -142,7 +142,7 @@ class ClusterMap:
         if broker is not None and broker.master == address:
             broker.failed_ms = self._steady_ms()
         for topic in topics:
-            self.topics.doubt(topic)
+            self.topics.mark_doubtful(topic)
         if self._has_cluster and self._cluster_ms is not None:
             # The next tick queries for all masters.
             self._cluster_ms = min(self._cluster_ms, self._steady_ms() - CLUSTER_MS)

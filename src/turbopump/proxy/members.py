@@ -86,9 +86,9 @@ class ClusterMembers:
         """Unregister all clients at the brokers, because the proxy stops; returns before the
         responses (see BrokerCalls.held)."""
         for client_id in list(self._of_client):
-            self.leave(client_id)
+            self.remove_client(client_id)
 
-    def produces(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
+    def register_producer(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
         """Register a client that sends transactions to topics, connected by `peer`; the masters
         receive a heartbeat for each topic that is new at this proxy."""
         new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
@@ -116,7 +116,7 @@ class ClusterMembers:
         if is_new or is_changed:
             self._register([], [data])
 
-    def leave(self, client_id: str) -> None:
+    def remove_client(self, client_id: str) -> None:
         """Remove a client that has disconnected, and unregister groups without other clients at the
         brokers; without effect for an unknown client."""
         topics, groups = self._of_client.pop(client_id, (set(), set()))

@@ -76,14 +76,14 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
             store.tick(wall_ms(), steady_ms())
             service.tick()
         while service.term is not None and in_flight < IN_FLIGHT:
-            need = service.term.need()
+            need = service.term.copies_needed()
             name = f"{service.epoch}-{store.max_log_offset}"
             appended = store.append(NewMessage("T", 0, name.encode() * 20), wall_ms())
             if need is None or appended.status is not PutStatus.PUT_OK:
                 break
             in_flight += 1
             store.when_safe(appended, need).then(partial(answered, name))
-            service.grew()
+            service.on_log_grown()
         await asyncio.sleep(0.001)
     await service.stop()
     store.close(wall_ms())

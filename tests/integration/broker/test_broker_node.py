@@ -84,7 +84,7 @@ def test_idle_long_poll_wakes_at_once(
             waiter = connect(node.address)
             for number in range(1, 51):
                 waiting = asyncio.create_task(waiter.pull(number, wait_ms=TIMEOUT_S * 1_000))
-                while node.context.holds.count == 0:
+                while node.context.held_pulls.count == 0:
                     await asyncio.sleep(0)
                 sent = asyncio.create_task(caller.send(b"%d" % number))
                 answer = await waiting
@@ -126,12 +126,12 @@ def test_closed_connection_leaves_no_held_pull(serve: Callable[..., Any], connec
             await caller.send(b"first")
             leaver = connect(node.address)
             waiting = asyncio.create_task(leaver.pull(1, wait_ms=15_000))
-            while node.context.holds.count == 0:
+            while node.context.held_pulls.count == 0:
                 await asyncio.sleep(0)
             await leaver.close()
             with contextlib.suppress(Exception):
                 await waiting
-            while node.context.holds.count:
+            while node.context.held_pulls.count:
                 await asyncio.sleep(0.001)
             assert (await caller.send(b"second")).code == 0
 
@@ -178,7 +178,7 @@ def test_stop_answers_waiting_requests(serve: Callable[..., Any], connect: Any) 
             await caller.send(b"first")
             waiter = connect(node.address)
             waiting = asyncio.create_task(waiter.pull(1, wait_ms=15_000))
-            while node.context.holds.count == 0:
+            while node.context.held_pulls.count == 0:
                 await asyncio.sleep(0)
         assert (await waiting).code == 19
         await waiter.close()
@@ -203,7 +203,7 @@ def test_op_messages_that_wait_are_written_by_a_stop(
             at = decode_message_id(half.fields["msgId"])[1]
             header = EndTransactionRequest("PG", number, at, 8, f"U{number}")
             assert (await caller.ask(37, header)).code == 0
-        assert node.context.transactions.known.waiting == 2
+        assert node.context.transactions.current_outcomes.waiting == 2
         await caller.close()
         await node.stop()
         node = BrokerNode(load_config(properties_of(tmp_path, 0))[0])

@@ -93,7 +93,7 @@ class Node:
             # It was demoted while the next log file was being made.
             future.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        need = self.service.term.need()
+        need = self.service.term.copies_needed()
         assert need is not None
         appended = self.store.append(NewMessage("T", 0, body), wall_ms())
         if appended.status is PutStatus.OS_PAGE_CACHE_BUSY:
@@ -103,7 +103,7 @@ class Node:
             future.set_result(appended.status)
             return
         self.store.when_safe(appended, need).then(future.set_result)
-        self.service.grew()
+        self.service.on_log_grown()
 
     def files(self) -> dict[str, bytes]:
         """The log up to its end, and the epoch file."""
@@ -465,12 +465,12 @@ def test_an_address_has_a_part_of_the_places(monkeypatch: pytest.MonkeyPatch) ->
         own = Sockets(events)
         port = await own.listen(HOST, 0)
 
-        async def connected(says: bytes, count: int) -> asyncio.StreamReader:
+        async def connected(handshake: bytes, count: int) -> asyncio.StreamReader:
             reader, writer = await asyncio.open_connection(HOST, port)
             writers.append(writer)
-            writer.write(says)
+            writer.write(handshake)
             await until(lambda: events.events.count(("accepted", count)) == 1)
-            await until(lambda: not says or ("bytes", count) in events.events)
+            await until(lambda: not handshake or ("bytes", count) in events.events)
             return reader
 
         writers: list[asyncio.StreamWriter] = []

@@ -213,7 +213,7 @@ class Group:
                 pass  # a controller that does not respond does not count
             dead = [one.tail() for one in self.processes.values() if not one.running]
             assert not dead, "\n".join(dead)
-            assert time.monotonic() - begun < timeout_s, f"{what}: {self.says()}"
+            assert time.monotonic() - begun < timeout_s, f"{what}: {self.controller_metadata()}"
             time.sleep(LOOK_S)
 
     # Queries, from the clients' side
@@ -225,7 +225,7 @@ class Group:
         with connected(self.address(name)) as connection:
             return connection.call(code, fields or {}, body)
 
-    def says(self) -> dict[str, Any]:
+    def controller_metadata(self) -> dict[str, Any]:
         """State of the group at the leading controller; empty while no controller leads."""
         for one in CONTROLLERS:
             try:
@@ -241,11 +241,13 @@ class Group:
 
     def in_sync(self) -> list[str]:
         """Addresses of the set's members."""
-        return [one["brokerAddress"] for one in self.says().get("inSyncReplicas") or []]
+        return [
+            one["brokerAddress"] for one in self.controller_metadata().get("inSyncReplicas") or []
+        ]
 
     def master(self) -> str:
         """Address of the group's master, by the controllers; empty without a master."""
-        found = self.says().get("masterAddress")
+        found = self.controller_metadata().get("masterAddress")
         return next((one for one in BROKERS if self.address(one) == found), "")
 
     def known_master(self) -> str:

@@ -74,7 +74,7 @@ class Served:
         raise GrpcError(GrpcCode.NOT_FOUND, f"100% of {message.decode()}: ä")
 
     def _never(self, call: GrpcCall, message: bytes) -> None:
-        call.on_over = lambda: self.over.append(message.decode())
+        call.on_closed = lambda: self.over.append(message.decode())
 
     def _many(self, call: GrpcCall, message: bytes) -> None:
         for number in range(int(message)):

@@ -143,7 +143,7 @@ class Group:
         self.story.append(line)
 
     @property
-    def reigns(self) -> bool:
+    def has_master(self) -> bool:
         """Whether the master that was named is one."""
         seen = self.seen.get(self.master)
         return seen is not None and seen.epoch == self.epoch and seen.members is not None

@@ -100,7 +100,7 @@ class Load:
         master: Callable[[], str],
         ledger: Ledger | None = None,
     ) -> None:
-        """`told`: the ledger in which every event is recorded."""
+        """`ledger`: the ledger in which every event is recorded."""
         self.history = History()
         self._ledger = ledger
         self._rng = rng

@@ -52,7 +52,7 @@ class Story:
     async def play(self, rounds: int) -> Totals:
         """Play `rounds` rounds, each trouble once before one is repeated; raises Finding."""
         group, began = self.group, time.monotonic()
-        await group.until("a first master", lambda: group.reigns)
+        await group.until("a first master", lambda: group.has_master)
         waiting: list[Callable[[], Awaitable[None]]] = []
         for number in range(rounds):
             await self._all_well()
@@ -103,7 +103,7 @@ class Story:
                 await self._start_the_dead()
             self._elect()
             if self.rng.random() < 0.7:
-                await self.group.until("a term", lambda: self.group.reigns)
+                await self.group.until("a term", lambda: self.group.has_master)
         await self.group.progress()
 
     async def _switch(self) -> None:
@@ -115,7 +115,7 @@ class Story:
         """Several, sooner than the group can follow."""
         for _ in range(3):
             self._elect()
-            await self.group.came(lambda: self.group.reigns, self.rng.random() * 2)
+            await self.group.came(lambda: self.group.has_master, self.rng.random() * 2)
         await self.group.progress()
 
     async def _unheard(self) -> None:
@@ -180,7 +180,7 @@ class Story:
         await group.came(lambda: group.load.acked >= wanted, TROUBLE_S)
         if self.rng.random() < 0.7:
             self._elect()
-            await group.came(lambda: group.reigns, TROUBLE_S)
+            await group.came(lambda: group.has_master, TROUBLE_S)
         if self.rng.random() < 0.3:
             await self._kill(group.master)
 
@@ -214,7 +214,7 @@ class Story:
 
     async def _all_well(self) -> None:
         group = self.group
-        await group.until("a term", lambda: group.reigns)
+        await group.until("a term", lambda: group.has_master)
         await group.progress()
         await group.until("all are safe", lambda: group.safe == frozenset(NUMBERS))
         group.complete()
@@ -234,7 +234,7 @@ class Story:
                 # No message is written from here: equal logs stay equal.
                 group.safe = frozenset(NUMBERS)
                 group.name(master, NUMBERS)
-                await group.until("a term", lambda: group.reigns)
+                await group.until("a term", lambda: group.has_master)
             address = group.brokers[master].address
             for queue in range(QUEUES):
                 bodies = await read_all(address, queue, time.monotonic() + SOON_S)

@@ -45,12 +45,12 @@ def test_rows_of_a_frame_are_messages_of_a_topic(
     ).save()
     ours = ("KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER")
 
-    def told(row: dict[str, Any]) -> tuple[Any, ...]:
+    def comparable(row: dict[str, Any]) -> tuple[Any, ...]:
         own = {k: v for k, v in dict(row["properties"]).items() if k not in ours}
         return bytes(row["body"]), row["keys"], row["tags"], sorted(own.items())
 
-    expected = sorted((told(row) for row in model_rows(store) if row["body"]), key=repr)
-    assert sorted((told(row) for row in stored(cluster, "Copied")), key=repr) == expected
+    expected = sorted((comparable(row) for row in model_rows(store) if row["body"]), key=repr)
+    assert sorted((comparable(row) for row in stored(cluster, "Copied")), key=repr) == expected
     assert len({row["unique_key"] for row in stored(cluster, "Copied")}) == len(expected) > 50
 
 
@@ -166,9 +166,9 @@ def test_recipes_of_the_docs_run_as_pasted(
         code = code.replace(f'"{place}', f'"{store if place == "/data/store" else tmp_path}')
     code = code.replace("127.0.0.1:9876", cluster.namesrv).replace("Orders", "topic-1")
     expected = [row for row in model_rows(store) if row["topic"] == "topic-1"]
-    told: dict[str, Any] = {"spark": spark}
-    exec(code, told)
-    assert told["rows"] == len(expected), title
+    namespace: dict[str, Any] = {"spark": spark}
+    exec(code, namespace)
+    assert namespace["rows"] == len(expected), title
 
 
 def test_delta_passes_over_a_batch_that_is_repeated(
@@ -178,12 +178,12 @@ def test_delta_passes_over_a_batch_that_is_repeated(
     (code,) = (code for title, code in RECIPES if "delta" in title.lower())
     for place in ("/data/store", "/data/orders", "/data/seen"):
         code = code.replace(f'"{place}', f'"{store if place == "/data/store" else tmp_path}')
-    told: dict[str, Any] = {"spark": delta}
-    exec(code.replace("Orders", "topic-1"), told)
+    namespace: dict[str, Any] = {"spark": delta}
+    exec(code.replace("Orders", "topic-1"), namespace)
     commits = Path(f"{tmp_path}-delta", "commits")  # /data/seen-delta
     for path in (commits / "0", commits / ".0.crc"):
         path.unlink()
-    exec(code.replace("Orders", "topic-1"), told)
+    exec(code.replace("Orders", "topic-1"), namespace)
     assert (commits / "0").exists(), "the batch ran again"
     expected = [row for row in model_rows(store) if row["topic"] == "topic-1"]
-    assert told["rows"] == len(expected) > 0
+    assert namespace["rows"] == len(expected) > 0

@@ -140,13 +140,13 @@ def test_all_figures_are_those_of_the_model(analysed: Analysed) -> None:
             assert row["seconds_with_messages"] == len(seconds)
 
 
-def plain(told: Any) -> Any:
+def plain(raw: Any) -> Any:
     """Rows without an order, numbers as Spark and numpy round them."""
-    if isinstance(told, dict):
-        return {name: plain(value) for name, value in told.items()}
-    if isinstance(told, list | tuple):
-        return sorted(map(plain, told), key=repr)
-    return float(f"{told:.9g}") if isinstance(told, int | float) else told
+    if isinstance(raw, dict):
+        return {name: plain(value) for name, value in raw.items()}
+    if isinstance(raw, list | tuple):
+        return sorted(map(plain, raw), key=repr)
+    return float(f"{raw:.9g}") if isinstance(raw, int | float) else raw
 
 
 def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:
@@ -179,8 +179,8 @@ def test_figures_over_time_add_up(analysed: Analysed) -> None:
             model.figures(there)["skewed_messages"],
         )
     of_topics = model.by([{**r, "s": r["store_ms"] // 1000} for r in records], "topic", "s")
-    told = {(r["topic"], r["start_s"]): r["messages"] for r in result.topics_over_time}
-    assert told == {place: len(there) for place, there in of_topics.items()}
+    reported = {(r["topic"], r["start_s"]): r["messages"] for r in result.topics_over_time}
+    assert reported == {place: len(there) for place, there in of_topics.items()}
 
 
 def test_percentiles_below_256_are_exact() -> None:
@@ -212,9 +212,9 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
     assert silent == wanted and {level for level, *_ in wanted} == {"queue", "topic", "store"}
     everything = model.stalls(records, 0)
     for level in ("queue", "topic", "store"):
-        told = [row["silent_ms"] for row in result.silences if row["level"] == level]
+        silences_ms = [row["silent_ms"] for row in result.silences if row["level"] == level]
         silences = sorted((until - begun for at, *_, begun, until in everything if at == level))
-        assert told == silences[:-6:-1], "however short"
+        assert silences_ms == silences[:-6:-1], "however short"
     steps = {(r["store"], r["back_ms"]) for r in result.clock_steps.rows}
     assert steps == {(store, high - low) for store, high, low in model.back_steps(records)}
     assert len(steps) == 2
@@ -232,9 +232,9 @@ def test_duplicates_and_batches_are_told_apart_from_gaps() -> None:
     cells = merged_cells([*some[:100], *some[101:], *again, *batch])
     found = analyse_tables(LocalTables(), cells, (), 3)
     queues = {row["topic"]: row for row in found.queues.rows}
-    told = queues["T"]
-    assert (told["missing_offsets"], told["duplicate_offsets"]) == (1, 7)
-    assert (told["batch_records"], queues["B"]["batch_records"]) == (0, 200)
+    figures = queues["T"]
+    assert (figures["missing_offsets"], figures["duplicate_offsets"]) == (1, 7)
+    assert (figures["batch_records"], queues["B"]["batch_records"]) == (0, 200)
     assert queues["B"]["missing_offsets"] is None
     gaps = [(row["topic"], row["first_missing"], row["last_missing"]) for row in found.gaps.rows]
     assert gaps == [("T", 100, 100)]

@@ -154,17 +154,17 @@ def test_only_some_topics_and_times(
     until_ms = model.NOW_MS + 500
     until = "2023-11-14T22:13:20.500"
     assert main([str(second), "--topic", "T", "--until", until, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     check(
-        told["totals"],
+        output["totals"],
         [
             r
             for r in records
             if r["store"] == str(second) and r["topic"] == "T" and r["store_ms"] < until_ms
         ],
     )
-    assert [row["topic"] for row in told["topics"]["rows"]] == ["T"]
-    assert told["written"] == []
+    assert [row["topic"] for row in output["topics"]["rows"]] == ["T"]
+    assert output["written"] == []
     assert main([str(second), "--topic", "none"]) == 0
     assert "no message" in capsys.readouterr().out
 
@@ -174,8 +174,8 @@ def test_an_unreadable_store_is_reported_in_a_sentence(
 ) -> None:
     nowhere = tmp_path / "nowhere"
     assert main([str(nowhere)]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"turbopump analyze throughput: there is no commit log at {nowhere}"
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message == f"turbopump analyze throughput: there is no commit log at {nowhere}"
 
 
 def test_how_far_a_replica_is_behind(spark: Any, tmp_path: Path) -> None:
@@ -230,10 +230,12 @@ def test_a_copy_in_another_group(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "r.html"
     result = run(spark, ThroughputOptions(origin, copy=str(tmp_path / "copy"), html=str(page)))
     assert result.copies is not None
-    told = result.copies.totals
-    assert (told["copied"], told["early"], told["missing"]) == (296, 1, 3)
-    assert (told["missing_inside"], told["only_in_copy"], told["copied_again"]) == (1, 0, 0)
-    assert told["early_ms_max"] == 5
+    totals = result.copies.totals
+    assert (totals["copied"], totals["early"], totals["missing"]) == (296, 1, 3)
+    assert (totals["missing_inside"], totals["only_in_copy"], totals["copied_again"]) == (1, 0, 0)
+    assert totals["early_ms_max"] == 5
     wanted = model.np.percentile(list(delays.values()), [50, 99, 99.9])
-    assert [told[f"delay_ms_{at}"] for at in ("p50", "p99", "p999")] == pytest.approx(list(wanted))
+    assert [totals[f"delay_ms_{at}"] for at in ("p50", "p99", "p999")] == pytest.approx(
+        list(wanted)
+    )
     assert page.read_text().count("<svg") == 7

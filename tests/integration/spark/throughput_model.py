@@ -35,15 +35,15 @@ def figures(records: Iterable[Record]) -> dict[str, Any]:
         ("latency_ms", [ms for ms in late if ms >= 0]),
     ):
         keys = ("min", "avg", "max", "p50", "p99", "p999")
-        told = [None] * 6
+        statistics = [None] * 6
         if values:
-            told = [
+            statistics = [
                 min(values),
                 sum(values) / len(values),
                 max(values),
                 *np.percentile(values, [50, 99, 99.9]),
             ]
-        found |= {f"{name}_{key}": value for key, value in zip(keys, told, strict=True)}
+        found |= {f"{name}_{key}": value for key, value in zip(keys, statistics, strict=True)}
     return found
 
 

@@ -50,7 +50,7 @@ class Counted:
 @pytest.mark.parametrize("tls", [False, True])
 def test_large_frames_are_read_in_turns(run, serve, talk, monkeypatch, tls) -> None:
     """All large frames arrive whole, and no turn reads more than its part."""
-    counted = Counted(monkeypatch, takes=lambda result, size: size)
+    counted = Counted(monkeypatch, count_read=lambda result, size: size)
     body = bytes(range(256)) * (12 * MIB // 256)
 
     async def main() -> None:

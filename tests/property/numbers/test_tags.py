@@ -94,8 +94,8 @@ def received(world: World, tag: str) -> int:
         filters = {"type": 1, "expression": tag}
         call, heard = start(front, "T", group="GNative", filter_expression=filters)
         world.pass_time(100)
-        if not heard.is_over:
-            call.over()
+        if not heard.has_ended:
+            call.end_silently()
             break
         entries = []
         for one in ended(heard)[1]:
@@ -106,7 +106,7 @@ def received(world: World, tag: str) -> int:
                 "AckMessage", group={"name": "GNative"}, topic={"name": "T"}, entries=entries
             )[1]
             for _ in range(10):
-                if not response.is_over:
+                if not response.has_ended:
                     world.pass_time(100)
                     world.turn()
             assert {one.status.code for one in response.answer.entries} == {20000}

@@ -89,11 +89,11 @@ class ActingGroup(Run):
             self.seen[broker.name] = now
         if self.has_cuts:
             return
-        if role.keeps_progress:
+        if role.may_change_offsets:
             others = [
                 one.name
                 for one in self.brokers
-                if one is not broker and one.up and one.context.role.keeps_progress
+                if one is not broker and one.up and one.context.role.may_change_offsets
             ]
             assert not others, f"{broker.name} and {others} keep offsets and locks (I17)"
         if not role.is_master or role.term is None or term in self.begun:

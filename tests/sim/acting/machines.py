@@ -100,7 +100,7 @@ class NameMachine(Process):
     def on_tick(self, now_ms: int) -> None:
         for expired in self.routes.scan(now_ms):
             expired.connection.close()
-            self._server.tell(expired.notices)
+            self._server.on_brokers_changed(expired.notices)
 
     def _notify(self, notice: Notice) -> None:
         header = NotifyMinBrokerIdChangeRequest(
@@ -289,7 +289,7 @@ class Member(BrokerMachine):
     def _lost(self, address: str) -> None:
         if self.context is not None and address.endswith(":9876"):
             self._registered_ms = self.clock.now_ms - REGISTER_MS + 200
-            self.replicating.forgotten()
+            self.replicating.on_registration_lost()
 
     # Its connections of replication
 

@@ -75,18 +75,20 @@ class Model:
             is_kept = now.get(queue_id, -1) >= known or self._may_drop(broker, queue_id)
             assert is_kept, f"{broker.name}: {at} went to {now} (I13)"
         self._has[broker.endpoint.address] = now
-        if context.role.keeps_progress:
+        if context.role.may_change_offsets:
             self._check_bounds(broker, now)
         if context.role.is_acting and broker.name not in self._acts:
             self._begins_to_act(broker, now)
         (self._acts.add if context.role.is_acting else self._acts.discard)(broker.name)
         if broker.number:
             self._check_log(broker)
-        if not self._group.has_cuts and context.role.keeps_progress:
+        if not self._group.has_cuts and context.role.may_change_offsets:
             others = [
                 one.name
                 for one in self._group.brokers
-                if one is not broker and one.context is not None and one.context.role.keeps_progress
+                if one is not broker
+                and one.context is not None
+                and one.context.role.may_change_offsets
             ]
             assert not others, f"{broker.name} and {others} keep offsets and locks (I17)"
 
@@ -105,7 +107,7 @@ class Model:
         """
         context = broker.context
         missing = set(context.store.topics()) - context.topics.all().keys()
-        missing -= context.store.deletions.going
+        missing -= context.store.deletions.in_progress
         assert not missing, f"{broker.name} acts without the topics {missing} (R20)"
         known = broker.replicating.acting.members.members.values()
         for other in [] if self._group.has_cuts else self._listed(broker):
@@ -208,7 +210,7 @@ class Model:
             waits = master.name in self._hopeful or any(map(_waits, up))
             assert acting or waits or not up, "the master is gone, and no replica acts"
             return
-        if master.context.role.keeps_progress:
+        if master.context.role.may_change_offsets:
             mine = offsets_of(master)
             for other in set(replicas) & set(up):
                 if not self._is_one_life(master, other):
@@ -259,7 +261,7 @@ class Model:
         if operator is not None and operator.is_sure:
             lives = list(map(operator.deletion.life_of, self._group.brokers))
             assert len(set(lives)) == 1, f"not all know of the last deletion: {lives}"
-        assert master.context.role.keeps_progress, (
+        assert master.context.role.may_change_offsets, (
             f"no master serves: {master.replicating.acting.why_not}"
         )
         for one in replicas:

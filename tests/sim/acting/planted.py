@@ -45,7 +45,7 @@ def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
 
 def every_broker_keeps_progress(patch: Patch) -> None:
     """Replicas take commits and give locks at any time (as in RocketMQ)."""
-    patch.setattr(Role, "keeps_progress", property(lambda self: self.is_known))
+    patch.setattr(Role, "may_change_offsets", property(lambda self: self.is_known))
 
 
 def a_master_serves_at_once(patch: Patch) -> None:
@@ -55,7 +55,7 @@ def a_master_serves_at_once(patch: Patch) -> None:
 
 def a_replica_acts_beside_its_master(patch: Patch) -> None:
     """A replica acts until the name servers know the master (as in RocketMQ)."""
-    patch.setattr(ActingState, "master_comes", lambda self, number: None)
+    patch.setattr(ActingState, "on_master_returning", lambda self, number: None)
     init = ActingState.__init__
 
     def alone(self: ActingState, *arguments: Any, **named: Any) -> None:
@@ -142,7 +142,7 @@ def what_a_replica_did_in_a_former_life_counts(patch: Patch) -> None:
     group (as in RocketMQ).
     """
     nothing = Former(frozenset(), frozenset())
-    patch.setattr(FormerLives, "now", lambda self: nothing)
+    patch.setattr(FormerLives, "current", lambda self: nothing)
 
 
 def offsets_of_a_former_life_stay_at_replicas(patch: Patch) -> None:

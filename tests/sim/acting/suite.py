@@ -146,7 +146,7 @@ class Run:
             one.crash(power=False)
         master.start()
         self._pass(STILL_MS)
-        assert master.context is not None and master.context.role.keeps_progress, "it waits"
+        assert master.context is not None and master.context.role.may_change_offsets, "it waits"
         acted.start()
         self._pass(STILL_MS)
         for one in replicas:
@@ -192,7 +192,7 @@ class Run:
         return (
             all(one.up and not one.paused for one in self.masters())
             and self.brokers[0].context.role.is_master
-            and self.brokers[0].context.role.keeps_progress
+            and self.brokers[0].context.role.may_change_offsets
         )
 
     def are_busy(self) -> bool:

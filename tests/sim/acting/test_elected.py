@@ -38,7 +38,7 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
 
 def who_acts_hears_no_master(patch: Patch) -> None:
     """An acting replica goes on beside the elected master."""
-    patch.setattr(ActingState, "master_comes", lambda self, number: None)
+    patch.setattr(ActingState, "on_master_returning", lambda self, number: None)
 
 
 def who_acts_leads(patch: Patch) -> None:
@@ -152,7 +152,7 @@ def test_a_master_without_a_lease_acts() -> None:
     for one in story.controllers:
         one.crash(power=False)
     story.until(lambda: acting(story) == [master], ACTS_MS, "the master does not act")
-    assert not master.context.role.leads
+    assert not master.context.role.is_active_master
     for one in story.controllers:
         story.start(one)
     story.writes(20_000)

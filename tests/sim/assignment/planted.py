@@ -45,7 +45,7 @@ def the_largest_name_coordinates_for_some(patch: Patch) -> None:
 
 def a_member_that_left_keeps_its_queues(patch: Patch) -> None:
     """Queues of a member that left are never free, not even after the hand-over time."""
-    patch.setattr(QueueHandover, "leave", lambda self, member, now_ms: set())
+    patch.setattr(QueueHandover, "remove_member", lambda self, member, now_ms: set())
     patch.setattr(QueueHandover, "is_due", lambda self, now_ms: False)
 
 

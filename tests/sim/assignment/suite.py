@@ -102,7 +102,7 @@ class Node:
                 kept=kept,
                 routes=routes,
                 call=call,
-                me=lambda: me,
+                coordinator=lambda: me,
                 steady_ms=lambda: run.now_ms,
                 wall_ms=lambda: BEGIN_MS + run.now_ms,
                 run_on_disk_thread=saver.run_on_disk_thread,

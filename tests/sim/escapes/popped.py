@@ -303,7 +303,7 @@ class Run(escapes.Run):
         super()._come_back()
         up = [one for one in (*self.brokers, *self.others) if one.up]
         is_well = len(up) == len(self.brokers) + len(self.others)
-        if not (is_well and self.brokers[0].context.role.keeps_progress):
+        if not (is_well and self.brokers[0].context.role.may_change_offsets):
             self._unsteady_ms = self.now_ms
 
     def clients(self) -> list:

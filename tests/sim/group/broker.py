@@ -160,7 +160,9 @@ class GroupBroker(Stands, Broker):
     def _start(self) -> None:
         self.disk.restart()
         self.endpoint.start()
-        self._life = previous_shutdown.look(self.disk, self.settings.store, self._confirmed_before)
+        self._life = previous_shutdown.read_previous_shutdown(
+            self.disk, self.settings.store, self._confirmed_before
+        )
         self._confirmed_before, self._trying, self._opens_anew = (
             previous_shutdown.NOTHING,
             False,
@@ -349,7 +351,7 @@ class GroupBroker(Stands, Broker):
             self._history.forget(self.log, log.min, log.end, epoch)
             journal.doubtful.discard(self.number)
         due = journal.due(self, epoch)
-        assert due is None or not self.member.holds(), f"a lease of {epoch}, which is over"
+        assert due is None or not self.member.has_lease(), f"a lease of {epoch}, which is over"
         self._reigns(epoch, due)
         journal.reigns_now(self, epoch)
 
@@ -409,7 +411,7 @@ class GroupBroker(Stands, Broker):
         end = self.store.max_log_offset
         done = work()
         if self.up and self.store.max_log_offset > end:
-            assert self.member.holds(), f"{self.name} appends without a lease"
+            assert self.member.has_lease(), f"{self.name} appends without a lease"
             self._history.writes(self.number, self.service.epoch)
             self.look()
             self.run_of.broker_wrote(self, end)
@@ -489,7 +491,7 @@ class GroupBroker(Stands, Broker):
             f"flushed {log.flushed} epochs {log.epochs.entries} "
             f"{'master' if self.is_master else machine and (machine.state.name, machine.reason)} "
             f"{self.member.stage.value} in epoch {self.member.epoch}: {self.member.reason}, lease "
-            f"{self.member.holds()}"
+            f"{self.member.has_lease()}"
         )
 
 

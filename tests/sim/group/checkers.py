@@ -138,7 +138,7 @@ class Journal:
         self.masters: dict[int, int] = {}
         """Master of each epoch (I4, K3)."""
         self.elected_ms: dict[int, int] = {}
-        self.reigns: dict[int, tuple[int, int]] = {}
+        self.master_terms: dict[int, tuple[int, int]] = {}
         """Master and begin of each term of a master, by epoch."""
         self.terms: dict[str, tuple[int, str | None]] = {}
         self.doubtful: set[int] = set()
@@ -305,7 +305,7 @@ class Journal:
         assert elected == broker.controller_id, (
             f"{broker.name}, {broker.controller_id}, reigns in epoch {epoch}, elected is {elected}"
         )
-        self.reigns[epoch] = (broker.number, self._group.now_ms)
+        self.master_terms[epoch] = (broker.number, self._group.now_ms)
         self._reigned.add(broker.endpoint.address)
 
     def took(self, broker: "GroupBroker", sent: Sent) -> None:
@@ -318,7 +318,7 @@ class Journal:
         """
         group = self._group
         taken_ms = self._taken_ms.get((sent.epoch, sent.start), group.now_ms)
-        for epoch, (_, since_ms) in self.reigns.items():
+        for epoch, (_, since_ms) in self.master_terms.items():
             assert epoch <= sent.epoch or since_ms >= taken_ms or group.may_lose, (
                 f"{broker.name} acknowledges in epoch {sent.epoch} what it took at {taken_ms}, "
                 f"epoch {epoch} reigns since {since_ms}"

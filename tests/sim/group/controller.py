@@ -66,10 +66,10 @@ class Watched:
         controller, journal = self._controller, self._controller.group.journal
         if self._is_anew:
             self._is_anew = False
-            journal.stands(controller.name, entry.index - 1, controller.says())
+            journal.stands(controller.name, entry.index - 1, controller.agreed_state())
         journal.applies(controller.name, entry.index, bytes(entry.body))
         self._core.on_applied(entry)
-        journal.stands(controller.name, entry.index, controller.says())
+        journal.stands(controller.name, entry.index, controller.agreed_state())
 
     def on_leader(self, leads: bool) -> None:
         controller = self._controller
@@ -254,7 +254,7 @@ class Controller(Stands, Process):
         self.stands_until_ms = self.disk.spent_ms = 0
         self.driver = None
 
-    def says(self) -> AgreedState:
+    def agreed_state(self) -> AgreedState:
         """State of the group in its tables."""
         found = self.core.tables.groups.get(GROUP)
         if found is None:
@@ -267,5 +267,5 @@ class Controller(Stands, Process):
         if not self.up or self.driver is None:
             return f"{self.name}: {'its disk failed' if self.up else 'down'}"
         leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
-        says = self.says()
-        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {says}"
+        agreed = self.agreed_state()
+        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {agreed}"

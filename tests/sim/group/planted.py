@@ -47,7 +47,7 @@ def elects_anybody(patch: Patch) -> None:
         master = group.master_id
         if master is not None and live.alive(group, master):
             return master
-        heard = [one for one in sorted(group.replicas) if live.heard(group, one)]
+        heard = [one for one in sorted(group.replicas) if live.is_active(group, one)]
         return heard[0] if heard else None
 
     patch.setattr(elections, "choose", choose)
@@ -91,7 +91,7 @@ def last_registration_wins(patch: Patch) -> None:
 
 def no_lease(patch: Patch) -> None:
     """R27: a master without contact to a controller goes on."""
-    patch.setattr(ControllerHeartbeats, "holds", property(lambda self: True))
+    patch.setattr(ControllerHeartbeats, "has_lease", property(lambda self: True))
 
 
 def leases_of_before_count(patch: Patch) -> None:
@@ -108,14 +108,14 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
     header = read_header(BrokerHeartbeatRequest, request.fields)
     self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
     group = self._core.tables.groups.get(header.broker_name)
-    told: Deferred[Command] = Deferred()
+    result: Deferred[Command] = Deferred()
     if group is None:
-        told.resolve(self._alive(request, header))
-        return told
+        result.resolve(self._alive(request, header))
+        return result
     eligible, group.eligible = group.eligible, frozenset()
-    told.resolve(self._alive(request, header))
+    result.resolve(self._alive(request, header))
     group.eligible = eligible
-    return told
+    return result
 
 
 def nobody_looks_for_dead_masters(patch: Patch) -> None:

@@ -445,7 +445,7 @@ class Run:
         """Whether one controller leads, and all have the agreed state."""
         role = self.journal.role
         if not all(
-            one.up and one.driver is not None and one.says() == role.state
+            one.up and one.driver is not None and one.agreed_state() == role.state
             for one in self.controllers
         ):
             return False

@@ -215,7 +215,7 @@ def topics_of_the_log_are_not_made(patch: Patch) -> None:
 def an_empty_table_counts(patch: Patch) -> None:
     """R21: a replica deletes all entries that its master lacks."""
     follower = metadata.MetadataFollower
-    patch.setattr(follower, "_before", lambda self, now, said, table, version, mine: set(mine))
+    patch.setattr(follower, "_before", lambda self, now, theirs, table, version, mine: set(mine))
 
 
 def replicas_count_for_themselves(patch: Patch) -> None:
@@ -229,7 +229,7 @@ def replicas_count_for_themselves(patch: Patch) -> None:
 
 def tables_are_not_saved(patch: Patch) -> None:
     """R23: tables that a replica copies stay in memory."""
-    patch.setattr(TopicTable, "_save", lambda self, put, gone, said: 0)
+    patch.setattr(TopicTable, "_save", lambda self, put, gone, changed_members: 0)
 
 
 def the_masters_offsets_are_right(patch: Patch) -> None:

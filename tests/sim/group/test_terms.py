@@ -39,7 +39,7 @@ def test_a_term_that_is_over_begins_late_and_does_nothing() -> None:
     assert master.replicated.confirm > end, "nothing that it could lack"
     late.run(late.member.on_notice, word)
     story.until(lambda: late.is_master, 1000, "no term")
-    assert not late.member.holds()
+    assert not late.member.has_lease()
     story.writes()
     assert late.is_master and late.service.epoch == epoch
     assert late.part.admit() is PutStatus.SERVICE_NOT_AVAILABLE

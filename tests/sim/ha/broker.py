@@ -166,7 +166,7 @@ class Broker(SeenBroker):
             self.carried = CarriedParts(self, group, store)
             self.carried.context.ha = service
             service.on_role.append(partial(self.carried.role_changed, service))
-        self.replicated.on_appended.append(service.grew)
+        self.replicated.on_appended.append(service.on_log_grown)
         return service
 
     def _check_started(self) -> None:
@@ -233,7 +233,7 @@ class Broker(SeenBroker):
         """The end of its part in replication."""
         assert self.service is not None, "it has one"
         if self.carried is not None:
-            self.carried.metadata.leave()
+            self.carried.metadata.shut_down()
         finish(self.service.stop())
 
     def _gone(self) -> None:
@@ -402,7 +402,7 @@ class Broker(SeenBroker):
             self._refuses(store, message)
             return None
         assert service.term is not None, "it is a master"
-        need = service.term.need()
+        need = service.term.copies_needed()
         if need is None:
             return None
         appended = store.append(message, self.wall_ms)

@@ -40,7 +40,7 @@ class History:
     """Newest term of the member that first reported each entry as committed."""
     states: list[int] = field(default_factory=list)
     """State of a machine after each entry."""
-    reigns: dict[str, Reign] = field(default_factory=dict)
+    leader_terms: dict[str, Reign] = field(default_factory=dict)
 
     def tells_term(self, name: str, term: int) -> None:
         """Raft-2: a member that named a term never names an earlier one, whatever happened."""
@@ -95,7 +95,7 @@ class History:
         """Raft-1, Raft-4, Raft-6, Raft-8: of a member that leads now."""
         known = self.leaders.setdefault(term, name)
         assert known == name, f"Raft-1: {known} and {name} lead in term {term}"
-        reign = self.reigns.get(name)
+        reign = self.leader_terms.get(name)
         if reign is None or reign.term != term:
             self._begins(name, term, log)
         else:
@@ -105,11 +105,11 @@ class History:
                 f"Raft-8: {name} commits {committed} of term {log.term_at(committed)} "
                 f"in term {term}"
             )
-        self.reigns[name] = Reign(term, log.end, log.end_term, committed)
+        self.leader_terms[name] = Reign(term, log.end, log.end_term, committed)
 
     def leads_not(self, name: str) -> None:
         """Note a member that does not lead."""
-        self.reigns.pop(name, None)
+        self.leader_terms.pop(name, None)
 
     def _begins(self, name: str, term: int, log: Log) -> None:
         for entry in self.committed[log.base.index + 1 :]:

@@ -98,14 +98,14 @@ OK = RaftResponseCode.SUCCESS
 
 def any_log_is_good_enough(patch: Patch) -> None:
     """Raft-6: votes are given whatever the candidate has."""
-    real = votes.judge
+    real = votes.decide_vote
 
     def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
         return real(blind(voter), request)
 
-    patch.setattr(votes, "judge", judge)
-    foresee = votes.foresee
-    patch.setattr(votes, "foresee", lambda voter, request: foresee(blind(voter), request))
+    patch.setattr(votes, "decide_vote", judge)
+    foresee = votes.decide_pre_vote
+    patch.setattr(votes, "decide_pre_vote", lambda voter, request: foresee(blind(voter), request))
 
 
 def blind(voter: Voter) -> Voter:
@@ -178,14 +178,14 @@ def restarts_forget_promises(patch: Patch) -> None:
 
 def promises_are_not_kept(patch: Patch) -> None:
     """Followers of a living leader vote for others, as DLedger's do."""
-    real = votes.judge
+    real = votes.decide_vote
 
     def free(voter: Voter) -> Voter:
         return dataclasses.replace(voter, promised=False, leader_id=None)
 
-    patch.setattr(votes, "judge", lambda voter, request: real(free(voter), request))
-    foresee = votes.foresee
-    patch.setattr(votes, "foresee", lambda voter, request: foresee(free(voter), request))
+    patch.setattr(votes, "decide_vote", lambda voter, request: real(free(voter), request))
+    foresee = votes.decide_pre_vote
+    patch.setattr(votes, "decide_pre_vote", lambda voter, request: foresee(free(voter), request))
 
 
 def snapshot_of_a_later_state(patch: Patch) -> None:
@@ -250,7 +250,7 @@ def nobody_is_asked_before(patch: Patch) -> None:
     """There is no pre-vote: a candidate raises its term and votes for itself at its timeout,
     however long its disk takes, and no candidate waits for another.
     """
-    patch.setattr(Candidate, "favour", lambda self, candidate, now_ms: None)
+    patch.setattr(Candidate, "on_vote_granted", lambda self, candidate, now_ms: None)
     patch.setattr(
         Candidate,
         "interval_ms",

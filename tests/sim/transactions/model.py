@@ -126,6 +126,6 @@ class Model:
             if transaction.is_safe and transaction.commits and not transaction.is_fickle:
                 ends = transaction.body in shown or transaction.body in given_up
                 assert ends, f"lost: {transaction}"
-        known = broker.transactions.known
+        known = broker.transactions.current_outcomes
         queue_end = store.max_queue_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)
         assert known.next_open(known.base) >= queue_end, "some are open for ever"

@@ -25,7 +25,9 @@ def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
     def shows(self: Transactions) -> None:
         lead(self)
         store = self._store
-        for number in range(self.known.base, store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)):
+        for number in range(
+            self.current_outcomes.base, store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
+        ):
             half = self.half_at(QueueOffset(number))
             if half is not None:
                 topic, queue_id = target(half.properties)

@@ -230,7 +230,7 @@ class World:
             self.broker.store.tick(self.now_ms)
             for tick in self.ticks:
                 tick(self.steady_ms)
-            self.broker.holds.tick(self.steady_ms)
+            self.broker.held_pulls.tick(self.steady_ms)
             self.broker.assignments.tick()
             while self.broker.delay.step(self.now_ms):
                 pass

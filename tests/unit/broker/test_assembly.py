@@ -37,7 +37,7 @@ LATER: Final = {
     "tables/topics.py on_made": _STORE,
     "tables/topics.py on_replace": _STORE,
     "traffic/role.py has_master": "replication is made after the broker's other parts",
-    "traffic/role.py holds": "replication is made after the broker's other parts",
+    "traffic/role.py has_lease": "replication is made after the broker's other parts",
 }
 """Callbacks of broker/ that are assigned after the constructor, each with its circle."""
 

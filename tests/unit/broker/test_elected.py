@@ -39,7 +39,7 @@ class Elected:
         self.log = world.broker.store.replicated(world.now_ms)
         self.leader: Leader
         self._epochs = itertools.count(1)
-        world.broker.role.holds = lambda: self.lease
+        world.broker.role.has_lease = lambda: self.lease
         self.log.on_appended.append(lambda: self.leader.pump(world.steady_ms))
         world.ticks.append(self._tick)
 
@@ -54,7 +54,7 @@ class Elected:
                 transport=Nowhere(),
                 wall_ms=lambda: world.now_ms,
                 now_ms=world.steady_ms,
-                holds=lambda: self.lease,
+                has_lease=lambda: self.lease,
             ),
             SyncOptions(1),
             StaticSet(),

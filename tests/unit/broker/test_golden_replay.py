@@ -95,7 +95,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
         fill(world, fields["topic"], int(fields["queueId"]), int(expected["extFields"]["offset"]))
     answer = world.dispatch(request)
     if isinstance(answer, Deferred):
-        world.broker.holds.release_all()
+        world.broker.held_pulls.release_all()
         answer = answer.value
     compare(answer, expected, f"frame {truth['frame']} {truth['name']}")
 

@@ -338,9 +338,9 @@ def test_bytes_python_encrypts_before_the_end_of_a_turn_follow_the_answers(turn:
             while driven.ended:
                 driven.ended.pop()()
             client.feed(driven.far.recv(1 << 16))
-            said = bytes(room[: client.read_into(room)])
-            size = 4 + int.from_bytes(said[:4], "big")
-            assert (decode(said[:size]).opaque, said[size:]) == (opaque, b"late")
+            received = bytes(room[: client.read_into(room)])
+            size = 4 + int.from_bytes(received[:4], "big")
+            assert (decode(received[:size]).opaque, received[size:]) == (opaque, b"late")
         assert driven.lane.send_count == 2
         driven.world.close()
         driven.near.close()

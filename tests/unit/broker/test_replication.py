@@ -1,6 +1,6 @@
 """The status of replication: rates over a period, and the replicas that count as in sync."""
 
-from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus, ReplicationLag
 from turbopump.engine.types import LogOffset
 
 
@@ -26,7 +26,7 @@ def test_a_rate_of_the_distant_past_is_zero() -> None:
 
 
 def test_a_replica_is_behind_since_it_had_all_there_was() -> None:
-    behind = Behind(1_000)
+    behind = ReplicationLag(1_000)
     end = LogOffset(500)
     assert behind.ms(end, 1_400) == 400, "it has sent nothing yet"
     behind.on_ack(end, end, 2_000)
@@ -36,7 +36,7 @@ def test_a_replica_is_behind_since_it_had_all_there_was() -> None:
 
 
 def test_a_replica_that_follows_a_log_that_grows_is_behind_by_one_round() -> None:
-    behind = Behind(0)
+    behind = ReplicationLag(0)
     for at_ms in range(100, 10_000, 100):
         behind.on_ack(LogOffset(at_ms - 100), LogOffset(at_ms), at_ms)
     assert behind.ms(LogOffset(9_900), 9_900) == 100

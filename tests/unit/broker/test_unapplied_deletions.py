@@ -46,7 +46,7 @@ def test_a_new_master_serves_the_new_life(group: Group) -> None:
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert first_of(replica) == first_of(master)
     assert replica.broker.store.deletions.unapplied() == {}
-    assert not replica.broker.store.deletions.going
+    assert not replica.broker.store.deletions.in_progress
     assert group.offset() == 0, "it was one of the former life"
     assert replica.broker.topics.get("T") == TopicConfig("T")
     assert replica.broker.offsets.has_resets("G", "T"), "its clients begin with the first message"
@@ -136,12 +136,12 @@ def test_no_message_is_taken_before_it_is_applied(group: Group) -> None:
     master, replica = group.master, group.replica
     replica.config_disk.hold()
     copy_log(master, replica)
-    assert "T" in replica.broker.store.deletions.going
+    assert "T" in replica.broker.store.deletions.in_progress
     assert replica.broker.pop.lives.is_ending("T")
     assert replica.broker.store.max_queue_offset("T", 0) == 4
     replica.config_disk.release()
     assert replica.broker.store.max_queue_offset("T", 0) == 2
-    assert "T" not in replica.broker.store.deletions.going
+    assert "T" not in replica.broker.store.deletions.in_progress
 
 
 def test_the_master_tells_of_it_meanwhile(group: Group) -> None:
@@ -151,7 +151,7 @@ def test_the_master_tells_of_it_meanwhile(group: Group) -> None:
     group.round()
     replica.config_disk.release()
     assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
-    assert not replica.broker.store.deletions.going
+    assert not replica.broker.store.deletions.in_progress
 
 
 def test_one_that_fails_is_tried_again(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:

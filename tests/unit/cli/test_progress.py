@@ -22,7 +22,7 @@ def clock(monkeypatch: Any) -> Any:
 def test_events_for_programs_one_a_second(clock: Any, capsys: Any) -> None:
     shown = Recovering(True)
     for number in range(16):
-        shown.reached(Progress("checking the log", number, 70))
+        shown.show(Progress("checking the log", number, 70))
         clock[0] += 0.25
     shown.end()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -42,10 +42,10 @@ def test_a_bar_on_a_terminal_that_goes_at_the_end(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     shown = Recovering(False)
-    shown.reached(Progress("filling the queues", 1, 100))
+    shown.show(Progress("filling the queues", 1, 100))
     clock[0] += 2
-    shown.reached(Progress("filling the queues", 40, 100))
-    shown.reached(Progress("filling the queues", 50, 100))
+    shown.show(Progress("filling the queues", 40, 100))
+    shown.show(Progress("filling the queues", 50, 100))
     shown.end()
     shown.end()
     out, err = capsys.readouterr()
@@ -57,6 +57,6 @@ def test_a_bar_on_a_terminal_that_goes_at_the_end(
 def test_no_progress_without_a_reader(clock: Any, capsys: Any) -> None:
     shown = Recovering(False)
     clock[0] += 2
-    shown.reached(Progress("filling the queues", 40, 100))
+    shown.show(Progress("filling the queues", 40, 100))
     shown.end()
     assert capsys.readouterr() == ("", "")

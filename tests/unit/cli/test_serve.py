@@ -67,7 +67,7 @@ def test_an_abandoned_disk_does_not_end_a_running_node(monkeypatch: pytest.Monke
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(serve_module, "ABANDONED", [object()])
-    monkeypatch.setattr(serve_module, "leave", lambda: node.events.append("left"))
+    monkeypatch.setattr(serve_module, "exit_at_once", lambda: node.events.append("left"))
     asyncio.run(asyncio.wait_for(serve(node, ready), 60))
     assert node.events == ["started", "ready", "stopped", "left"]
 

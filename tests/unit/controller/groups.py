@@ -43,23 +43,23 @@ class Alive:
     fast: set[int] = field(default_factory=set)
     settled: bool = True
 
-    def fresh(self, group: Group, broker_id: int) -> bool:
+    def has_recent_heartbeat(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
 
-    def heard(self, group: Group, broker_id: int) -> bool:
+    def is_active(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale
 
     def alive(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale | self.silent
 
-    def newest(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
         return self.logs.get(broker_id) if broker_id in self.ids | self.stale else None
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
-        told = self.logs.get(broker_id)
-        if told is None or not told.leased:
+        report = self.logs.get(broker_id)
+        if report is None or not report.leased:
             return NO_EPOCHS
-        return told.epoch, self.sets.get(broker_id, -1)
+        return report.epoch, self.sets.get(broker_id, -1)
 
     def may_tell(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.cold
@@ -171,9 +171,9 @@ def set_up(alter: bool = True) -> Leader:
     assert won.code == 0
     assert (won.header.master_broker_id, leader.epochs) == (1, (1, 1))
     for broker_id in (2, 3):
-        told = leader.elect(broker_id)
-        assert told.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
-        assert told.header.master_broker_id == 1
+        decision = leader.elect(broker_id)
+        assert decision.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        assert decision.header.master_broker_id == 1
     if alter:
         assert leader.alter({1, 2, 3}).header.new_sync_state_set_epoch == 2
     return leader

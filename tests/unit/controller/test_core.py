@@ -77,8 +77,8 @@ def test_a_group_comes_to_be() -> None:
 def test_a_master_that_may_have_lost_bytes_is_replaced_before_it_is_answered() -> None:
     node = running()
     node.beat(1, max_offset=1_000)
-    told = node.register(1, unclean=True)
-    header = read_header(headers.RegisterBrokerToControllerResponse, told.fields)
+    response = node.register(1, unclean=True)
+    header = read_header(headers.RegisterBrokerToControllerResponse, response.fields)
     assert (header.master_broker_id, header.master_epoch) == (2, 2)
     assert node.group.is_unfit(1)
     node.beat(1)

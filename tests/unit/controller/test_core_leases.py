@@ -12,8 +12,8 @@ from turbopump.net.wire.headers import controller as headers
 
 def test_a_lease_is_for_a_leader_that_surely_leads() -> None:
     node = running()
-    told = node.beat(1)
-    assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (8_000, 1, 1)
+    response = node.beat(1)
+    assert (response.lease_ms, response.master_broker_id, response.master_epoch) == (8_000, 1, 1)
     assert node.beat(1, timeout_ms=3_000).lease_ms == 2_400
     # A lease is shorter than a new leader's wait for a silent broker, whatever the broker's
     # timeout.
@@ -30,16 +30,16 @@ def test_no_lease_while_the_group_may_be_given_to_somebody_else() -> None:
     assert len(node.quorum.waiting) == 1
     assert node.beat(1, connection=9).lease_ms is None
     node.commit()
-    told = node.beat(1, connection=9)
-    assert told.lease_ms is None and told.master_broker_id == 2
+    response = node.beat(1, connection=9)
+    assert response.lease_ms is None and response.master_broker_id == 2
     assert node.beat(2, epoch=2).lease_ms is not None
 
 
 def test_a_lease_is_for_the_master_in_its_own_epoch() -> None:
     """A broker whose heartbeat has an outdated epoch or is not the master's gets no lease."""
     node = running()
-    told = node.beat(2)
-    assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (None, 1, 1)
+    response = node.beat(2)
+    assert (response.lease_ms, response.master_broker_id, response.master_epoch) == (None, 1, 1)
     node.close(1)
     assert (node.group.master_id, node.group.master_epoch) == (2, 2)
     assert node.beat(2, epoch=1).lease_ms is None
@@ -97,8 +97,8 @@ def test_an_election_before_the_first_lease_takes_it_away() -> None:
     node.close(2)
     later = node.beat_later(2, epoch=2, leased=True, connection=9)
     node.commit()
-    told = answered(later)
-    assert (told.lease_ms, told.master_broker_id, node.group.eligible) == (None, 3, {1, 2})
+    response = answered(later)
+    assert (response.lease_ms, response.master_broker_id, node.group.eligible) == (None, 3, {1, 2})
 
 
 def test_no_lease_where_its_entry_fails() -> None:

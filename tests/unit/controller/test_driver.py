@@ -155,8 +155,8 @@ class Member:
             for address, request, later in asked:
                 body = json.loads(bytes(request.body))
                 assert "preVote" in body, address
-                told = {**body, "voteResult": "ACCEPT"}
-                later.resolve(response(request, 200, body=json.dumps(told).encode()))
+                reply = {**body, "voteResult": "ACCEPT"}
+                later.resolve(response(request, 200, body=json.dumps(reply).encode()))
             if self.disk.work:
                 return
             self.tick()
@@ -228,10 +228,10 @@ def agree(member: Member) -> None:
     """Answer all pending requests to the peers with success."""
     asked, member.calls = member.calls, []
     for _, request, later in asked:
-        told: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
+        parsed: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
         if request.code == RaftRequestCode.VOTE:
-            told["voteResult"] = "ACCEPT"
-        later.resolve(response(request, 200, body=json.dumps(told).encode()))
+            parsed["voteResult"] = "ACCEPT"
+        later.resolve(response(request, 200, body=json.dumps(parsed).encode()))
 
 
 def leading(folder: Path) -> Member:
@@ -313,10 +313,10 @@ def test_a_question_before_an_election_waits_for_nothing(tmp_path: Path) -> None
     assert member.disk.work, "a term waits"
     member.tick(1)
     asked = {"leaderId": "n1", "term": -1, "ledgerEndIndex": -1, "ledgerEndTerm": -1}
-    told = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=4))
-    assert (told["voteResult"], told["preVote"]) == ("REJECT_EXPIRED_VOTE_TERM", 5)
-    told = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=5))
-    assert (told["voteResult"], told["preVote"]) == ("ACCEPT", 5)
+    response = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=4))
+    assert (response["voteResult"], response["preVote"]) == ("REJECT_EXPIRED_VOTE_TERM", 5)
+    response = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=5))
+    assert (response["voteResult"], response["preVote"]) == ("ACCEPT", 5)
     member.settle()
     assert member.raft.member.vote is None, "it was a question"
 
@@ -354,13 +354,13 @@ def test_how_long_syncs_take_is_told(tmp_path: Path) -> None:
 
 def test_entries_of_one_moment_cost_one_write(tmp_path: Path) -> None:
     member = alone(tmp_path)
-    told = [member.driver.append(b"%d" % number) for number in range(10)]
+    result = [member.driver.append(b"%d" % number) for number in range(10)]
     assert len(member.disk.work) == 1
     member.disk.finish_one()  # the first; the others came while it was written
-    assert [one.done for one in told] == [True] + [False] * 9
+    assert [one.done for one in result] == [True] + [False] * 9
     assert len(member.disk.work) == 1
     member.disk.finish_one()
-    assert [one.value.index for one in told] == list(range(1, 11))  # type: ignore[union-attr]
+    assert [one.value.index for one in result] == list(range(1, 11))  # type: ignore[union-attr]
     assert member.machine.applied == [b"", *(b"%d" % number for number in range(10))]
 
 
@@ -378,14 +378,14 @@ def test_the_state_of_a_snapshot_comes_back(tmp_path: Path) -> None:
 def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     member = alone(tmp_path)
     assert member.machine.leads == [True]
-    told = member.driver.append(b"lost")
+    result = member.driver.append(b"lost")
     member.disk.error = OSError(28, "No space left on device")
     member.disk.finish_one()
     assert member.failures == [member.disk.error]
     assert member.machine.leads == [True, False]
     assert not member.driver.is_leader
     assert not member.driver.has_quorum(member.now_ms)
-    assert not told.done
+    assert not result.done
     member.tick(10_000)
     assert (list(member.disk.work), member.calls) == ([], [])
     answer = member.ask(RaftRequestCode.METADATA)
@@ -451,12 +451,12 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
     data = base64.b64encode(b"[" + b"0," * (1 << 20) + b"0]").decode()
-    told = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
-    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **told)
+    body = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
+    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **body)
     assert isinstance(steps, Generator)
     answer = finish(steps)
     assert isinstance(answer, Command | Deferred)
-    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**told, "data": f"{data}?"})
+    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**body, "data": f"{data}?"})
     assert isinstance(steps, Generator)
     refused = finish(steps)
     assert isinstance(refused, Command)

@@ -30,9 +30,9 @@ def test_c2_a_broker_that_registers_after_the_election_receives_the_master() -> 
     leader.join(1)
     leader.join(2)
     leader.elect(1)
-    told = leader.join(3)
-    assert told.header.master_broker_id == 1
-    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1}), 1)
+    decision = leader.join(3)
+    assert decision.header.master_broker_id == 1
+    assert SyncStateSet.decode(decision.body) == SyncStateSet(frozenset({1}), 1)
     assert in_sync(leader) == ([1], [2, 3])
     assert leader.epochs == (1, 1)
 
@@ -46,11 +46,11 @@ def test_c3_the_only_one_that_lives_asks() -> None:
 
 def test_c4_the_master_lives() -> None:
     leader = set_up()
-    told = leader.elect()
-    assert told.code == Code.CONTROLLER_MASTER_STILL_EXIST
-    assert (told.header.master_broker_id, told.header.master_epoch) == (1, 1)
-    assert ElectMasterBody.decode(told.body) == ElectMasterBody(frozenset({1, 2, 3}))
-    assert not told.events
+    decision = leader.elect()
+    assert decision.code == Code.CONTROLLER_MASTER_STILL_EXIST
+    assert (decision.header.master_broker_id, decision.header.master_epoch) == (1, 1)
+    assert ElectMasterBody.decode(decision.body) == ElectMasterBody(frozenset({1, 2, 3}))
+    assert not decision.events
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,16 @@ def test_c9_no_member_lives() -> None:
     leader = set_up()
     leader.alter({1})
     leader.live.ids = {2, 3}
-    told = leader.elect()
-    assert told.code == Code.CONTROLLER_MASTER_NOT_AVAILABLE
-    assert told.events == (ElectMaster(NAME, None),)
+    decision = leader.elect()
+    assert decision.code == Code.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert decision.events == (ElectMaster(NAME, None),)
     group = leader.group
     assert (group.master_id, group.master_epoch, group.members) == (None, 2, {1})
     again = leader.elect()
     assert again.code == Code.CONTROLLER_MASTER_NOT_AVAILABLE and not again.events
-    told = leader.elect(2)
-    assert told.code == Code.CONTROLLER_ELECT_MASTER_FAILED
-    assert told.header.master_broker_id is None
+    decision = leader.elect(2)
+    assert decision.code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert decision.header.master_broker_id is None
     leader.live.ids = {1}
     assert leader.elect(1).code == Code.SUCCESS
     assert leader.group.master_epoch == 3
@@ -145,22 +145,22 @@ def test_alter_is_refused_for_each_reason_in_order() -> None:
     )
     leader.live.ids = {1, 3}
     assert leader.alter({1, 2}).code == Code.CONTROLLER_BROKER_NOT_ALIVE
-    told = leader.alter({3})
-    assert told.code == Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-    assert told.header.new_sync_state_set_epoch == 0
+    decision = leader.alter({3})
+    assert decision.code == Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    assert decision.header.new_sync_state_set_epoch == 0
     assert leader.epochs == (1, 2)
-    told = leader.alter({1, 3})
-    assert told.header.new_sync_state_set_epoch == 3
-    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1, 3}), 3)
+    decision = leader.alter({1, 3})
+    assert decision.header.new_sync_state_set_epoch == 3
+    assert SyncStateSet.decode(decision.body) == SyncStateSet(frozenset({1, 3}), 3)
 
 
 def test_alter_of_an_unknown_group() -> None:
     leader = Leader()
     leader.live.ids = {1}
     leader.join(1)
-    told = leader.alter({1}, (0, 0), master=1)
-    assert told.code == Code.CONTROLLER_INVALID_MASTER
-    assert "{null}" in (told.remark or "")
+    decision = leader.alter({1}, (0, 0), master=1)
+    assert decision.code == Code.CONTROLLER_INVALID_MASTER
+    assert "{null}" in (decision.remark or "")
     leader.clean(living=True)
     assert leader.alter({1}, (0, 0), master=1).code == (Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
 
@@ -276,8 +276,8 @@ def test_a_nominal_master_that_lost_bytes_gives_way_to_a_complete_replica() -> N
     """The power of 2 fails and 1 is killed, before 2 is missed: 2 is elected, and returns without
     its page cache. 3 has all acknowledged bytes."""
     leader = on_paper()
-    told = leader.register(2, unclean=True)
-    assert (told.header.master_broker_id, leader.group.master_id) == (3, 3)
+    decision = leader.register(2, unclean=True)
+    assert (decision.header.master_broker_id, leader.group.master_id) == (3, 3)
     assert leader.group.eligible == {1, 2}
     leader.live.ids = {2}
     assert leader.elect(2).code == Code.CONTROLLER_ELECT_MASTER_FAILED
@@ -398,14 +398,14 @@ def test_a_damaged_log_is_not_led_until_it_is_repaired() -> None:
 
 def test_an_unfit_master_is_replaced_with_its_registration() -> None:
     leader = set_up()
-    told = leader.register(1, damaged=True)
-    assert told.header.master_broker_id in (2, 3)
+    decision = leader.register(1, damaged=True)
+    assert decision.header.master_broker_id in (2, 3)
     assert leader.group.master_epoch == 2 and leader.group.is_unfit(1)
     leader = set_up()
     leader.alter({1})
     leader.live.ids = {1}
-    told = leader.register(1, unclean=True)
-    assert told.header.master_broker_id is None and leader.group.master_id is None
+    decision = leader.register(1, unclean=True)
+    assert decision.header.master_broker_id is None and leader.group.master_id is None
     leader.live.tell(1, 1, 5)
     leader.look()
     assert leader.group.master_id == 1 and leader.group.master_epoch == 3

@@ -265,21 +265,21 @@ def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
     assert isinstance(first, Deferred) and not first.done
     for code in sorted(world.table.codes - LEDGER_CODES - {1009, 1010}):
         for name, most in TEXTS_MAX.items():
-            told = answered(world.begin(code, **{name: "1" * (most + 1)}))
-            assert told.code == ResponseCode.CONTROLLER_INVALID_REQUEST, (code, name)
-        told = answered(world.begin(code, b" " * (2 << 20) + b"{}"))
-        assert told.code == ResponseCode.CONTROLLER_INVALID_REQUEST, code
+            response = answered(world.begin(code, **{name: "1" * (most + 1)}))
+            assert response.code == ResponseCode.CONTROLLER_INVALID_REQUEST, (code, name)
+        response = answered(world.begin(code, b" " * (2 << 20) + b"{}"))
+        assert response.code == ResponseCode.CONTROLLER_INVALID_REQUEST, code
     body = base64.b64encode(bytes(CLIENT_BODY_MAX + 1)).decode()
-    told = answered(finished(world.begin(50001, dumped(LEDGER | {"body": body}))))
-    assert "an entry over" in (told.remark or "")
+    response = answered(finished(world.begin(50001, dumped(LEDGER | {"body": body}))))
+    assert "an entry over" in (response.remark or "")
 
 
 def test_a_client_of_the_log_appends_an_entry_of_a_mebibyte(world: World) -> None:
     answer = world.ask(50001, dumped(LEDGER | {"body": entry_of(1 << 20)}))
     world.pass_time(50)
     assert answer is not None and answer.code == 200, answer
-    told = json.loads(bytes(answer.body))  # type: ignore[arg-type]
-    assert (told["code"], told["index"] >= 0) == (200, True), told
+    parsed = json.loads(bytes(answer.body))  # type: ignore[arg-type]
+    assert (parsed["code"], parsed["index"] >= 0) == (200, True), parsed
 
 
 def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
@@ -322,10 +322,10 @@ def entry_of(size: int) -> str:
 def test_long_names_are_refused_before_objects_are_made(world: World) -> None:
     many = [{}] * (VALUES_MAX // 2 + 1)
     for code in sorted(LEDGER_CODES):
-        told = answered(world.begin(code, dumped(LEDGER | {"x": many})))
-        assert told.code == 1 and " over " in (told.remark or "")
-    told = answered(world.begin(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, dumped(many)))
-    assert told.code == 1 and "BadBody" in (told.remark or "")
+        response = answered(world.begin(code, dumped(LEDGER | {"x": many})))
+        assert response.code == 1 and " over " in (response.remark or "")
+    response = answered(world.begin(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, dumped(many)))
+    assert response.code == 1 and "BadBody" in (response.remark or "")
 
 
 def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> None:

@@ -22,10 +22,10 @@ def beat(
 
 def test_a_broker_lives_for_its_own_timeout() -> None:
     table = Heartbeats()
-    assert not table.heard(KEY, 0)
+    assert not table.is_active(KEY, 0)
     assert beat(table, 0, timeout_ms=3_000) is True
     assert beat(table, 1_000, timeout_ms=3_000) is False
-    assert table.heard(KEY, 4_000) and not table.heard(KEY, 4_001)
+    assert table.is_active(KEY, 4_000) and not table.is_active(KEY, 4_001)
     assert table.expire(4_000) == []
     assert table.expire(4_001) == [KEY]
     assert table.expire(4_002) == [] and len(table) == 0
@@ -34,11 +34,11 @@ def test_a_broker_lives_for_its_own_timeout() -> None:
 def test_without_one_it_is_ten_seconds_and_no_one_is_believed_for_ever() -> None:
     table = Heartbeats()
     beat(table, 0)
-    assert table.heard(KEY, 10_000) and not table.heard(KEY, 10_001)
+    assert table.is_active(KEY, 10_000) and not table.is_active(KEY, 10_001)
     beat(table, 0, timeout_ms=2**62)
-    assert not table.heard(KEY, liveness.TIMEOUT_MAX_MS + 1)
+    assert not table.is_active(KEY, liveness.TIMEOUT_MAX_MS + 1)
     beat(table, 0, timeout_ms=-5)
-    assert not table.heard(KEY, liveness.TIMEOUT_MIN_MS + 1)
+    assert not table.is_active(KEY, liveness.TIMEOUT_MIN_MS + 1)
 
 
 def test_the_newest_word_of_a_log_counts() -> None:
@@ -46,19 +46,23 @@ def test_the_newest_word_of_a_log_counts() -> None:
     table = Heartbeats()
     beat(table, 0, max_offset=500, epoch=3)
     beat(table, 1, max_offset=100, epoch=2)
-    newest = table.newest(KEY)
+    newest = table.newest_report(KEY)
     assert newest is not None and (newest.epoch, newest.max_offset) == (2, 100)
     beat(table, 2, max_offset=None, epoch=None)
-    assert table.newest(KEY) is None
+    assert table.newest_report(KEY) is None
 
 
 def test_a_broker_that_sends_a_request_lives() -> None:
     table = Heartbeats()
-    assert table.touch(KEY, 5, 0) and table.heard(KEY, 0) and table.newest(KEY) is None
-    assert not table.touch(KEY, 5, 1)
+    assert (
+        table.record_request(KEY, 5, 0)
+        and table.is_active(KEY, 0)
+        and table.newest_report(KEY) is None
+    )
+    assert not table.record_request(KEY, 5, 1)
     assert beat(table, 2) is True  # the first report of its log is new
-    table.touch(KEY, 5, 9_000)
-    assert table.newest(KEY) is not None and table.heard(KEY, 19_000)
+    table.record_request(KEY, 5, 9_000)
+    assert table.newest_report(KEY) is not None and table.is_active(KEY, 19_000)
 
 
 def test_a_closed_connection_kills_its_last_user() -> None:
@@ -67,9 +71,11 @@ def test_a_closed_connection_kills_its_last_user() -> None:
     beat(table, 0, 2, connection=5)
     beat(table, 1, 2, connection=6)
     assert table.on_closed(5) == [KEY] and table.is_disconnected(KEY)
-    assert table.on_closed(5) == [] and not table.fresh(KEY, 2) and table.alive(KEY, 2)
+    assert (
+        table.on_closed(5) == [] and not table.has_recent_heartbeat(KEY, 2) and table.alive(KEY, 2)
+    )
     assert table.ended(KEY, 2) and not table.ended(KEY, 2) and not table.alive(KEY, 2)
-    assert table.heard(("c", "b", 2), 3)
+    assert table.is_active(("c", "b", 2), 3)
     assert table.on_closed(6) == [("c", "b", 2)]
     assert table.ended(("c", "b", 2), 4) and len(table) == 0
 
@@ -80,7 +86,7 @@ def test_a_broker_heard_over_another_connection_is_not_dead() -> None:
     table.on_closed(5)
     assert beat(table, 1, connection=6) is True  # it may be elected again
     assert not table.is_disconnected(KEY) and not table.ended(KEY, 2)
-    assert table.fresh(KEY, 2) and table.on_closed(6) == [KEY]
+    assert table.has_recent_heartbeat(KEY, 2) and table.on_closed(6) == [KEY]
 
 
 def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
@@ -88,11 +94,11 @@ def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
     beat(table, 0)
     table.lead(9_000)
     assert table.expire(18_999) == []
-    assert not table.heard(KEY, 10_001) and table.alive(KEY, 19_000)
+    assert not table.is_active(KEY, 10_001) and table.alive(KEY, 19_000)
     assert table.expire(19_001) == [KEY]
     never: Key = ("c", "b", 9)
     assert table.alive(never, 19_000) and not table.alive(never, 19_001)
-    assert not table.heard(never, 9_000)
+    assert not table.is_active(never, 9_000)
 
 
 def test_whom_a_leader_waited_for_is_dead() -> None:
@@ -126,10 +132,12 @@ def test_a_life_that_is_over() -> None:
     table.lead(0)
     beat(table, 0)
     table.discard_reports(KEY, 1)
-    assert table.newest(KEY) is None and not table.alive(KEY, 2) and not table.heard(KEY, 2)
+    assert (
+        table.newest_report(KEY) is None and not table.alive(KEY, 2) and not table.is_active(KEY, 2)
+    )
     assert table.on_closed(5) == []
     beat(table, 4)
-    assert table.heard(KEY, 5)
+    assert table.is_active(KEY, 5)
 
 
 def test_requests_that_arrived_while_the_controller_slept_are_read_first() -> None:
@@ -226,9 +234,13 @@ def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
 
 def test_fresh_brokers_were_heard_just_now() -> None:
     table = Heartbeats()
-    assert not table.fresh(KEY, 0)
+    assert not table.has_recent_heartbeat(KEY, 0)
     beat(table, 0)
-    assert table.fresh(KEY, 4_000) and not table.fresh(KEY, 4_001) and table.heard(KEY, 4_001)
+    assert (
+        table.has_recent_heartbeat(KEY, 4_000)
+        and not table.has_recent_heartbeat(KEY, 4_001)
+        and table.is_active(KEY, 4_001)
+    )
 
 
 def test_a_lease_is_never_longer_than_a_new_leader_waits() -> None:

@@ -53,8 +53,8 @@ class TestAnOlderCopy:
         leader = restored()
         tell(leader, 1, 4, 1000, MASTER)
         tell(leader, 3, 4, 900, MEMBER)
-        told = leader.elect(2)
-        assert told.code == 0
+        decision = leader.elect(2)
+        assert decision.code == 0
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 5)
 
     def test_no_member_of_the_copys_set_is_elected_before_the_others_are_here(self) -> None:
@@ -246,8 +246,8 @@ class TestEmptied:
         node = Node()
         node.lead()
         come(node, 1, epoch=4, standing=MASTER)
-        told = stray(node, 1, epoch=6, standing=MASTER, address="old:1")
-        assert told.unknown is True and told.lease_ms is None
+        response = stray(node, 1, epoch=6, standing=MASTER, address="old:1")
+        assert response.unknown is True and response.lease_ms is None
         assert node.core.heartbeats.last_epochs((CLUSTER, NAME, 1))[0] == 4
         refused = node.register(1, register_check_code="old:1;3")
         assert refused.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED

@@ -65,7 +65,7 @@ class Handed(Driver):
         """Whether broker 1 counted as alive, at each call."""
 
     def hand_over(self, now_ms: int) -> str | None:
-        self.waited.append(self._node.core.heartbeats.heard((CLUSTER, NAME, 1), now_ms))
+        self.waited.append(self._node.core.heartbeats.is_active((CLUSTER, NAME, 1), now_ms))
         return "n1"
 
     def on_tick(self, now_ms: int) -> None:

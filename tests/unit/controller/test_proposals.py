@@ -107,9 +107,9 @@ def test_entries_others_may_append() -> None:
     node = running()
 
     def outcome(*happened: events.Event, body: bytes = b"") -> int | str:
-        told = node.core.append(body or events.encode(happened), node.now_ms)
+        result = node.core.append(body or events.encode(happened), node.now_ms)
         node.commit()
-        return told.value
+        return result.value
 
     assert outcome(events.ApplyBrokerId("C", "other", "h:1", "h:1;1", 1)) == node.core.applied
     assert node.core.tables.groups["other"].replicas[1].check_code == "h:1;1"

@@ -47,8 +47,8 @@ def test_a_name_belongs_to_one_cluster() -> None:
     assert registration.next_id(leader.tables, asked).code == Code.CONTROLLER_INVALID_REQUEST
     assert apply(leader, 4, cluster="other") == Code.CONTROLLER_INVALID_REQUEST
     header = headers.RegisterBrokerToControllerRequest("other", NAME, 1, "a:1")
-    told = registration.register(leader.tables, header, leader.live)
-    assert told.code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    decision = registration.register(leader.tables, header, leader.live)
+    assert decision.code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 
 
 @pytest.mark.parametrize("name", ["", "a#b", "n" * (NAME_MAX + 1)])
@@ -58,8 +58,8 @@ def test_names_that_are_none(name: str) -> None:
         asked = headers.GetNextBrokerIdRequest(cluster, broker)
         assert registration.next_id(leader.tables, asked).code == Code.CONTROLLER_INVALID_REQUEST
         header = headers.ApplyBrokerIdRequest(cluster, broker, 1, "a;1")
-        told = registration.apply_id(leader.tables, header)
-        assert told.code == Code.CONTROLLER_INVALID_REQUEST and not told.events
+        decision = registration.apply_id(leader.tables, header)
+        assert decision.code == Code.CONTROLLER_INVALID_REQUEST and not decision.events
     assert apply(leader, 1, "") == Code.CONTROLLER_INVALID_REQUEST
     assert apply(leader, 1, name * 300) == Code.CONTROLLER_INVALID_REQUEST
 
@@ -83,33 +83,33 @@ def test_registered_names_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) 
     for number in range(300):
         name = f"{number:03d}".ljust(NAME_MAX, "主")
         header = headers.ApplyBrokerIdRequest(name, name, 1, name)
-        told = leader.take(registration.apply_id(leader.tables, header))
-        taken += told.code == Code.SUCCESS
+        decision = leader.take(registration.apply_id(leader.tables, header))
+        taken += decision.code == Code.SUCCESS
     assert 20 < taken < 40
     assert len(leader.tables.snapshot()) <= leader.tables.size < 110_000
     for text in ("a\n", "\0", "a\x1b"):
         for names in ((text, "b", "a;1"), ("c", text, "a;1"), ("c", "b", text)):
             header = headers.ApplyBrokerIdRequest(names[0], names[1], 1, names[2])
-            told = registration.apply_id(GroupTables(), header)
-            assert told.code == Code.CONTROLLER_INVALID_REQUEST and not told.events
+            decision = registration.apply_id(GroupTables(), header)
+            assert decision.code == Code.CONTROLLER_INVALID_REQUEST and not decision.events
 
 
 def test_registration_names_a_living_master_only() -> None:
     leader = set_up()
-    told = leader.register(2)
-    assert (told.header.master_broker_id, told.header.master_address) == (1, "a:1")
-    assert (told.header.master_epoch, told.header.sync_state_set_epoch) == (1, 2)
+    decision = leader.register(2)
+    assert (decision.header.master_broker_id, decision.header.master_address) == (1, "a:1")
+    assert (decision.header.master_epoch, decision.header.sync_state_set_epoch) == (1, 2)
     leader.live.ids = {2, 3}
-    told = leader.register(2)
-    assert told.header.master_broker_id is None and told.header.master_epoch is None
-    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1, 2, 3}), 2)
+    decision = leader.register(2)
+    assert decision.header.master_broker_id is None and decision.header.master_epoch is None
+    assert SyncStateSet.decode(decision.body) == SyncStateSet(frozenset({1, 2, 3}), 2)
 
 
 def test_a_broker_moves_to_another_address() -> None:
     leader = set_up()
     header = headers.RegisterBrokerToControllerRequest(CLUSTER, NAME, 2, "moved:1")
-    told = leader.take(registration.register(leader.tables, header, leader.live))
-    assert told.events == (UpdateBrokerAddress(CLUSTER, NAME, "moved:1", 2),)
+    decision = leader.take(registration.register(leader.tables, header, leader.live))
+    assert decision.events == (UpdateBrokerAddress(CLUSTER, NAME, "moved:1", 2),)
     assert leader.group.addresses[2] == "moved:1"
     assert not leader.take(registration.register(leader.tables, header, leader.live)).events
 
@@ -117,55 +117,55 @@ def test_a_broker_moves_to_another_address() -> None:
 def test_a_master_that_was_restarted_before_anybody_noticed_gets_an_epoch_of_its_own() -> None:
     leader = set_up()
     header = headers.RegisterBrokerToControllerRequest(CLUSTER, NAME, 1, "moved:1")
-    told = leader.take(registration.register(leader.tables, header, leader.live))
-    assert (told.header.master_broker_id, told.header.master_address) == (1, "moved:1")
-    assert (told.header.master_epoch, told.header.sync_state_set_epoch) == (2, 3)
+    decision = leader.take(registration.register(leader.tables, header, leader.live))
+    assert (decision.header.master_broker_id, decision.header.master_address) == (1, "moved:1")
+    assert (decision.header.master_epoch, decision.header.sync_state_set_epoch) == (2, 3)
     assert leader.group.members == {1} and leader.group.master_address == "moved:1"
-    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1}), 3)
+    assert SyncStateSet.decode(decision.body) == SyncStateSet(frozenset({1}), 3)
 
 
 def test_an_address_that_is_none() -> None:
     leader = set_up()
     header = headers.RegisterBrokerToControllerRequest(CLUSTER, NAME, 1, "")
-    told = registration.register(leader.tables, header, leader.live)
-    assert told.code == Code.CONTROLLER_INVALID_REQUEST
+    decision = registration.register(leader.tables, header, leader.live)
+    assert decision.code == Code.CONTROLLER_INVALID_REQUEST
 
 
 def test_unknown_groups() -> None:
     leader = Leader()
-    told = registration.replica_info(leader.tables, headers.GetReplicaInfoRequest(NAME))
-    assert (told.code, told.remark) == (
+    decision = registration.replica_info(leader.tables, headers.GetReplicaInfoRequest(NAME))
+    assert (decision.code, decision.remark) == (
         Code.CONTROLLER_BROKER_METADATA_NOT_EXIST,
         "Broker metadata is not existed",
     )
-    told = leader.register(1)
-    assert told.remark == f"Broker-set: {NAME} hasn't been registered in controller"
+    decision = leader.register(1)
+    assert decision.remark == f"Broker-set: {NAME} hasn't been registered in controller"
 
 
 def test_c11_cleaning() -> None:
     leader = set_up()
-    told = leader.clean("1")
-    assert told.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    assert told.remark == f"Broker [{NAME},  1] is still alive, clean up failure"
-    told = leader.clean()
-    assert told.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    assert told.remark == f"Broker {NAME} is still alive, clean up failure"
+    decision = leader.clean("1")
+    assert decision.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert decision.remark == f"Broker [{NAME},  1] is still alive, clean up failure"
+    decision = leader.clean()
+    assert decision.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert decision.remark == f"Broker {NAME} is still alive, clean up failure"
     leader.live.ids = set()
     assert leader.clean("1").code == Code.SUCCESS
     leader = set_up()
     leader.live.ids = set()
     assert leader.clean("1;2;3").code == Code.SUCCESS
     assert NAME not in leader.tables.groups
-    told = leader.clean(living=True, name="unknown")
-    assert told.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    assert told.remark == "Broker unknown is not existed,clean broker data failure."
+    decision = leader.clean(living=True, name="unknown")
+    assert decision.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert decision.remark == "Broker unknown is not existed,clean broker data failure."
 
 
 def test_cleaning_forgets_only_the_named_broker() -> None:
     """RocketMQ removes the whole group if live brokers may be cleaned."""
     leader = set_up()
-    told = leader.clean("2", living=True)
-    assert told.events == (CleanBrokerData(NAME, frozenset({2})),)
+    decision = leader.clean("2", living=True)
+    assert decision.events == (CleanBrokerData(NAME, frozenset({2})),)
     assert set(leader.group.replicas) == {1, 3} and leader.group.members == {1, 3}
     assert leader.group.set_epoch == 3
     assert leader.clean("1", living=True).code == Code.SUCCESS
@@ -180,14 +180,14 @@ def test_ids_to_clean_that_are_none(ids: str) -> None:
 
 def test_cleaning_an_absent_broker_changes_nothing() -> None:
     leader = set_up()
-    told = leader.clean("9;8")
-    assert told.code == Code.SUCCESS and not told.events
-    told = leader.take(
+    decision = leader.clean("9;8")
+    assert decision.code == Code.SUCCESS and not decision.events
+    decision = leader.take(
         registration.clean(
             leader.tables, headers.CleanBrokerDataRequest(NAME, "other", None, True), leader.live
         )
     )
-    assert told.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert decision.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
 
 
 @pytest.mark.parametrize("word", ["unclean", "damaged"])

@@ -4,7 +4,7 @@ Their names are null then: lookups find no entry, and no entry is made.
 """
 
 import pytest
-from tests.unit.namesrv.test_handlers import NOW, Bench, said, text
+from tests.unit.namesrv.test_handlers import NOW, Bench, code_and_remark, text
 
 from turbopump.namesrv.handlers import FAQ
 from turbopump.net.wire.codes import RequestCode
@@ -68,7 +68,7 @@ def state(bench: Bench) -> object:
 def test_an_empty_request_is_answered_as_by_rocketmq(bench: Bench, code: int) -> None:
     before = state(bench)
     answer = bench.ask(code)
-    assert said(answer) == EMPTY[code]
+    assert code_and_remark(answer) == EMPTY[code]
     assert text(answer) == BODIES.get(code, "")
     assert answer.fields == FIELDS.get(code, {})
     assert state(bench) == before
@@ -80,14 +80,14 @@ def test_a_header_that_lacks_a_member_is_answered_as_by_rocketmq(bench: Bench, c
     before = state(bench)
     answer = bench.ask(code, **LACKING[code])
     known, remark = EMPTY[code]
-    assert said(answer) == (known, REMARKS.get(code, remark))
+    assert code_and_remark(answer) == (known, REMARKS.get(code, remark))
     assert state(bench) == before
 
 
 def test_a_topic_that_is_registered_with_a_null_route_is_answered_with_0(bench: Bench) -> None:
     before = state(bench)
     answer = bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, b"null", topic="T")
-    assert said(answer) == (0, None)
+    assert code_and_remark(answer) == (0, None)
     assert state(bench) == before
 
 
@@ -99,7 +99,10 @@ def test_no_topic_is_kept_for_a_null_name(bench: Bench) -> None:
 
 def test_the_switches_of_an_operator_come_before_an_empty_header(bench: Bench) -> None:
     bench.server.config.enable_topic_list = False
-    assert said(bench.ask(RequestCode.GET_TOPICS_BY_CLUSTER)) == (1, "disable")
+    assert code_and_remark(bench.ask(RequestCode.GET_TOPICS_BY_CLUSTER)) == (1, "disable")
     bench.server.config.need_wait_for_service = True
     bench.server.started_ms = NOW
-    assert said(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == (1, "name server not ready")
+    assert code_and_remark(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == (
+        1,
+        "name server not ready",
+    )

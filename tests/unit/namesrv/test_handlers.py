@@ -121,7 +121,7 @@ def text(answer: Command) -> str:
     return answer.body.decode()
 
 
-def said(answer: Command) -> tuple[int, str | None]:
+def code_and_remark(answer: Command) -> tuple[int, str | None]:
     return answer.code, answer.remark
 
 
@@ -132,7 +132,7 @@ def bench() -> Bench:
 
 def test_every_code_of_a_name_server_has_a_handler(bench: Bench) -> None:
     assert bench.dispatcher.codes == set(CODES)
-    assert said(bench.ask(10)) == (3, " request type 10 not supported")
+    assert code_and_remark(bench.ask(10)) == (3, " request type 10 not supported")
 
 
 def test_a_registration_of_changes_removes_no_other_topic(bench: Bench) -> None:
@@ -147,7 +147,7 @@ def test_a_registration_of_changes_removes_no_other_topic(bench: Bench) -> None:
 
 def test_a_registered_broker_is_found(bench: Bench) -> None:
     answer = bench.register()
-    assert (said(answer), answer.fields, answer.body) == ((0, None), {}, b"")
+    assert (code_and_remark(answer), answer.fields, answer.body) == ((0, None), {}, b"")
     answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
     assert text(answer) == (
         '{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"a","cluster":"c",'
@@ -158,7 +158,7 @@ def test_a_registered_broker_is_found(bench: Bench) -> None:
 
 def test_an_unknown_topic_is_17(bench: Bench) -> None:
     remark = "No topic route info in name server for the topic: X" + FAQ
-    assert said(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="X")) == (17, remark)
+    assert code_and_remark(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="X")) == (17, remark)
 
 
 def test_a_name_server_may_wait_for_its_brokers(bench: Bench) -> None:
@@ -166,7 +166,7 @@ def test_a_name_server_may_wait_for_its_brokers(bench: Bench) -> None:
     bench.server.config.need_wait_for_service = True
     bench.now_ms = NOW + 44_999
     answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
-    assert said(answer) == (1, "name server not ready")
+    assert code_and_remark(answer) == (1, "name server not ready")
     bench.now_ms = NOW + 45_000
     bench.route()
 
@@ -213,30 +213,30 @@ def test_a_replica_is_told_its_master(bench: Bench) -> None:
 def test_a_claim_of_an_older_state_is_answered_without_master(bench: Bench) -> None:
     bench.register(state=5)
     answer = bench.register(brokerAddr="10.0.0.2:10911", state=4)
-    assert (said(answer), answer.fields) == ((0, None), {})
+    assert (code_and_remark(answer), answer.fields) == ((0, None), {})
     assert bench.route().broker_datas[0].broker_addrs == {0: ADDRESS}
 
 
 def test_a_first_registration_of_one_topic_is_refused(bench: Bench) -> None:
-    assert said(bench.register(topics=("T",))) == (1, "register broker failed")
+    assert code_and_remark(bench.register(topics=("T",))) == (1, "register broker failed")
 
 
 def test_a_wrong_crc_is_refused(bench: Bench) -> None:
-    assert said(bench.register(bodyCrc32="12345")) == (1, "crc32 not match")
-    assert said(bench.register(bodyCrc32="0")) == (0, None)
+    assert code_and_remark(bench.register(bodyCrc32="12345")) == (1, "crc32 not match")
+    assert code_and_remark(bench.register(bodyCrc32="0")) == (0, None)
 
 
 def test_a_compressed_body_is_read(bench: Bench) -> None:
     table = {name: TopicConfig(name, 4, 8, 4) for name in ("T", "U")}
     body = RegisterBrokerBody(TopicConfigs(DataVersion(1), table)).encode(compressed=True)
-    assert said(bench.register(body=body, compressed="true")) == (0, None)
+    assert code_and_remark(bench.register(body=body, compressed="true")) == (0, None)
     assert bench.route().queue_datas == [QueueData("a", 4, 8, 4)]
 
 
 def test_an_old_brokers_body_is_the_topics_alone(bench: Bench) -> None:
     table = {name: TopicConfig(name, 4, 4) for name in ("T", "U")}
     body = TopicConfigs(DataVersion(1), table).encode()
-    assert said(bench.register(body=body, version=36)) == (0, None)
+    assert code_and_remark(bench.register(body=body, version=36)) == (0, None)
     assert bench.route().queue_datas == [QueueData("a", 4, 4, 6)]
 
 
@@ -276,8 +276,8 @@ def test_a_body_that_is_neither_form_is_a_clear_error(bench: Bench, compressed: 
 def test_unregistering_forgets_the_broker(bench: Bench) -> None:
     bench.register()
     fields = {"brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "c", "brokerId": "0"}
-    assert said(bench.ask(RequestCode.UNREGISTER_BROKER, **fields)) == (0, None)
-    assert said(bench.ask(RequestCode.UNREGISTER_BROKER, **fields)) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.UNREGISTER_BROKER, **fields)) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.UNREGISTER_BROKER, **fields)) == (0, None)
     assert bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
@@ -292,7 +292,7 @@ def test_a_heartbeat_and_a_version_query_are_signs_of_life(bench: Bench) -> None
     bench.register(heartbeatTimeoutMillis="1000")
     names = {"brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "c", "brokerId": "0"}
     bench.now_ms = NOW + 900
-    assert said(bench.ask(RequestCode.BROKER_HEARTBEAT, **names)) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.BROKER_HEARTBEAT, **names)) == (0, None)
     assert bench.server.routes.scan(NOW + 1_900) == []
     bench.now_ms = NOW + 1_900
     bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion().encode(), **names)
@@ -332,21 +332,21 @@ def test_cluster_info(bench: Bench) -> None:
 
 def test_key_values_come_and_go(bench: Bench) -> None:
     item = {"namespace": "NS", "key": "k"}
-    assert said(bench.ask(RequestCode.GET_KV_CONFIG, **item)) == (
+    assert code_and_remark(bench.ask(RequestCode.GET_KV_CONFIG, **item)) == (
         22,
         "No config item, Namespace: NS Key: k",
     )
-    assert said(bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")) == (
+    assert code_and_remark(bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")) == (
         22,
         "No config item, Namespace: NS",
     )
-    assert said(bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="中")) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="中")) == (0, None)
     assert bench.saved == [{"NS": {"k": "中"}}]
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).fields == {"value": "中"}
     answer = bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")
     assert json.loads(text(answer)) == {"table": {"k": "中"}}
-    assert said(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
-    assert said(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
+    assert code_and_remark(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
     assert bench.saved[1:] == [{"NS": {}}]
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).code == 22
 
@@ -354,11 +354,11 @@ def test_key_values_come_and_go(bench: Bench) -> None:
 @pytest.mark.parametrize("fields", [{}, {"key": "k"}, {"namespace": "n"}])
 def test_a_key_value_needs_namespace_and_key(bench: Bench, fields: dict[str, str]) -> None:
     answer = bench.ask(RequestCode.PUT_KV_CONFIG, value="v", **fields)
-    assert said(answer) == (1, "namespace or key is null")
+    assert code_and_remark(answer) == (1, "namespace or key is null")
 
 
 def test_a_key_value_without_value_is_refused(bench: Bench) -> None:
-    assert said(bench.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k")) == (
+    assert code_and_remark(bench.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k")) == (
         1,
         "value is null",
     )
@@ -370,7 +370,7 @@ def test_a_key_value_is_not_taken_when_it_cannot_be_saved(bench: Bench) -> None:
     bench.disk_error = OSError(28, "No space left on device")
     for code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
         answer = bench.ask(code, **item, value="new")
-        assert said(answer) == (1, "not saved: [Errno 28] No space left on device")
+        assert code_and_remark(answer) == (1, "not saved: [Errno 28] No space left on device")
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).fields == {"value": "old"}
 
 
@@ -394,7 +394,7 @@ def test_key_values_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
 def test_write_permission(bench: Bench) -> None:
     bench.register()
     answer = bench.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
-    assert (said(answer), answer.fields) == ((0, None), {"wipeTopicCount": "2"})
+    assert (code_and_remark(answer), answer.fields) == ((0, None), {"wipeTopicCount": "2"})
     assert bench.route().queue_datas[0].perm == 4
     answer = bench.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
     assert answer.fields == {"addTopicCount": "2"}
@@ -411,7 +411,7 @@ def test_topic_lists_can_be_switched_off(bench: Bench) -> None:
     bench.server.config.enable_all_topic_list = False
     bench.server.config.enable_topic_list = False
     for code in (206, 224, 311, 312, 313):
-        assert said(bench.ask(code, cluster="c")) == (1, "disable")
+        assert code_and_remark(bench.ask(code, cluster="c")) == (1, "disable")
 
 
 def test_topics_by_unit_flags(bench: Bench) -> None:
@@ -431,10 +431,10 @@ def test_system_topics(bench: Bench) -> None:
 def test_topics_are_deleted(bench: Bench) -> None:
     bench.register()
     delete = RequestCode.DELETE_TOPIC_IN_NAMESRV
-    assert said(bench.ask(delete, topic="T", clusterName="other")) == (0, None)
+    assert code_and_remark(bench.ask(delete, topic="T", clusterName="other")) == (0, None)
     bench.route("T")
-    assert said(bench.ask(delete, topic="T", clusterName="")) == (0, None)
-    assert said(bench.ask(delete, topic="U", clusterName="c")) == (0, None)
+    assert code_and_remark(bench.ask(delete, topic="T", clusterName="")) == (0, None)
+    assert code_and_remark(bench.ask(delete, topic="U", clusterName="c")) == (0, None)
     assert bench.server.routes.topics() == []
 
 
@@ -442,9 +442,9 @@ def test_topics_are_registered_by_hand(bench: Bench, monkeypatch: pytest.MonkeyP
     bench.register()
     body = TopicRouteData([QueueData("a", 1, 2, 6), QueueData("x", 1, 1, 6)]).encode()
     code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
-    assert said(bench.ask(code, body, topic="New")) == (0, None)
+    assert code_and_remark(bench.ask(code, body, topic="New")) == (0, None)
     assert bench.route("New").queue_datas == [QueueData("a", 1, 2, 6)]
-    assert said(bench.ask(code, topic="Nothing")) == (0, None)
+    assert code_and_remark(bench.ask(code, topic="Nothing")) == (0, None)
     assert bench.ask(code, b"[1", topic="Bad").code == 1
     monkeypatch.setattr("turbopump.namesrv.topic_queues.MAX_QUEUE_DATAS", 3)
     assert bench.ask(code, body, topic="More").code == 1
@@ -453,7 +453,10 @@ def test_topics_are_registered_by_hand(bench: Bench, monkeypatch: pytest.MonkeyP
 def test_configuration_is_shown_and_changed(bench: Bench) -> None:
     get, update = RequestCode.GET_NAMESRV_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG
     assert "orderMessageEnable=false\n" in text(bench.ask(get))
-    assert said(bench.ask(update, b"orderMessageEnable=true\nnoSuchKey=1\n")) == (0, None)
+    assert code_and_remark(bench.ask(update, b"orderMessageEnable=true\nnoSuchKey=1\n")) == (
+        0,
+        None,
+    )
     assert bench.saved_configs == [{"orderMessageEnable": "true"}]
     assert bench.server.config.order_message_enable
     shown = text(bench.ask(get))
@@ -465,12 +468,15 @@ def test_a_refused_configuration_changes_nothing(bench: Bench) -> None:
     update = RequestCode.UPDATE_NAMESRV_CONFIG
     before = text(bench.ask(RequestCode.GET_NAMESRV_CONFIG))
     refused = bench.ask(update, b"orderMessageEnable=true\nkvConfigPath=x")
-    assert said(refused) == (16, "Can not update config in black list.")
+    assert code_and_remark(refused) == (16, "Can not update config in black list.")
     answer = bench.ask(update, b"orderMessageEnable=true\nlistenPort=no")
-    assert said(answer) == (1, "listenPort=no: expected a whole number from 0 to 65535 (line 2)")
+    assert code_and_remark(answer) == (
+        1,
+        "listenPort=no: expected a whole number from 0 to 65535 (line 2)",
+    )
     assert bench.ask(update, b"a=\\u1").code == 1
     fixed = b"orderMessageEnable=true\nlistenPort=1\ntls.server.mode=disabled"
-    assert said(bench.ask(update, fixed)) == (
+    assert code_and_remark(bench.ask(update, fixed)) == (
         1,
         "listenPort, tls.server.mode cannot change while this node runs: set it in its file and"
         " restart",
@@ -478,7 +484,7 @@ def test_a_refused_configuration_changes_nothing(bench: Bench) -> None:
     for hostile in (b"a\\=b=1", b"order\0=1", b"productEnvName=a\\nb", b"x=" + b"y" * (1 << 20)):
         assert bench.ask(update, b"orderMessageEnable=true\n" + hostile).code == 1
     bench.disk_error = OSError(30, "Read-only file system")
-    assert said(bench.ask(update, b"orderMessageEnable=true")) == (
+    assert code_and_remark(bench.ask(update, b"orderMessageEnable=true")) == (
         1,
         "not saved: [Errno 30] Read-only file system",
     )

@@ -53,10 +53,10 @@ def test_deleting_nothing_saves_nothing() -> None:
     assert values.delete("n", "other").value is None
     assert values.delete("other", "k").value is None
     assert not disk.asked and values.count == 1
-    told = values.delete("n", "k")
-    assert not told.done and values.get("n", "k") == "v", "not before it is durable"
+    result = values.delete("n", "k")
+    assert not result.done and values.get("n", "k") == "v", "not before it is durable"
     disk.finish()
-    assert told.value is None and disk.tables() == [{"n": {}}]
+    assert result.value is None and disk.tables() == [{"n": {}}]
     assert values.namespace("n") == {} and values.count == 0
 
 

@@ -232,8 +232,8 @@ def test_a_silent_broker_expires(given: int | None, expected: int) -> None:
 
 def test_a_sign_of_life_postpones_the_end() -> None:
     table = table_with(broker(timeout_ms=100))
-    table.touch("c", MASTER, NOW + 90)
-    table.touch("c", "unknown:1", NOW)
+    table.record_heartbeat("c", MASTER, NOW + 90)
+    table.record_heartbeat("c", "unknown:1", NOW)
     assert table.scan(NOW + 190) == []
     assert len(table.scan(NOW + 191)) == 1
 

@@ -202,14 +202,14 @@ def test_a_broker_that_hangs_harms_its_own_calls_alone(
     heards = [
         proxy.start("SendMessage", messages=[message(body=b"x" * 3_000)])[1] for _ in "12345678"
     ]
-    answers = [one.answer.status.code for one in heards if one.is_over]
+    answers = [one.answer.status.code for one in heards if one.has_ended]
     assert answers.count(Code.OK) == 4, "the other broker serves"
     assert answers.count(Code.TOO_MANY_REQUESTS) == 3
     assert proxy.calls.held == broker_calls.REQUEST_SIZE + 3_000
     for later in proxy.hanging:
         later.resolve("it did not answer in time")
     assert proxy.calls.held == 0
-    assert all(one.is_over for one in heards)
+    assert all(one.has_ended for one in heards)
 
 
 def test_known_names_are_used_without_a_name_server(proxy: ProxyWorld) -> None:
@@ -226,7 +226,7 @@ def test_known_names_are_used_without_a_name_server(proxy: ProxyWorld) -> None:
 def test_requests_that_wait_for_a_name_server_are_served_then(proxy: ProxyWorld) -> None:
     proxy.no_answer[NAME_SERVER] = ""
     heards = [proxy.start("QueryRoute", topic={"name": "TNormal"})[1] for _ in range(3)]
-    assert not any(one.is_over for one in heards)
+    assert not any(one.has_ended for one in heards)
     assert len(proxy.hanging) == 1, "all wait for one answer"
     del proxy.no_answer[NAME_SERVER]
     proxy.hanging[0].resolve(
@@ -241,17 +241,17 @@ def test_requests_that_wait_for_names_are_bounded_in_bytes(
     monkeypatch.setattr(backend, "WAITING_MAX", 10_000)
     proxy.no_answer[NAME_SERVER] = ""
     sends = [proxy.start("SendMessage", messages=[message(body=bytes(4_000))])[1] for _ in range(3)]
-    assert [one.is_over for one in sends] == [False, True, True]
+    assert [one.has_ended for one in sends] == [False, True, True]
     assert sends[1].answer.status.code == Code.INTERNAL_SERVER_ERROR
     proxy.hanging[0].resolve("it did not answer in time")
-    assert sends[0].is_over
+    assert sends[0].has_ended
     assert proxy.backend.waiting == 0
 
 
 def test_a_call_that_was_over_when_its_route_came_does_nothing(proxy: ProxyWorld) -> None:
     proxy.no_answer[NAME_SERVER] = ""
     call = proxy.start("SendMessage", messages=[message()])[0]
-    call.over()
+    call.end_silently()
     del proxy.no_answer[NAME_SERVER]
     proxy.hanging[0].resolve(
         proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TNormal"}))

@@ -152,7 +152,7 @@ class ProxyWorld(GrpcWorld):
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
         """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
-        if not heard.is_over:
+        if not heard.has_ended:
             self.pass_all(100)
         return heard.answer
 
@@ -211,6 +211,6 @@ class ProxyWorld(GrpcWorld):
     def received(self, topic: str, group: str, broker: str) -> list[Any]:
         """The messages that a receive returns at once."""
         heard = self.receive(topic, group, broker)
-        if not heard.is_over:
+        if not heard.has_ended:
             self.pass_all(100)
         return [one.message for one in heard.messages if one.WhichOneof("kind") == "message"]

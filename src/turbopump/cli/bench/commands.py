@@ -237,12 +237,12 @@ def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
 def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
     """Run the plan, show its progress, print the report."""
     from turbopump.cli.bench.report import plot
-    from turbopump.cli.bench.run import carry_out
+    from turbopump.cli.bench.run import run_load
 
     if picture is not None:
         _check_picture(picture)
     with _Progress() if sys.stderr.isatty() else nullcontext(_silent) as watch:
-        report = carry_out(plan, watch)
+        report = run_load(plan, watch)
     if as_json:
         print_json(report.to_json())
     else:

@@ -44,7 +44,7 @@ def unique_prefix() -> str:
     return made[: -len(frames.SERIAL)]
 
 
-def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
+def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
     LoadReport.check). `watch` is called every WATCH_S in this thread.
 

@@ -61,14 +61,14 @@ class _Node:
     """State after the end of the process."""
     process: asyncio.subprocess.Process | None = None
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    has_exited: asyncio.Event = field(default_factory=asyncio.Event)
     heard_s: float = 0.0
     watch: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
         """Pid of the process; 0 if it does not run."""
-        return self.process.pid if self.process is not None and not self.is_over.is_set() else 0
+        return self.process.pid if self.process is not None and not self.has_exited.is_set() else 0
 
 
 class Processes:
@@ -256,7 +256,7 @@ class Processes:
                 stderr=err,
                 start_new_session=True,
             )
-        node.is_ready, node.is_over = asyncio.Event(), asyncio.Event()
+        node.is_ready, node.has_exited = asyncio.Event(), asyncio.Event()
         node.state, node.wanted = "starting", "failed"
         node.heard_s = asyncio.get_running_loop().time()
         node.watch = asyncio.create_task(self._watch(node, node.process))
@@ -275,7 +275,7 @@ class Processes:
 
     async def _until_ready(self, node: _Node) -> None:
         loop = asyncio.get_running_loop()
-        waits = [asyncio.create_task(each.wait()) for each in (node.is_ready, node.is_over)]
+        waits = [asyncio.create_task(each.wait()) for each in (node.is_ready, node.has_exited)]
         try:
             while (left_s := node.heard_s + READY_S - loop.time()) > 0:
                 done, _ = await asyncio.wait(
@@ -301,7 +301,7 @@ class Processes:
                     self._on_event(node, event)
         code = await process.wait()
         node.state = node.wanted
-        node.is_over.set()
+        node.has_exited.set()
         ended = {"event": "node", "node": node.file.name, "state": node.state, "pid": process.pid}
         self._notify({**ended, "code": code})
 
@@ -316,19 +316,19 @@ class Processes:
     async def _end(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal and wait for the end of the process; kill it after STOP_S."""
         process = node.process
-        if process is None or node.is_over.is_set():
+        if process is None or node.has_exited.is_set():
             return
         node.wanted = "killed" if number == signal.SIGKILL else "stopped"
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
         try:
             async with asyncio.timeout(STOP_S):
-                await node.is_over.wait()
+                await node.has_exited.wait()
         except TimeoutError:
             node.wanted = "killed"
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await node.is_over.wait()
+            await node.has_exited.wait()
 
 
 async def _all(works: Any) -> None:

@@ -133,7 +133,7 @@ def test_no_order_of_questions_gives_a_queue_to_two() -> None:
             elif step == 1 and len(members) > 1:
                 gone = rng.choice(sorted(members))
                 del members[gone]
-                due += settling.leave(gone, now_ms)
+                due += settling.remove_member(gone, now_ms)
             if set(members) != set(shares):
                 name = rng.choice(sorted(STRATEGIES.keys() - {"CONFIG", "MACHINE_ROOM"}))
                 shares = allocate(name, sharing_of(members, Q, settling.shares))

@@ -100,8 +100,8 @@ def test_rocketmqs_refusals(text: str, remark: str) -> None:
 def test_bad_files_are_one_sentence(text: str, named: str) -> None:
     with pytest.raises(PropertiesError) as failed:
         broker_config(text, "", container())
-    said = str(failed.value)
-    assert named in said and said.isprintable() and len(said) < 500
+    message = str(failed.value)
+    assert named in message and message.isprintable() and len(message) < 500
 
 
 def test_the_files_of_a_container_are_bounded() -> None:

@@ -122,7 +122,7 @@ def test_its_configuration(container: Container) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "said"),
+    ("body", "code", "remark"),
     [
         (b"brokerConfigPaths=/x\n", ResponseCode.NO_PERMISSION, "black list"),
         (b"listenPort=1\n", ResponseCode.SYSTEM_ERROR, "listenPort cannot change while the"),
@@ -130,10 +130,10 @@ def test_its_configuration(container: Container) -> None:
     ],
 )
 def test_a_change_that_is_refused(
-    container: Container, body: bytes, code: ResponseCode, said: str
+    container: Container, body: bytes, code: ResponseCode, remark: str
 ) -> None:
     answer = container.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
-    assert answer.code == code and said in answer.remark
+    assert answer.code == code and remark in answer.remark
     assert not container.saved
 
 

@@ -70,8 +70,8 @@ def test_a_master_of_the_process_gets_it_and_no_other_one_is_asked(
     assert bodies(far) == [] and replica.others.sends == []
     assert store.max_log_offset == end_of_log, "it writes nothing itself"
     assert replica.world.broker.delay.progress() == {1: 300}
-    told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert told["escapedTo_near"].startswith("301 messages")
+    runtime = runtime_table(replica.world.broker, replica.world.now_ms)
+    assert runtime["escapedTo_near"].startswith("301 messages")
     assert not near.timers, "an answered request times nothing out"
 
 

@@ -25,7 +25,9 @@ def configured(text: str) -> BrokerConfig:
 
 
 def node(broker_id: int = 0, known: bool = True) -> Any:
-    role = SimpleNamespace(broker_id=broker_id, is_known=known, leads=known and broker_id == 0)
+    role = SimpleNamespace(
+        broker_id=broker_id, is_known=known, is_active_master=known and broker_id == 0
+    )
     return SimpleNamespace(context=SimpleNamespace(role=role), address="a:1")
 
 
@@ -91,8 +93,8 @@ def test_ports_of_different_hosts_are_different() -> None:
         ExclusiveResource("port 1", "127.0.0.1", 1),
         ExclusiveResource("port 1", "127.0.0.2", 1),
     )
-    assert not one.meets(two)
-    assert one.meets(ExclusiveResource("port 1", "0.0.0.0", 1)) and not one.meets(
+    assert not one.conflicts_with(two)
+    assert one.conflicts_with(ExclusiveResource("port 1", "0.0.0.0", 1)) and not one.conflicts_with(
         ExclusiveResource("port 2", "", 2)
     )
 

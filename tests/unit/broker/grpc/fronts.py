@@ -35,14 +35,14 @@ class Heard:
         self.is_clogged = False
         self.name = name
         self.raw: list[bytes] = []
-        self.is_over = False
+        self.has_ended = False
         self.error: GrpcError | None = None
         self._reader = MessageReader(64 << 20, gzip=False)
 
     def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
         self.raw += self._reader.feed(body)
         if end is not None:
-            self.is_over = True
+            self.has_ended = True
             if end[0] is not GrpcCode.OK:
                 self.error = GrpcError(*end)
 
@@ -56,7 +56,7 @@ class Heard:
     def answer(self) -> Any:
         """The only message of a response that has ended."""
         assert self.error is None, self.error
-        assert self.is_over, "the call is not answered"
+        assert self.has_ended, "the call is not answered"
         (one,) = self.messages
         return one
 
@@ -132,7 +132,7 @@ class GrpcWorld:
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
         """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
-        if not heard.is_over:
+        if not heard.has_ended:
             self.world.pass_time(100)
         return heard.answer
 

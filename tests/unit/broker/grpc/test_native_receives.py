@@ -103,7 +103,7 @@ def both(front: GrpcWorld, **changed: Any) -> tuple[list[Any], list[Any]]:
     def messages_of(group: str) -> list[Any]:
         heard = start(front, group=group, **changed)[1]
         front.world.pass_time(300)
-        if not heard.is_over:
+        if not heard.has_ended:
             return []
         found = [visible(one.message) for one in heard.messages[1:-1]]
         return sorted(found, key=lambda one: int(one.system_properties.receipt_handle.split()[-1]))

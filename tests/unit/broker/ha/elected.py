@@ -120,8 +120,8 @@ class Member:
             steady_ms=lambda: group.network.now_ms,
             on_doubt_reported=lambda: None,
         )
-        broker.service.alterations = self.membership.alterations
-        broker.service.lease = self.membership.holds
+        broker.service.sync_set_proposals = self.membership.sync_set_proposals
+        broker.service.lease = self.membership.has_lease
 
     @property
     def address(self) -> str:

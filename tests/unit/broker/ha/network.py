@@ -210,7 +210,7 @@ class Broker:
     def need(self) -> int | None:
         """Number of copies that a message appended now needs."""
         term = self.service.term
-        return 1 if term is None else term.need()
+        return 1 if term is None else term.copies_needed()
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
         """Append like the send path; the returned list receives the sender's status."""
@@ -221,7 +221,7 @@ class Broker:
         if appended.status is not PutStatus.PUT_OK:
             return [appended.status]
         self.store.when_safe(appended, need).then(answers.append)
-        self.service.grew()
+        self.service.on_log_grown()
         return answers
 
     def tick(self) -> None:

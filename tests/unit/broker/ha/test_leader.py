@@ -26,23 +26,23 @@ def watch(service: HaService, name: str, note: Callable[[], None]) -> None:
 def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     """R27: the master has stopped before a different broker can be elected."""
     one, two = pair(make)
-    told: list[str] = []
-    watch(one.broker.service, "lapse", lambda: told.append("lapse"))
-    watch(one.broker.service, "renew", lambda: told.append("renewed"))
+    notified: list[str] = []
+    watch(one.broker.service, "lapse", lambda: notified.append("lapse"))
+    watch(one.broker.service, "renew", lambda: notified.append("renewed"))
     one.script.grants = False
     one.pass_time(LEASE_MS - 1100)
-    assert one.membership.holds()
+    assert one.membership.has_lease()
     answers = one.broker.send(b"late")
     two.broker.shell.cut()
     one.group.network.unreachable.add(one.broker.address)
     one.pass_time(2000)
-    assert not one.membership.holds()
-    assert told == ["lapse"]
+    assert not one.membership.has_lease()
+    assert notified == ["lapse"]
     assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
     one.script.grants = True
     one.pass_time(1100)
-    assert told == ["lapse", "renewed"]
-    assert one.membership.holds()
+    assert notified == ["lapse", "renewed"]
+    assert one.membership.has_lease()
 
 
 def test_an_acknowledgement_after_the_lease_releases_no_send(make: Make) -> None:
@@ -64,9 +64,9 @@ def test_a_lease_is_counted_from_when_the_heartbeat_was_sent(make: Make) -> None
     assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
     member.script.grants = False
     member.pass_time(LEASE_MS - 100)
-    assert member.membership.holds()
+    assert member.membership.has_lease()
     member.pass_time(100)
-    assert not member.membership.holds()
+    assert not member.membership.has_lease()
 
 
 def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
@@ -95,22 +95,22 @@ def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     assert early, "of a broker that is no master yet"
     end = member.broker.log.end
     member.elected(word(1, 1))
-    assert not member.membership.holds()
+    assert not member.membership.has_lease()
     answers = member.broker.send(b"first")
     member.pass_time()
     for asked in early:
         member.script.asked.remove(asked)
         member.script.grant(asked)
-    assert not member.membership.holds(), "asked for before"
+    assert not member.membership.has_lease(), "asked for before"
     assert member.broker.log.confirm <= end, "another that lacks it may be elected"
     assert answers == []
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"
-    told: list[int] = []
-    watch(member.broker.service, "renew", lambda: told.append(member.group.network.now_ms))
+    notified: list[int] = []
+    watch(member.broker.service, "renew", lambda: notified.append(member.group.network.now_ms))
     member.script.grant(asked)
-    assert member.membership.holds()
-    assert told == [member.group.network.now_ms], "not with the next tick"
+    assert member.membership.has_lease()
+    assert notified == [member.group.network.now_ms], "not with the next tick"
     member.group.network.run()
     assert member.broker.log.confirm == member.broker.log.end > end
     assert answers == [PutStatus.PUT_OK]
@@ -129,7 +129,7 @@ def test_a_master_without_a_lease_asks_before_a_heartbeat_is_due(make: Make) -> 
     assert 2 <= len(member.script.beats) <= 4, "both controllers, once"
     member.script.grants = True
     member.pass_time(600)
-    assert member.membership.holds()
+    assert member.membership.has_lease()
 
 
 def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
@@ -140,7 +140,7 @@ def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
     member.registered()
     member.elected(word(1, 1))
     member.pass_time(LEASE_MS)
-    assert member.membership.holds()
+    assert member.membership.has_lease()
     member.script.dead = {LEADER}
     member.pass_time(LEASE_MS)
-    assert not member.membership.holds(), "the word of another controller does not count"
+    assert not member.membership.has_lease(), "the word of another controller does not count"

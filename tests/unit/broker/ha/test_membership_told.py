@@ -20,14 +20,14 @@ def member(tmp_path: Path) -> Iterator[Member]:
 
 
 def test_from_joining_to_a_lease_and_its_end(member: Member) -> None:
-    told = membership_table(member.membership)
-    assert told == {"haLease": "false", "haMembership": "JOINING: not registered yet"}
+    table = membership_table(member.membership)
+    assert table == {"haLease": "false", "haMembership": "JOINING: not registered yet"}
     member.start()
     member.give_id(4)
     member.registered()
     member.elected(word(1, 4))
-    told = membership_table(member.membership)
-    assert told == {"haLease": "true", "haBrokerId": "4", "haMembership": "MEMBER"}
+    table = membership_table(member.membership)
+    assert table == {"haLease": "true", "haBrokerId": "4", "haMembership": "MEMBER"}
     member.script.grants = False
     member.pass_time(TIMEOUT_MS)
     assert membership_table(member.membership)["haLease"] == "false"

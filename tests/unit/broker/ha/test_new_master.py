@@ -65,7 +65,7 @@ def test_recalls_hold_over_a_rewind_before_a_term(make_world: Callable[..., Any]
     recalled_behind_a_backlog(master)
     master.pass_time(2_000)
     assert timers.status(master.now_ms).offset_behind == 0
-    group.lead.leave()
+    group.lead.shut_down()
     master.broker.role.end(1)
     timers.follow()
     assert timers.status(master.now_ms).offset_behind > 1_500

@@ -37,15 +37,15 @@ def epochs(broker: Broker) -> list[int]:
 def test_a_term_begins_once_its_epoch_is_durable(group: Group) -> None:
     one = group.add(1, options(1))
     one.disk.hold()
-    told = one.service.to_master(1, PAIR, 1)
+    result = one.service.to_master(1, PAIR, 1)
     group.settle(1000)
-    assert not told.done
+    assert not result.done
     assert not one.service.is_master
     assert epochs(one) == []
     assert one.put().status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "epoch 1 is being written to the disk" in str(one.service.status().follower)
     one.disk.release()
-    assert told.value is None
+    assert result.value is None
     assert one.service.is_master
     assert epochs(one) == [1]
     assert one.put().status is PutStatus.PUT_OK
@@ -66,7 +66,7 @@ def test_another_master_overtakes_a_term_that_did_not_begin(group: Group) -> Non
     """The epoch is in the list by then, without any bytes: the next role must notice it."""
     one, two = group.add(1, options(1)), group.add(2, options(2))
     two.disk.hold()
-    told = two.service.to_master(1, PAIR, 1)
+    result = two.service.to_master(1, PAIR, 1)
     one.service.to_master(2, PAIR, 2)
     one.put(b"of the second epoch")
     two.service.to_replica(one.address, 2)
@@ -74,7 +74,7 @@ def test_another_master_overtakes_a_term_that_did_not_begin(group: Group) -> Non
     assert two.service.follower is not None
     assert two.service.follower.machine.state is State.READY, "it has sent nothing yet"
     two.disk.release()
-    assert isinstance(told.value, Overtaken)
+    assert isinstance(result.value, Overtaken)
     assert not two.service.is_master
     group.settle(1000)
     assert two.log_bytes() == one.log_bytes()
@@ -95,9 +95,9 @@ def test_a_later_term_of_its_own_overtakes(group: Group) -> None:
 def test_a_stop_comes_between(group: Group) -> None:
     one = group.add(1, options(1))
     one.disk.hold()
-    told = one.service.to_master(1, PAIR, 1)
+    result = one.service.to_master(1, PAIR, 1)
     group.brokers.pop(1).stop()
-    assert isinstance(told.value, Overtaken)
+    assert isinstance(result.value, Overtaken)
     assert not one.service.is_master
     again = group.add(1, options(1))
     assert epochs(again) == [1], "closed in the midst of it: the list is one or the other"
@@ -110,8 +110,8 @@ def test_a_disk_that_fails_makes_no_master(group: Group, monkeypatch: pytest.Mon
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(one.log._kept.file, "_add", fails)
-    told = one.service.to_master(1, PAIR, 1)
-    assert "epoch 1 cannot be recorded" in str(told.value)
+    result = one.service.to_master(1, PAIR, 1)
+    assert "epoch 1 cannot be recorded" in str(result.value)
     assert not one.service.is_master
     assert epochs(one) == []
 
@@ -184,7 +184,7 @@ def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
     two.broker.disk.release()
     two.pass_time()
     assert two.broker.service.is_master
-    assert two.membership.holds()
+    assert two.membership.has_lease()
     assert two.membership.reason == ""
     term = two.broker.service.term
     assert term is not None

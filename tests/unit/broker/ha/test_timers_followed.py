@@ -36,12 +36,12 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     send(group.master, b"later", TIMER_DELAY_SEC=60)
     flushed(group)
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
-    told = group.master.broker.timers.checkpoint()
-    assert told.master_queue_offset == 2
+    checkpoint = group.master.broker.timers.checkpoint()
+    assert checkpoint.master_queue_offset == 2
     follow(group)
     replica = group.replica.broker.timers
     assert replica._files.queue_offset == 2
-    assert replica.durable.current[:2] == (told.read_ms, 2)
+    assert replica.durable.current[:2] == (checkpoint.read_ms, 2)
     assert bodies(group.replica) == [b"soon"], "the master's delivery, none of its own"
 
 
@@ -74,7 +74,7 @@ def test_a_master_that_stops_keeps_its_delivery_progress(group: Group) -> None:
     send(master, b"later", TIMER_DELAY_SEC=60)
     master.pass_time(1_200)
     before = stored(master, queue_id=0)
-    group.lead.leave()
+    group.lead.shut_down()
     master.broker.role.end(1)
     group.lead.follow("", 0, master.steady_ms)
     master.close()
@@ -92,9 +92,11 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
     mine = group.master.broker.timers.checkpoint()
     assert timers.durable.data_version == group.master.broker.timers.durable.data_version
     assert mine.state_version == timers.durable.data_version.state_version == 0
-    assert not timers.needs(mine._replace(read_ms=mine.read_ms - 1_000))
-    assert not timers.needs(mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0))
-    assert timers.needs(mine._replace(read_ms=mine.read_ms + 1_000))
+    assert not timers.is_behind_master(mine._replace(read_ms=mine.read_ms - 1_000))
+    assert not timers.is_behind_master(
+        mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0)
+    )
+    assert timers.is_behind_master(mine._replace(read_ms=mine.read_ms + 1_000))
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 31, b"\xff" * 56])

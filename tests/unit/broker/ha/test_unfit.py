@@ -167,11 +167,11 @@ class TestFitness:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         member = master(make)
-        for health, told in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
+        for health, reported in ((StoreHealth.FULL, "full"), (StoreHealth.FIT, None)):
             monkeypatch.setattr(type(member.broker.log), "health", health)
             member.script.beats.clear()
             member.pass_time()
-            assert unfit(member) == told
+            assert unfit(member) == reported
 
     def test_a_slow_disk_is_reported_in_a_field_of_its_own(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
@@ -182,8 +182,8 @@ class TestFitness:
             monkeypatch.setattr(GroupCommit, "slow", slow)
             member.script.beats.clear()
             member.pass_time(100 if slow else 1000)
-            said = None if slow is None else str(slow).lower()
-            assert member.script.beats[-1].fields.get("slow") == said
+            reported = None if slow is None else str(slow).lower()
+            assert member.script.beats[-1].fields.get("slow") == reported
             assert unfit(member) is None
         assert member.broker.service.is_master
 
@@ -296,10 +296,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(300)
-        heir.look()
+        heir.check()
         assert not waits.done
         one.membership.on_notice(word(2, 2, set_epoch=3))
-        heir.look()
+        heir.check()
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
@@ -307,10 +307,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)
-        heir.look()
+        heir.check()
         assert not waits.done and one.broker.service.is_master
         one.pass_time(100)
-        heir.look()
+        heir.check()
         assert waits.done and one.broker.service.is_master
 
     def test_a_stop_without_an_heir_does_not_wait(self, make: Make, group: Group) -> None:

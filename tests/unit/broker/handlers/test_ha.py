@@ -96,18 +96,18 @@ def test_a_replica_tells_of_its_master(admin: Any) -> None:
 
 
 def test_a_replica_takes_its_masters_flushed_offset(admin: Any) -> None:
-    told = steer(admin, 500, follower=FOLLOWER)
+    response = steer(admin, 500, follower=FOLLOWER)
     assert admin.ask(908, masterFlushOffset=450).code == 0
     assert admin.ask(908).code == 0
     assert admin.ask(908, masterFlushOffset="far").code == 1
-    assert told.flushed == [450]
+    assert response.flushed == [450]
 
 
 def test_a_master_does_not(admin: Any) -> None:
     assert admin.ask(908, masterFlushOffset=450).code == 0
-    told = steer(admin, 500, leader=LeaderStatus())
+    response = steer(admin, 500, leader=LeaderStatus())
     assert admin.ask(908, masterFlushOffset=450).code == 0
-    assert told.flushed == []
+    assert response.flushed == []
 
 
 def test_the_epochs_of_a_log(admin: Any) -> None:
@@ -133,8 +133,8 @@ class Heard:
 
     def __init__(self, admin: Any) -> None:
         self.words: list[GroupState] = []
-        self.told: list[tuple[str, str, bool]] = []
-        self.finder = SimpleNamespace(master_reported=lambda *what: self.told.append(what))
+        self.reported: list[tuple[str, str, bool]] = []
+        self.finder = SimpleNamespace(master_reported=lambda *what: self.reported.append(what))
         admin.broker.membership = self
 
     def on_notice(self, word: GroupState) -> None:
@@ -145,7 +145,7 @@ def test_a_master_says_where_its_log_is_copied_from(admin: Any) -> None:
     steer(admin, 77, leader=LeaderStatus())
     admin.broker.ha_address = "10.0.0.9:10912"
     assert "masterHaAddress" not in admin.ask(906).fields, "it is not the master"
-    admin.broker.role.begin(SimpleNamespace(over=False))
+    admin.broker.role.begin(SimpleNamespace(has_ended=False))
     fields = admin.ask(906).fields
     assert fields == {
         "masterHaAddress": "10.0.0.9:10912",
@@ -158,7 +158,7 @@ def test_a_replica_is_told_where_by_its_master(admin: Any) -> None:
     heard = Heard(admin)
     header = ExchangeHaInfo("10.0.0.8:10912", 0, "10.0.0.8:10911")
     assert admin.ask(906, **write_header(header)).code == 0
-    assert heard.told == [("10.0.0.8:10911", "10.0.0.8:10912", True)]
+    assert heard.reported == [("10.0.0.8:10911", "10.0.0.8:10912", True)]
 
 
 def test_a_notice_of_the_controller(admin: Any) -> None:

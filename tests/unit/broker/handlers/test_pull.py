@@ -305,14 +305,14 @@ def test_idle_pull_is_woken_by_a_message(world: Any) -> None:
     send(world, b"first")
     later = hold(world, queue_offset=1)
     send(world, b"other queue", queue_id=1)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert not later.done
     send(world, b"second")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     answer = answered(later)
     assert answer.code == 0
     assert bodies(answer) == [b"second"]
-    assert world.broker.holds.count == 0
+    assert world.broker.held_pulls.count == 0
 
 
 def test_pull_without_the_flag_is_not_held(world: Any) -> None:
@@ -357,10 +357,10 @@ def test_messages_of_other_tags_do_not_wake(world: Any) -> None:
     later = hold(world, queue_offset=1, subscription="a")
     for _ in range(3):
         send(world, b"no", "b")
-        world.broker.holds.sweep()
+        world.broker.held_pulls.sweep()
     assert not later.done
     send(world, b"yes", "a")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     answer = answered(later)
     assert bodies(answer) == [b"yes"]
     assert numbers(answer)[1] == 5
@@ -370,7 +370,7 @@ def test_filtered_pull_ends_where_it_has_looked(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1, subscription="a")
     send(world, b"no", "b")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     world.pass_time(15_100)
     answer = answered(later)
     assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -381,7 +381,7 @@ def test_waiting_pull_learns_of_a_reset(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1)
     world.broker.offsets.set_reset("G", "T", 0, QueueOffset(0), world.now_ms)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     answer = answered(later)
     assert (answer.code, answer.remark) == (21, "OFFSET_RESET")
 
@@ -392,7 +392,7 @@ def test_waiting_pull_sees_the_subscription_of_its_wake(world: Any) -> None:
     later = hold(world, queue_offset=1, sys_flag=SUSPEND_FLAG, sub_version=1)
     subscribe(world, "b", version=2)
     send(world, b"for b", "b")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert bodies(answered(later)) == [b"for b"]
 
 
@@ -410,7 +410,7 @@ def test_held_pull_commits_once(world: Any) -> None:
     hold(world, queue_offset=1, commit_offset=1, sys_flag=flags)
     world.broker.offsets.commit("G", "T", 0, QueueOffset(0), world.now_ms)
     send(world, b"y")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert world.broker.offsets.query("G", "T", 0) == 0
 
 
@@ -419,9 +419,9 @@ def test_lost_connection_is_forgotten(world: Any) -> None:
     later = hold(world, queue_offset=1)
     hold(world, queue_offset=1)
     world.client.lost()
-    assert world.broker.holds.count == 0
+    assert world.broker.held_pulls.count == 0
     send(world, b"y")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert not later.done
 
 
@@ -434,11 +434,11 @@ def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> Non
     later = hold(world, queue_offset=1)
     send(world, b"y")
     monkeypatch.setattr(type(world.broker.store), "read", broken)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     answer = answered(later)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "RuntimeError: disk on fire"
-    assert world.broker.holds.count == 0
+    assert world.broker.held_pulls.count == 0
 
 
 @pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
@@ -456,7 +456,7 @@ def test_stopping_broker_holds_nothing_more(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1)
     world.broker.shutting_down = True
-    world.broker.holds.release_all()
+    world.broker.held_pulls.release_all()
     assert answered(later).code == ResponseCode.PULL_NOT_FOUND
     flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG
     assert world.ask(PULL, header(queue_offset=1, sys_flag=flags)).code == 19
@@ -469,8 +469,8 @@ def test_sync_flush_shows_messages_once_they_are_safe(make_world: Callable[..., 
     world.disk.hold()
     second = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0)
     world.dispatch(new_request(RequestCode.SEND_MESSAGE_V2, second, b"second"))
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert not later.done
     world.disk.release()
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert bodies(answered(later)) == [b"second"]

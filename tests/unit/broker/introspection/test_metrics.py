@@ -64,8 +64,8 @@ def scrape(admin: Any) -> Callable[[], Samples]:
 def test_traffic_by_topic_and_group(admin: Any, scrape: Callable[[], Samples]) -> None:
     for number in range(3):
         admin.send("T", b"%d" % number)
-    admin.broker.statistics.got("G", "T", 2, 400)
-    admin.broker.statistics.got("G", "%RETRY%G", 1, 100)
+    admin.broker.statistics.count_delivered("G", "T", 2, 400)
+    admin.broker.statistics.count_delivered("G", "%RETRY%G", 1, 100)
     admin.broker.store.tick(admin.now_ms)
     admin.world.now_ms += 5_000
     found = scrape()

@@ -104,7 +104,7 @@ def test_a_step_that_is_due_soon_is_not_run_twice() -> None:
     chain = chain_of(loop, lambda: steps.append(loop.now_s) or PAUSE_MS)
     chain.tick()
     chain.tick()
-    chain.hurry()
+    chain.run_soon()
     assert steps == [0.0] and loop.scheduled == 1
 
 
@@ -112,8 +112,8 @@ def test_a_chain_that_waits_hurries_when_there_is_more_to_do() -> None:
     loop, steps = VirtualLoop(), list[float]()
     chain = chain_of(loop, lambda: steps.append(loop.now_s) or (60_000 if steps else None))
     chain.tick()
-    chain.hurry()
-    chain.hurry()
+    chain.run_soon()
+    chain.run_soon()
     loop.run(1.0)
     assert steps == [0.0, PAUSE_MS / 1000] and loop.scheduled == 1
 

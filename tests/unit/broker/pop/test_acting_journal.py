@@ -66,8 +66,8 @@ def moved(giver: ActingJournal, taker: ActingJournal, return_number: int = 0) ->
     after: int | None = 0
     pages = 0
     while after is not None:
-        said = json.loads(json.dumps(giver.page(after, return_number)))
-        generation, found, after = read_page(said)
+        parsed = json.loads(json.dumps(giver.page(after, return_number)))
+        generation, found, after = read_page(parsed)
         assert taker.take(generation, found)
         pages += 1
     return pages
@@ -81,7 +81,7 @@ def test_a_note_counts_once_it_is_on_the_disk(world: World, notes: ActingJournal
     world.config_disk.release()
     assert (status(given), status(heard)) == (PutStatus.PUT_OK, PutStatus.PUT_OK)
     notes.add_ack(ack(point(40), 0, 2), 700, 1, NOW_MS)
-    notes.learn(master_takes=True)
+    notes.set_master_takes(master_takes=True)
     world.close()
     world.open()
     again = world.broker.pop.notes

@@ -44,15 +44,15 @@ def counts(popper: Popper, *, is_retry: bool = False) -> tuple[float, float, flo
 def progress(popper: Popper) -> tuple[dict[str, Any], Any]:
     """Queues with their offsets in the response to 208, and the counts of popped messages."""
     answer = popper.world.ask_fields(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
-    told = load_object(answer.body).get("popInflight")
+    response = load_object(answer.body).get("popInflight")
     queues, _, popped = parse.consume_stats(bytes(answer.body))
-    assert popped == sum((told or {}).values())
+    assert popped == sum((response or {}).values())
     found = {
         f"{one.topic} {one.queue_id}": (one.broker_offset, one.consumer_offset, one.pull_offset)
         for one in queues
         if one.broker_offset
     }
-    return found, told
+    return found, response
 
 
 def test_popped_messages_are_in_flight_until_acknowledged(popper: Popper) -> None:
@@ -76,9 +76,9 @@ def test_popped_messages_are_in_flight_until_acknowledged(popper: Popper) -> Non
     assert counts(popper) == (1, 1, 0)
     assert figures(popper)["lag_latency_milliseconds"] == 2_000
     assert figures(popper)["queueing_latency_milliseconds"] == 0
-    told = runtime_table(popper.world.broker, popper.world.now_ms)
-    assert told["consumerPop_g"].endswith(" 1 in flight")
-    assert told["consumerLag_T@g"].startswith("1 messages, 2000 ms")
+    runtime = runtime_table(popper.world.broker, popper.world.now_ms)
+    assert runtime["consumerPop_g"].endswith(" 1 in flight")
+    assert runtime["consumerLag_T@g"].startswith("1 messages, 2000 ms")
 
 
 def test_redelivered_messages_lag_under_the_name_of_their_topic(popper: Popper) -> None:

@@ -140,7 +140,7 @@ def test_a_pop_of_before_is_of_the_former_life_though_the_clock_went_back(
 
 def test_nothing_is_popped_of_a_topic_while_it_is_deleted(popper: Popper) -> None:
     popper.send("a")
-    popper.world.broker.store.deletions.going.add("T")
+    popper.world.broker.store.deletions.in_progress.add("T")
     assert bodies(popper) == []
 
 

@@ -111,26 +111,26 @@ def test_messages_in_flight_are_counted(popper: Popper) -> None:
     """Acknowledged and revived messages do not count; messages with a longer invisible time do."""
     world = popper.world
 
-    def told() -> str:
+    def in_flight() -> str:
         return runtime_table(world.broker, world.now_ms).get("consumerPop_g", "")
 
-    assert told() == ""
+    assert in_flight() == ""
     popper.send("a", "b", "c")
     (_, first), (_, second), _ = popper.pop()
     world.broker.statistics.sample(world.now_ms)
     world.pass_time(300)
-    assert told().endswith(" 3 in flight")
+    assert in_flight().endswith(" 3 in flight")
     popper.ack(first)
     world.pass_time(300)
-    assert told().endswith(" 2 in flight")
+    assert in_flight().endswith(" 2 in flight")
     change = ChangeInvisibleTimeRequest(
         "g", "T", 0, second, int(second.rpartition(" ")[2]), 10 * INVISIBLE_MS
     )
     world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change)
     world.pass_time(INVISIBLE_MS + 300)
-    assert told().endswith(" 1 in flight"), "c was revived"
+    assert in_flight().endswith(" 1 in flight"), "c was revived"
     world.broker.statistics.sample(world.now_ms + 10_000)
-    assert told() == "0.1 popped/s, 0.1 acked/s, 1 in flight"
+    assert in_flight() == "0.1 popped/s, 0.1 acked/s, 1 in flight"
     assert runtime_table(world.broker, world.now_ms)["popReviveBehind"] == "0"
 
 

@@ -236,7 +236,7 @@ class Acting(Popped):
 
     def __init__(self, make_world: Callable[..., World]) -> None:
         super().__init__(make_world)
-        self.notes.learn(master_takes=True)
+        self.notes.set_master_takes(master_takes=True)
 
     @property
     def notes(self) -> ActingJournal:
@@ -297,7 +297,7 @@ def test_a_replica_that_acts_pops_and_writes_nothing(acting: Acting) -> None:
     )
     assert acting.world.broker.store.max_log_offset == end
     [note] = acting.notes.all()
-    assert note.is_over, "its master will revive none of them"
+    assert note.is_complete, "its master will revive none of them"
 
 
 def test_an_answer_waits_for_the_disk(acting: Acting) -> None:
@@ -374,9 +374,9 @@ def test_a_pop_at_a_replica_in_vain(acting: Acting) -> None:
     entry |= {"rq": 999, "q": 1, "b": base64.b64encode(b"\1").decode()}
     body = dump({"brokerName": "b", "acks": [entry]})
     assert acting.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == 1
-    acting.notes.learn(master_takes=False)
+    acting.notes.set_master_takes(master_takes=False)
     assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)
-    acting.notes.learn(master_takes=True)
+    acting.notes.set_master_takes(master_takes=True)
     assert acting.acks(handle) == 0
     acting.world.broker.role.is_acting = False
     assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)

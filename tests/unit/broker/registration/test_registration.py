@@ -86,13 +86,13 @@ def test_one_request_at_a_time(server: NameServerState) -> None:
 
 def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerState) -> None:
     register(server, 0)
-    told = server.changed(["T"], 100)
+    result = server.changed(["T"], 100)
     server.changed(["T", "U"], 100)
     work = server.take(100)
     assert work == Work(False, ["T", "U"])
-    assert not told.done
+    assert not result.done
     server.answered(work, RegistrationOutcome.TAKEN, 120)
-    assert told.done
+    assert result.done
 
 
 def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
@@ -106,11 +106,11 @@ def test_before_the_first_success_everything_is_sent(server: NameServerState) ->
 
 def test_restarted_name_server_gets_everything_at_once(server: NameServerState) -> None:
     register(server, 0)
-    told = server.changed(["T"], 100)
+    result = server.changed(["T"], 100)
     assert register(server, 100, ok=False) == Work(False, ["T"])
-    assert not told.done
+    assert not result.done
     assert register(server, 110) == Work(True, [])
-    assert told.done
+    assert result.done
 
 
 def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
@@ -175,11 +175,11 @@ def test_dead_name_server_is_not_waited_for(server: NameServerState) -> None:
 
 def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> None:
     register(server, 0)
-    told = server.changed(["T"], 100)
+    result = server.changed(["T"], 100)
     assert server.take(100) is not None  # never answered
     late = server.changed(["U"], 200)
     server.take(100 + MAX_WAIT_MS)
-    assert told.done
+    assert result.done
     assert not late.done
     server.take(200 + MAX_WAIT_MS)
     assert late.done
@@ -188,11 +188,11 @@ def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> No
 def test_many_changes_go_in_parts(server: NameServerState) -> None:
     register(server, 0)
     names = [f"T{number}" for number in range(MAX_SINGLE_TOPICS + 2)]
-    told = server.changed(names, 100)
+    result = server.changed(names, 100)
     assert register(server, 100) == Work(False, names[:MAX_SINGLE_TOPICS])
-    assert not told.done
+    assert not result.done
     assert register(server, 100) == Work(False, names[MAX_SINGLE_TOPICS:])
-    assert told.done
+    assert result.done
     assert server.take(100) is None
 
 
@@ -269,17 +269,17 @@ def test_a_request_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
 def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) -> None:
     properties = "brokerRole=SLAVE\nbrokerId=2\nhaListenPort=7000\nbrokerIP2=10.0.0.9\n"
     registration, _ = make(tmp_path, properties)
-    told: list[tuple[str, str]] = []
-    registration.on_master = lambda address, ha_address: told.append((address, ha_address))
+    notified: list[tuple[str, str]] = []
+    registration.on_master = lambda address, ha_address: notified.append((address, ha_address))
     header, _ = parse(registration.request(Work(True, []))[1]())
     assert (header.broker_id, header.ha_server_addr) == (2, "10.0.0.9:7000")
     leaves = read_header(UnRegisterBrokerRequest, registration.unregister_request().fields)
     assert leaves.broker_id == 2
     assert registration.take_answer(Command(0), 5)
-    assert told == []
+    assert notified == []
     fields = {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
     assert registration.take_answer(Command(0, fields=fields), 5)
-    assert told == [("10.0.0.1:10911", "10.0.0.1:10912")]
+    assert notified == [("10.0.0.1:10911", "10.0.0.1:10912")]
 
 
 def test_signs_of_life(tmp_path: Path) -> None:
@@ -316,11 +316,11 @@ def test_change_is_told_when_both_name_servers_know(tmp_path: Path) -> None:
     first, second = registration.servers
     register(first, 0)
     register(second, 0)
-    told = registration.changed(["T"], 100)
+    result = registration.changed(["T"], 100)
     register(first, 100)
-    assert not told.done
+    assert not result.done
     register(second, 100)
-    assert told.done
+    assert result.done
 
 
 def test_without_name_servers_nothing_waits(tmp_path: Path) -> None:

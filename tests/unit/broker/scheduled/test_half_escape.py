@@ -21,9 +21,9 @@ COMMIT, ROLL_BACK = 8, 12
 class Term:
     """The term of a master that does not wait for replicas."""
 
-    over = False
+    has_ended = False
 
-    def need(self) -> int | None:
+    def copies_needed(self) -> int | None:
         return ALONE
 
 

@@ -65,15 +65,15 @@ def test_messages_no_master_took_are_sent_again(replica: Replica) -> None:
         replica.delayed(1, b"%d" % number)
     replica.pass_time(5_000)
     assert replica.world.broker.delay.progress() == {}
-    told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert "m: no answer" in told["escapeWaits"]
+    runtime = runtime_table(replica.world.broker, replica.world.now_ms)
+    assert "m: no answer" in runtime["escapeWaits"]
     replica.others.dead.clear()
     replica.pass_time(6_000)
     assert sorted(bodies(other)) == [b"0", b"1", b"2", b"3", b"4"]
     assert replica.world.broker.delay.progress() == {1: 5}
-    told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert told["escapedTo_m"].startswith("5 messages, last at ")
-    assert "escapeWaits" not in told
+    runtime = runtime_table(replica.world.broker, replica.world.now_ms)
+    assert runtime["escapedTo_m"].startswith("5 messages, last at ")
+    assert "escapeWaits" not in runtime
 
 
 def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> None:
@@ -240,8 +240,8 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
     replica.others.dead.add(NAMES)
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
-    told = runtime_table(replica.world.broker, replica.world.now_ms)
-    assert told["escapeWaits"].startswith("no name server has returned a route yet for topic T")
+    runtime = runtime_table(replica.world.broker, replica.world.now_ms)
+    assert runtime["escapeWaits"].startswith("no name server has returned a route yet for topic T")
     replica.others.dead.clear()
     replica.pass_time(6_000)
     assert bodies(other) == [b"x"]

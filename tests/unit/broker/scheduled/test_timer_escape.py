@@ -29,7 +29,7 @@ def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more
     return due_ms
 
 
-def told(replica: Replica) -> TimerCheckpoint:
+def reported_checkpoint(replica: Replica) -> TimerCheckpoint:
     return replica.world.broker.timers.checkpoint()
 
 
@@ -56,12 +56,12 @@ def test_progress_does_not_pass_undelivered_messages(replica: Replica) -> None:
     timer(replica, b"x", 4_000)
     replica.pass_time(8_000)
     assert bodies(other) == [b"x"], "it holds up nothing else"
-    assert told(replica).read_ms < due_ms
+    assert reported_checkpoint(replica).read_ms < due_ms
     replica.master("n", topic="Alone")
     replica.pass_time(11_000)
     assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]
-    assert told(replica).read_ms >= due_ms
-    assert told(replica).master_queue_offset == 2
+    assert reported_checkpoint(replica).read_ms >= due_ms
+    assert reported_checkpoint(replica).master_queue_offset == 2
 
 
 def test_timers_too_late_for_their_slot_hold_back_the_progress(replica: Replica) -> None:
@@ -71,11 +71,11 @@ def test_timers_too_late_for_their_slot_hold_back_the_progress(replica: Replica)
     timer(replica, b"late", -5_000, topic="Alone")
     timer(replica, b"later", 1_000)
     replica.pass_time(5_000)
-    assert told(replica).master_queue_offset == 1, "the late one is not delivered"
+    assert reported_checkpoint(replica).master_queue_offset == 1, "the late one is not delivered"
     assert bodies(replica.others.masters["m"]) == [b"first", b"later"]
     replica.master("n", topic="Alone")
     replica.pass_time(12_000)
-    assert told(replica).master_queue_offset == 3
+    assert reported_checkpoint(replica).master_queue_offset == 3
 
 
 def test_messages_no_master_takes_are_bounded(
@@ -135,7 +135,7 @@ def test_a_timer_that_was_recalled_does_not_go(replica: Replica) -> None:
     timer(replica, b"x", 2_000)
     replica.pass_time(5_000)
     assert bodies(other) == [b"x"]
-    assert told(replica).master_queue_offset == 3
+    assert reported_checkpoint(replica).master_queue_offset == 3
 
 
 def test_the_progress_survives_a_restart(replica: Replica) -> None:
@@ -143,7 +143,7 @@ def test_the_progress_survives_a_restart(replica: Replica) -> None:
     timer(replica, b"a", 1_500)
     timer(replica, b"b", 9_000)
     replica.pass_time(5_000)
-    saved = told(replica)
+    saved = reported_checkpoint(replica)
     assert saved.counter > ACTING_STEP
     replica.world.broker.store.close(replica.world.now_ms)
     replica.world.open()
@@ -158,11 +158,11 @@ def test_a_replica_that_acts_no_more_sends_nothing_more(replica: Replica) -> Non
     timer(replica, b"a", 1_500)
     timer(replica, b"b", 3_500)
     replica.pass_time(2_500)
-    before = told(replica)
+    before = reported_checkpoint(replica)
     replica.world.broker.role.is_acting = False
     replica.pass_time(3_000)
     replica.others.answer_all()
-    assert told(replica)[:1] == before[:1]
+    assert reported_checkpoint(replica)[:1] == before[:1]
     assert len(replica.others.sends) == 1
     replica.others.silent = False
     replica.world.broker.role.is_acting = True

@@ -231,12 +231,12 @@ def test_a_recalled_message_is_not_delivered(make_world: Any) -> None:
     answer = send(world, b"no", TIMER_DELAY_SEC=3)
     send(world, b"yes", TIMER_DELAY_SEC=3)
     handle = answer.fields["recallHandle"]
-    said = decode_handle(handle)
-    assert (said.topic, said.broker_name) == ("T", "broker-a")
+    decoded = decode_handle(handle)
+    assert (decoded.topic, decoded.broker_name) == ("T", "broker-a")
     request = RecallMessageRequest("T", handle, "PG")
     recalled = world.ask(RequestCode.RECALL_MESSAGE, request)
-    assert (recalled.code, recalled.fields["msgId"]) == (0, said.message_id)
-    assert world.broker.timers.count_at(int(said.timestamp) - 1) == 0
+    assert (recalled.code, recalled.fields["msgId"]) == (0, decoded.message_id)
+    assert world.broker.timers.count_at(int(decoded.timestamp) - 1) == 0
     world.pass_time(5_000)
     assert bodies(world) == [b"yes"]
     assert world.broker.timers.metrics.get("T") == 0
@@ -245,7 +245,7 @@ def test_a_recalled_message_is_not_delivered(make_world: Any) -> None:
 def test_recalls_that_are_refused(make_world: Any) -> None:
     world = make_world()
     handle = send(world, TIMER_DELAY_SEC=3).fields["recallHandle"]
-    said = decode_handle(handle)
+    decoded = decode_handle(handle)
 
     def code(topic: str = "T", text: str = handle) -> int:
         request = RecallMessageRequest(topic, text, "PG")
@@ -267,7 +267,7 @@ def test_recalls_that_are_refused(make_world: Any) -> None:
         {"timestamp": "9" * 30},
         {"timestamp": "soon"},
     ):
-        assert code(text=dataclasses.replace(said, **changed).encode()) == illegal, changed
+        assert code(text=dataclasses.replace(decoded, **changed).encode()) == illegal, changed
     plain = base64.urlsafe_b64encode(b"v2 T broker-a 5 K").decode()
     assert code(text=plain) == illegal
     assert code() == 0

@@ -363,7 +363,7 @@ def test_a_message_in_its_immunity_is_stored_again_for_many_ended_ones(
     assert len(records(fast, HALF_TOPIC)) == 54
     assert decode_properties(last.properties)["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
     assert "TRANSACTION_CHECK_TIMES" not in decode_properties(last.properties)
-    assert fast.broker.transactions.known.next_open(0) == 53
+    assert fast.broker.transactions.current_outcomes.next_open(0) == 53
     assert end(fast, half).code == 0
     fast.pass_time(60_000)
     assert (bodies(fast), checks(fast, fast.client)) == ([b"x"], [])

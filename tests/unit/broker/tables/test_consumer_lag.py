@@ -155,8 +155,8 @@ def test_a_backlog_of_before_the_start(lagging: Any, scrape: Callable[[], Metric
     assert found["turbopump_consumer_lag_latency_known"] == 0
     started_ms = lagging.broker.store.statistics.started_ms
     assert found["rocketmq_consumer_lag_latency_milliseconds"] == lagging.now_ms - started_ms
-    told = runtime_table(lagging.broker, lagging.now_ms)["consumerLag_T@g"]
-    assert told == f"4 messages, >={lagging.now_ms - started_ms} ms, 0 members"
+    runtime = runtime_table(lagging.broker, lagging.now_ms)["consumerLag_T@g"]
+    assert runtime == f"4 messages, >={lagging.now_ms - started_ms} ms, 0 members"
     progress = lagging.json(208, consumerGroup="g")["offsetTable"]
     assert [queue["delayTimeKnown"] for queue in progress.values()] == [False, True]
 
@@ -166,9 +166,11 @@ def test_the_worst_are_told_to_top(lagging: Any) -> None:
         group = f"h{number:02}"
         lagging.ask(200, {"groupName": group})
         lagging.broker.offsets.commit(group, "T", 0, min(number // 6, 5), lagging.now_ms)
-    told = [key for key in runtime_table(lagging.broker, lagging.now_ms) if "consumerLag_" in key]
-    assert len(told) == 20
-    assert "consumerLag_T@h00" in told and "consumerLag_T@h29" not in told
+    runtime = [
+        key for key in runtime_table(lagging.broker, lagging.now_ms) if "consumerLag_" in key
+    ]
+    assert len(runtime) == 20
+    assert "consumerLag_T@h00" in runtime and "consumerLag_T@h29" not in runtime
     lagging.broker.offsets.commit("g", "T", 0, 5, lagging.now_ms)
     assert "consumerLag_T@g" not in runtime_table(lagging.broker, lagging.now_ms)
 

@@ -172,10 +172,10 @@ def test_a_held_pull_waits_for_a_message_that_matches(world: Any) -> None:
     held = hold(world, subscription="a = 1", expression_type="SQL92", sys_flag=flags)
     for number in (0, 2, 3):
         send(world, b"%d" % number, a=number)
-        world.broker.holds.sweep()
+        world.broker.held_pulls.sweep()
         assert not held.done
     send(world, b"one", a=1)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert bodies(answered(held)) == [b"one"]
     assert numbers(answered(held))[1] == 4
 
@@ -186,10 +186,10 @@ def test_a_held_pull_whose_filter_changes_reads_with_the_new_one(world: Any) -> 
     held = hold(world, sys_flag=SUSPEND_FLAG, sub_version=1)
     heartbeat(world, "a = 2", 2)
     send(world, b"one", a=1)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert not held.done
     send(world, b"two", a=2)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert bodies(answered(held)) == [b"two"]
 
 
@@ -201,11 +201,11 @@ def test_many_held_pulls_with_costly_filters_take_turns(world: Any) -> None:
         for number in range(4)
     ]
     send(world, b"x", a="xx")
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     done = sum(one.done for one in holds)
     assert 0 < done < 4
     for _ in range(3):
-        world.broker.holds.sweep()
+        world.broker.held_pulls.sweep()
     assert all(one.done for one in holds)
 
 
@@ -426,5 +426,5 @@ def test_a_pull_that_waits_is_checked_again(world: Any) -> None:
     assert isinstance(held, Deferred)
     heartbeat(world, "a >", 2)
     send(world, b"x", a=1)
-    world.broker.holds.sweep()
+    world.broker.held_pulls.sweep()
     assert answered(held).code == 27

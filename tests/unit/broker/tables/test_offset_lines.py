@@ -42,7 +42,7 @@ def commit(table: OffsetTable, group: str, topic: str, queue_id: int, at: int) -
     table.commit(group, topic, queue_id, QueueOffset(at), 1)
 
 
-def model(said: offsets.Offsets) -> dict[str, Any]:
+def model(content: offsets.Offsets) -> dict[str, Any]:
     """The file's expected content, computed in full."""
 
     def rows(entries: Any) -> dict[str, Any]:
@@ -52,16 +52,16 @@ def model(said: offsets.Offsets) -> dict[str, Any]:
         }
 
     groups: dict[str, list[str]] = {}
-    for topic, group in sorted(said.committed):
+    for topic, group in sorted(content.committed):
         groups.setdefault(group, []).append(topic)
     found: dict[str, Any] = {
-        "dataVersion": said.version.to_json(),
+        "dataVersion": content.version.to_json(),
         "groupTopicMap": groups,
-        "offsetTable": rows(said.committed),
-        "pullOffsetTable": rows(said.pulled),
+        "offsetTable": rows(content.committed),
+        "pullOffsetTable": rows(content.pulled),
     }
-    if said.lowered:
-        found["loweredTable"] = rows(said.lowered)
+    if content.lowered:
+        found["loweredTable"] = rows(content.lowered)
     return found
 
 
@@ -111,10 +111,10 @@ def test_a_save_writes_the_lines_that_changed(
     table.remove_topic("T9")
     table.save()
     assert sorted(written) == ["T7@G", "T8@G"]
-    said = json.loads((tmp_path / FILE_NAME).read_text())
-    assert said["offsetTable"]["T7@G"] == {"0": 70}
-    assert "T9@G" not in said["offsetTable"]
-    assert len(said["offsetTable"]) == len(said["groupTopicMap"]["G"]) == 2_999
+    parsed = json.loads((tmp_path / FILE_NAME).read_text())
+    assert parsed["offsetTable"]["T7@G"] == {"0": 70}
+    assert "T9@G" not in parsed["offsetTable"]
+    assert len(parsed["offsetTable"]) == len(parsed["groupTopicMap"]["G"]) == 2_999
 
 
 def test_loaded_rows_are_not_written_again(table: OffsetTable, written: list[str]) -> None:

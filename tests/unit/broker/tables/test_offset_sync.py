@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> OffsetTable:
     return found
 
 
-def said(version: DataVersion = NEW, **groups: int) -> Offsets:
+def master_offsets(version: DataVersion = NEW, **groups: int) -> Offsets:
     """Offsets that a master reports for queue 0 of T."""
     return Offsets(version, {("T", name): {0: QueueOffset(at)} for name, at in groups.items()})
 
@@ -96,9 +96,9 @@ def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
 
 def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
     """The master lowered both offsets, and reported the reset of `counted`."""
-    before = said(OLD, first=5, counted=50, dropped=50, raised=50)
+    before = master_offsets(OLD, first=5, counted=50, dropped=50, raised=50)
     adopt(table, before)
-    theirs = said(first=6, counted=40, dropped=40, raised=60)
+    theirs = master_offsets(first=6, counted=40, dropped=40, raised=60)
     theirs = Offsets(NEW, theirs.committed, lowered={("T", "counted"): {0: 7}})
     steps = begun(table, theirs, before)
     for group, at in {"counted": 70, "dropped": 71, "raised": 55}.items():
@@ -110,7 +110,7 @@ def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
         assert [table.query(group, "T", 0) for group in groups] == [6, 70, 71, 55]
         assert own(table) == {("T", "counted"), ("T", "dropped"), ("T", "raised")}
         adopt(table, theirs, theirs)  # the next round does not apply the earlier reset again either
-    later = said(first=6, counted=41, dropped=40, raised=61)
+    later = master_offsets(first=6, counted=41, dropped=40, raised=61)
     adopt(table, Offsets(NEW, later.committed, lowered=theirs.lowered), theirs)
     assert table.query("raised", "T", 0) == 61
     assert table.query("counted", "T", 0) == 70, "that it was set back is known since"
@@ -119,10 +119,10 @@ def test_a_commit_between_two_steps_stays(table: OffsetTable) -> None:
 @pytest.mark.parametrize("all_adopted", [False, True])
 def test_a_commit_between_two_steps_is_not_forgotten(table: OffsetTable, all_adopted: bool) -> None:
     """The master has deleted the group, or never had it."""
-    before = said(OLD, first=5, gone=50)
+    before = master_offsets(OLD, first=5, gone=50)
     adopt(table, before)
     table.adopted_at_once = offset_sync.QUEUE
-    steps = table.adopt(said(first=6), None if all_adopted else before, all_adopted)
+    steps = table.adopt(master_offsets(first=6), None if all_adopted else before, all_adopted)
     next(steps)
     table.commit("gone", "T", 1, QueueOffset(7), 9)
     table.commit("new", "T", 0, QueueOffset(8), 9)
@@ -134,9 +134,9 @@ def test_a_commit_between_two_steps_is_not_forgotten(table: OffsetTable, all_ado
 
 
 def test_a_round_that_ended_early_notes_no_commit(table: OffsetTable) -> None:
-    steps = begun(table, said(a=1, b=2), None)
+    steps = begun(table, master_offsets(a=1, b=2), None)
     assert table._adoption is not None
-    newer = begun(table, said(a=1, b=2), None)
+    newer = begun(table, master_offsets(a=1, b=2), None)
     noted = table._adoption
     steps.close()
     assert table._adoption is noted is not None, "that of the newer round"
@@ -146,8 +146,8 @@ def test_a_round_that_ended_early_notes_no_commit(table: OffsetTable) -> None:
 
 def test_half_a_term_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) -> None:
     """Offsets from before the term that are not marked yet would count as this master's."""
-    adopt(table, said(OLD, b=5, only_here=9))
-    steps = begun(table, said(NEXT_TERM, a=1, b=2), None)
+    adopt(table, master_offsets(OLD, b=5, only_here=9))
+    steps = begun(table, master_offsets(NEXT_TERM, a=1, b=2), None)
     assert table.query("a", "T", 0) == 1 and ("T", "only_here") not in own(table)
     assert table.data_version == OLD
     table.save()
@@ -161,8 +161,8 @@ def test_half_a_term_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) -
 
 def test_within_a_term_nothing_is_newer_than_the_version(table: OffsetTable) -> None:
     """A master that was killed and restarted with an older table has not lowered offsets."""
-    adopt(table, said(OLD, a=5, b=5))
-    steps = begun(table, said(a=7, b=7), said(OLD, a=5, b=5))
+    adopt(table, master_offsets(OLD, a=5, b=5))
+    steps = begun(table, master_offsets(a=7, b=7), master_offsets(OLD, a=5, b=5))
     assert table.query("a", "T", 0) == 7
     assert table.data_version == NEW
     steps.close()
@@ -174,11 +174,11 @@ def test_changes_saved_between_two_steps_are_saved_again(
 ) -> None:
     """A save that began before the round does not label its offsets with the new version."""
     monkeypatch.setattr(offsets, "STEP", 1)
-    adopt(table, said(OLD, a=1, b=2))
+    adopt(table, master_offsets(OLD, a=1, b=2))
     saving = table.take_changes()
     assert saving is not None
     next(saving)
-    steps = begun(table, said(a=3, b=4), None)
+    steps = begun(table, master_offsets(a=3, b=4), None)
     *_, content = saving
     assert content is not None
     members = json.loads(b"".join(content()))

@@ -34,12 +34,12 @@ def test_nothing_is_known_without_a_measurement() -> None:
     table = BrokerStatistics(lambda table: None)
     assert table.find(TOPIC_PUT_NUMS, "T") is None
     assert table.put_tps("T") == 0.0
-    assert table.got_tps("g", "T") == 0.0
+    assert table.delivered_tps("g", "T") == 0.0
 
 
 def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 5})
+    table.set_put_totals({"T": 5})
     table.sample(NOON)
     found = table.find(TOPIC_PUT_NUMS, "T")
     assert found is not None
@@ -50,7 +50,7 @@ def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
 def test_a_minute_is_the_last_seven_samples() -> None:
     table = BrokerStatistics(lambda table: None)
     for number in range(10):
-        table.puts({"T": 10 * number})
+        table.set_put_totals({"T": 10 * number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
     found = table.find(TOPIC_PUT_NUMS, "T")
     assert found is not None
@@ -63,7 +63,7 @@ def test_a_minute_is_the_last_seven_samples() -> None:
 def test_hours_and_days_sample_at_their_own_pace() -> None:
     table = BrokerStatistics(lambda table: None)
     for number in range(361):
-        table.puts({"T": number})
+        table.set_put_totals({"T": number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
     found = table.find(TOPIC_PUT_NUMS, "T")
     assert found is not None
@@ -75,9 +75,9 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
 def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() -> None:
     """The first sample found 30 of 40 messages: ten seconds later hour and day have all of them."""
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 30})
+    table.set_put_totals({"T": 30})
     table.sample(NOON)
-    table.puts({"T": 40})
+    table.set_put_totals({"T": 40})
     table.sample(NOON + SAMPLE_INTERVAL_MS)
     found = table.find(TOPIC_PUT_NUMS, "T")
     assert found is not None
@@ -86,24 +86,24 @@ def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() 
 
 def test_a_groups_received_messages_have_a_number_and_a_size() -> None:
     table = BrokerStatistics(lambda table: None)
-    table.got("g", "T", 4, 1_000)
+    table.count_delivered("g", "T", 4, 1_000)
     table.sample(NOON)
-    table.got("g", "T", 8, 2_000)
+    table.count_delivered("g", "T", 8, 2_000)
     table.sample(NOON + 10_000)
     nums, sizes = table.find(GROUP_GET_NUMS, "T@g"), table.find(GROUP_GET_SIZE, "T@g")
     assert nums is not None
     assert sizes is not None
     assert (nums[0].sum, nums[0].average) == (12, 6.0)
     assert (sizes[0].sum, sizes[0].tps) == (3_000, 150.0)
-    assert table.got_tps("g", "T") == 0.6
+    assert table.delivered_tps("g", "T") == 0.6
 
 
 def test_the_broker_s_own_meters_count_everything() -> None:
     table = BrokerStatistics(lambda table: None)
     table.sample(NOON)
-    table.puts({"T": 3, "U": 4})
-    table.puts({"T": 5, "U": 4})
-    table.got("g", "T", 2, 20)
+    table.set_put_totals({"T": 3, "U": 4})
+    table.set_put_totals({"T": 5, "U": 4})
+    table.count_delivered("g", "T", 2, 20)
     table.sample(NOON + 10_000)
     put, got = table.find(BROKER_PUT_NUMS, ALL), table.find(BROKER_GET_NUMS, ALL)
     assert put is not None
@@ -113,20 +113,20 @@ def test_the_broker_s_own_meters_count_everything() -> None:
 
 def test_a_topic_made_again_counts_from_zero() -> None:
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 5})
-    table.puts({"T": 2})
+    table.set_put_totals({"T": 5})
+    table.set_put_totals({"T": 2})
     assert table.totals()["msgPutTotalTodayNow"] == 7
     table.forget_topic("T")
-    table.puts({"T": 3})
+    table.set_put_totals({"T": 3})
     assert table.totals()["msgPutTotalTodayNow"] == 10
 
 
 def test_deleted_topics_and_groups_lose_their_meters() -> None:
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 1, "U": 1})
-    table.got("g", "T", 1, 1)
-    table.got("g", "U", 1, 1)
-    table.got("h", "U", 1, 1)
+    table.set_put_totals({"T": 1, "U": 1})
+    table.count_delivered("g", "T", 1, 1)
+    table.count_delivered("g", "U", 1, 1)
+    table.count_delivered("h", "U", 1, 1)
     table.forget_topic("T")
     assert table.find(TOPIC_PUT_NUMS, "T") is None
     assert table.find(GROUP_GET_NUMS, "T@g") is None
@@ -139,8 +139,8 @@ def test_deleted_topics_and_groups_lose_their_meters() -> None:
 
 def test_idle_groups_are_forgotten_topics_are_not() -> None:
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 1})
-    table.got("g", "T", 1, 1)
+    table.set_put_totals({"T": 1})
+    table.count_delivered("g", "T", 1, 1)
     table.sample(NOON)
     table.sample(NOON + IDLE_LIMIT_MS)
     assert table.find(GROUP_GET_NUMS, "T@g") is not None
@@ -152,8 +152,8 @@ def test_idle_groups_are_forgotten_topics_are_not() -> None:
 def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MAX_METERS", 3)
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 1, "U": 1})
-    table.got("g", "T", 1, 1)
+    table.set_put_totals({"T": 1, "U": 1})
+    table.count_delivered("g", "T", 1, 1)
     assert table.find(TOPIC_PUT_NUMS, "T") is not None
     assert table.find(TOPIC_PUT_NUMS, "U") is None
     assert table.find(GROUP_GET_NUMS, "T@g") is None
@@ -162,15 +162,15 @@ def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mornings_move_at_midnight(utc: None) -> None:
     table = BrokerStatistics(lambda table: None)
-    table.puts({"T": 5})
+    table.set_put_totals({"T": 5})
     table.sample(NOON)
     assert set(table.totals().values()) == {0, 5}
-    table.got("g", "T", 2, 2)
+    table.count_delivered("g", "T", 2, 2)
     table.sample(NOON + 43_200_000)
     totals = table.totals()
     assert (totals["msgPutTotalTodayMorning"], totals["msgGetTotalTodayMorning"]) == (5, 2)
     assert totals["msgPutTotalYesterdayMorning"] == 0
-    table.puts({"T": 6})
+    table.set_put_totals({"T": 6})
     table.sample(NOON + 2 * 86_400_000)
     totals = table.totals()
     assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"]) == (5, 6)

@@ -170,7 +170,7 @@ def test_a_caller_that_relies_on_a_change_waits_for_it(saver: TableSaver, disk: 
     change = saver.changed(NAME, EMPTY)
     saver.hold_until_saved(REQUEST, answer)
     assert saver.durable == change - 1
-    saver.rely()
+    saver.wait_for_others()
     waits = saver.hold_until_saved(REQUEST, answer)
     assert isinstance(waits, Deferred)
     assert saver.hold_until_saved(REQUEST, answer) is answer, "the next one does not rely on it"

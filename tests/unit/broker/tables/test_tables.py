@@ -189,8 +189,8 @@ def test_a_new_topic_costs_the_same_beside_thousands(
 
 def test_equal_topic_is_no_change(files: ConfigFiles) -> None:
     table = topic_table(files)
-    told: list[list[str]] = []
-    table.on_change = told.append
+    notified: list[list[str]] = []
+    table.on_change = notified.append
     table.put(TopicConfig("T"), 2)
     version = table.data_version
     table.put(TopicConfig("T"), 3)
@@ -199,7 +199,7 @@ def test_equal_topic_is_no_change(files: ConfigFiles) -> None:
     assert table.data_version.counter == version.counter + 1
     assert table.delete("T", 5)
     assert not table.delete("T", 6)
-    assert told == [["T"], ["T", "U"], ["T"]]
+    assert notified == [["T"], ["T", "U"], ["T"]]
 
 
 def test_automatic_creation_follows_the_default_topic(files: ConfigFiles) -> None:
@@ -410,11 +410,11 @@ def test_offsets_are_bounded_by_queues_and_names(
 
 def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:
     table = OffsetTable(files)
-    told: list[tuple[str, int]] = []
-    table.on_reset = lambda topic, queue_id: told.append((topic, queue_id))
+    notified: list[tuple[str, int]] = []
+    table.on_reset = lambda topic, queue_id: notified.append((topic, queue_id))
     table.commit("G", "T", 0, QueueOffset(9), 1)
     table.set_reset("G", "T", 0, QueueOffset(4), 1)
-    assert told == [("T", 0)]
+    assert notified == [("T", 0)]
     assert table.has_reset("G", "T", 0)
     assert table.query("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) == 4

@@ -171,8 +171,8 @@ def bad(good: Said) -> Iterator[Said]:
 
 def given(cluster: ScriptedCluster, code: int, response: Said) -> None:
     """Set a response; the broker acts as name server and controller, too."""
-    cluster.says("a", code, response)
-    cluster.says(NAME_SERVER, code, response)
+    cluster.set_answer("a", code, response)
+    cluster.set_answer(NAME_SERVER, code, response)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         watch(None)
         return Report(plan)
 
-    monkeypatch.setattr(run, "carry_out", carry_out)
+    monkeypatch.setattr(run, "run_load", carry_out)
     monkeypatch.setattr(Report, "fails", False)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     return made

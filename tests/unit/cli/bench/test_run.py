@@ -102,7 +102,7 @@ def test_a_load_by_tls_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     path.write_text("tls.client.authServer=false\n")
     monkeypatch.setenv("TURBOPUMP_TLS", str(path))
     with pytest.raises(UserError, match="unset TURBOPUMP_TLS"):
-        run.carry_out(plan(send_connections=1))
+        run.run_load(plan(send_connections=1))
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ def status(cluster: ScriptedCluster, name: str, *ends: int) -> None:
         f'{{"lastUpdateTimestamp":1,"maxOffset":{end},"minOffset":3}}'
         for number, end in enumerate(ends)
     )
-    cluster.says(name, RequestCode.GET_TOPIC_STATS_INFO, f'{{"offsetTable":{{{beans}}}}}'.encode())
+    cluster.set_answer(
+        name, RequestCode.GET_TOPIC_STATS_INFO, f'{{"offsetTable":{{{beans}}}}}'.encode()
+    )
 
 
 def test_where_a_topic_is(cluster: ScriptedCluster) -> None:

@@ -102,9 +102,9 @@ def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_invalid_push_is_refused(batch: Any) -> None:
     body = json.dumps({**MEMBERS, "type": "APPEND", "batchEntry": batch}).encode()
-    said = []
+    texts = []
     for read in (lambda: decode(PushEntryRequest, body), lambda: finish(push_in_steps(body))):
         with pytest.raises(MessageError) as raised:
             read()
-        said.append(str(raised.value))
-    assert said[0] == said[1]
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]

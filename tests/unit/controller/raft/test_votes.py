@@ -9,9 +9,9 @@ from turbopump.controller.raft.votes import (
     ParseResult,
     Pause,
     Voter,
-    foresee,
+    decide_pre_vote,
+    decide_vote,
     is_decided,
-    judge,
     parse,
 )
 
@@ -22,8 +22,8 @@ REQUEST = VoteRequest(
 )
 
 
-def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
-    return judge(
+def vote_result(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
+    return decide_vote(
         dataclasses.replace(VOTER, **voter), dataclasses.replace(REQUEST, **request)
     ).result
 
@@ -61,13 +61,13 @@ def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
     ],
 )
 def test_rows(voter: dict[str, object], request_: dict[str, object], result: VoteResult) -> None:
-    assert said(voter, request_) is result
+    assert vote_result(voter, request_) is result
 
 
 def test_a_later_term_is_granted_at_once_and_only_it_raises() -> None:
-    verdict = judge(VOTER, dataclasses.replace(REQUEST, term=7))
-    assert (verdict.result, verdict.term, verdict.raises) == (R.ACCEPT, 7, True)
-    assert not judge(VOTER, REQUEST).raises
+    verdict = decide_vote(VOTER, dataclasses.replace(REQUEST, term=7))
+    assert (verdict.result, verdict.term, verdict.raises_term) == (R.ACCEPT, 7, True)
+    assert not decide_vote(VOTER, REQUEST).raises_term
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_the_result_of_a_possible_vote(
     voter: dict[str, object], request_: dict[str, object], result: VoteResult, free: int
 ) -> None:
     asked = dataclasses.replace(REQUEST, **{"term": -1, "pre_vote": 5, **request_})
-    assert foresee(dataclasses.replace(VOTER, **voter), asked) == (result, free)
+    assert decide_pre_vote(dataclasses.replace(VOTER, **voter), asked) == (result, free)
 
 
 def test_v7_term_below_the_log_tells_the_log_s() -> None:
     voter = dataclasses.replace(VOTER, term=3)
-    assert judge(voter, dataclasses.replace(REQUEST, term=3)).term == 4
+    assert decide_vote(voter, dataclasses.replace(REQUEST, term=3)).term == 4
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ def read(text: bytes) -> Any:
 
 
 def test_contents_of_a_change() -> None:
-    said = change(
+    result = change(
         {"version": 1, "marks": None},
         {"topics": [b'"A":{"perm":2}', b'"C":{}'], "bans": [b'"g":{"t":1}']},
         {"topics": ["B", "nobody"], "bans": []},
     )
-    assert apply(copy.deepcopy(BASE), read(said)) == {
+    assert apply(copy.deepcopy(BASE), read(result)) == {
         "version": 1,
         "topics": {"A": {"perm": 2}, "C": {}},
         "bans": {"g": {"t": 1}},

@@ -310,8 +310,8 @@ def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> N
     files.sync(path)
     mapped.sync(0, 4096)
     files.sync_folder(str(tmp_path))
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [f"{path}: its sync took 1.1 s", f"{tmp_path}: its sync took 16.0 s"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [f"{path}: its sync took 1.1 s", f"{tmp_path}: its sync took 16.0 s"]
     mapped.close()
 
 

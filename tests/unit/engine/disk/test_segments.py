@@ -32,7 +32,7 @@ def test_a_row_knows_its_bytes(pool: MappingPool, tmp_path: Path) -> None:
     segments = row(pool, tmp_path, 4, first=300)
     assert (segments.first, segments.last, segments.end, segments.count) == (300, 600, 700, 4)
     assert list(segments.starts()) == [300, 400, 500, 600]
-    assert [segments.holds(at) for at in (299, 300, 699, 700)] == [False, True, True, False]
+    assert [segments.contains(at) for at in (299, 300, 699, 700)] == [False, True, True, False]
     assert segments.start_of(555) == 500
     assert segments.forget_first().endswith(file_name(300))
     assert segments.forget_last().endswith(file_name(600))

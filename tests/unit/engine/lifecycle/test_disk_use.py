@@ -183,10 +183,10 @@ def test_files_that_are_deleted_by_hand_are_asked_for_by_a_disks_thread(
     filled: Any, files: AskedFiles, held_disk: HeldDisk
 ) -> None:
     files.on_loop = files.asked = 0
-    told = filled.deleting_expired(NOW_MS + YEAR_MS)
-    assert (told.done, files.asked, filled.min_log_offset) == (False, 0, 0)
+    result = filled.deleting_expired(NOW_MS + YEAR_MS)
+    assert (result.done, files.asked, filled.min_log_offset) == (False, 0, 0)
     held_disk.drain()
-    assert told.value > 0
+    assert result.value > 0
     assert filled.min_log_offset > 0
     assert files.asked > 0
     assert files.on_loop == 0
@@ -199,9 +199,9 @@ def test_files_that_cannot_be_looked_into_when_others_are_deleted_are_an_answer(
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(ConsumeQueues, "correct_min", broken)
-    told = filled.deleting_expired(NOW_MS + YEAR_MS)
+    result = filled.deleting_expired(NOW_MS + YEAR_MS)
     held_disk.drain()
-    assert isinstance(told.value, OSError)
+    assert isinstance(result.value, OSError)
 
 
 def test_reports_of_times_before_a_cut_are_void(tmp_path: Any) -> None:

@@ -60,11 +60,11 @@ def test_the_caller_waits_for_no_disk() -> None:
     disk = made(1)
     store, work = opened(disk)
     counted = Counted(disk)
-    told = store.deletions.delete("going", NOW_MS)
-    assert (counted.count, told.done) == (0, False)
+    result = store.deletions.delete("going", NOW_MS)
+    assert (counted.count, result.done) == (0, False)
     work.close()
     assert counted.count > 0
-    assert told.value is None
+    assert result.value is None
     assert store.topics() == ["kept"]
     assert not disk.paths("/store/consumequeue/going")
     assert list(store.deletions.ends()) == ["going"]
@@ -81,11 +81,11 @@ def test_a_replica_that_repeats_its_masters_deletion_waits_for_no_disk() -> None
     put(store, "kept")
     work.close()
     counted = Counted(disk)
-    told = store.deletions.delete("going", NOW_MS, end)
-    assert (counted.count, told.done) == (0, False)
+    result = store.deletions.delete("going", NOW_MS, end)
+    assert (counted.count, result.done) == (0, False)
     work.close()
     assert counted.count > 0
-    assert told.value is None
+    assert result.value is None
     assert store.deletions.ends() == {"going": end}
     assert store.topics() == ["kept"]
     assert counts(store, "kept") == [3, 2, 2, 2, 2]
@@ -112,10 +112,10 @@ def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
     put(store, "kept")
     work.close()
     first = store.deletions.delete("other", NOW_MS)
-    told = store.deletions.delete("going", NOW_MS, store.max_log_offset)
+    result = store.deletions.delete("going", NOW_MS, store.max_log_offset)
     store._log.tail.end = end  # as a truncation before the deletion's turn would do
     work.close()
-    assert (first.value, told.value) == (None, None)
+    assert (first.value, result.value) == (None, None)
     assert list(store.deletions.ends()) == ["other"]
     assert counts(store, "going") == [2] * QUEUES
 
@@ -149,23 +149,23 @@ def test_many_queues_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_deletion, "QUEUES_OF_STEP", 2)
     disk = made(1)
     store, work = opened(disk)
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     seen = []
     for _ in range(100):
         if not work.jobs:
             break
         work.jobs[0].finish()
         seen.append(len(store.queue_ids("going")))
-    assert told.value is None
+    assert result.value is None
     assert seen == [3, 1, 0, 0]
     assert not disk.paths("/store/consumequeue/going")
 
 
 def test_several_deletions_follow_one_another() -> None:
     store, work = opened(made(1))
-    told = [store.deletions.delete(topic, NOW_MS) for topic in ("going", "kept", "going")]
+    result = [store.deletions.delete(topic, NOW_MS) for topic in ("going", "kept", "going")]
     work.close()
-    assert [one.value for one in told] == [None, None, None]
+    assert [one.value for one in result] == [None, None, None]
     assert not store.topics()
     assert put(store, "going") == 0
 
@@ -178,11 +178,11 @@ def test_a_round_of_the_checkpoint_is_waited_for() -> None:
     store.tick(NOW_MS + 100_000)
     jobs = list(work.jobs)
     assert jobs
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     assert work.jobs == jobs, "nothing is written beside the round"
     store.tick(NOW_MS + 200_000)
     work.close()
-    assert told.value is None
+    assert result.value is None
     for second in range(3):
         store.tick(NOW_MS + 300_000 + second * 10_000)
         work.close()
@@ -195,13 +195,13 @@ def test_a_power_cut_at_each_operation(mode: FlushMode) -> None:
     for operations in range(OPERATIONS_MAX):
         disk = made(operations)
         store, work = opened(disk, mode)
-        told = store.deletions.delete("going", NOW_MS)
+        result = store.deletions.delete("going", NOW_MS)
         disk.cut_after = operations
         try:
             work.close()
         except PowerCut:
             pass
-        whole = told.done and told.value is None
+        whole = result.done and result.value is None
         if not disk._dead:
             disk.end()
         disk.restart()
@@ -226,14 +226,14 @@ def test_one_that_fails_is_told_and_may_be_asked_for_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(disk, "remove_folder", fails)
-        told = store.deletions.delete("going", NOW_MS)
+        result = store.deletions.delete("going", NOW_MS)
         work.close()
-    assert isinstance(told.value, StoreError)
+    assert isinstance(result.value, StoreError)
     refused = store.append(NewMessage("going", 0, b"", b""), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE, "beside files of its former life"
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     work.close()
-    assert told.value is None
+    assert result.value is None
     assert put(store, "going") == 0
 
 
@@ -241,9 +241,9 @@ def test_one_that_cannot_be_written_down_changes_nothing() -> None:
     disk = made(1)
     store, work = opened(disk)
     disk.readonly = True
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     work.close()
-    assert isinstance(told.value, StoreError)
+    assert isinstance(result.value, StoreError)
     disk.readonly = False
     assert counts(store, "going") == [2] * QUEUES
     assert put(store, "going") == 2
@@ -252,9 +252,9 @@ def test_one_that_cannot_be_written_down_changes_nothing() -> None:
 def test_a_store_that_closes_comes_to_the_end_of_it() -> None:
     disk = made(1)
     store, _work = opened(disk)
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     store.close(NOW_MS)
-    assert told.value is None
+    assert result.value is None
     assert opened(disk)[0].topics() == ["kept"]
 
 
@@ -264,9 +264,9 @@ def test_a_log_that_is_cut_waits_for_it() -> None:
     end = store.max_log_offset
     put(store, "kept")
     work.close()
-    told = store.deletions.delete("going", NOW_MS)
+    result = store.deletions.delete("going", NOW_MS)
     store.truncate(end, NOW_MS)
-    assert told.value is None
+    assert result.value is None
     assert counts(store, "kept") == [2] * QUEUES
     assert store.deletions.ends() == {"going": end}
 
@@ -279,7 +279,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
     work.jobs[0].finish()
     work.jobs[0].run()
     assert store.topics() == ["kept"]
-    store.deletions.going.clear()
+    store.deletions.in_progress.clear()
     end = store.max_log_offset
     assert put(store, "going", 0, b"next") == 0
     assert store.dispatched_log_offset == end
@@ -293,7 +293,7 @@ def test_records_from_before_the_first_file_went_are_kept() -> None:
     """Also on a replica, whose log has these records after the offset of the deletion."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
-    store.deletions.going.clear()
+    store.deletions.in_progress.clear()
     assert put(store, "going", 0, b"next") == 2
     work.close()
     assert store.min_queue_offset("going", 0) == 2

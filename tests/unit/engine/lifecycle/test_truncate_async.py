@@ -100,11 +100,11 @@ def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) 
     """Otherwise a returning replica would send no heartbeats for a dozen syncs."""
     disk, store, log, work = copied(dispatched=what == "cut with units")
     watched = Watched(disk, monkeypatch)
-    told = CALLS[what](log)
-    assert (told.done, watched.syncs) == (False, 0)
+    result = CALLS[what](log)
+    assert (result.done, watched.syncs) == (False, 0)
     settle(store, work)
-    assert told.done
-    assert told.value is None
+    assert result.done
+    assert result.value is None
     assert log.end == (fork() if what.startswith("cut") else 0)
     assert watched.syncs > 5
     assert watched.on_loop == []
@@ -119,10 +119,10 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     assert log.begins_at(start)
     record_epochs(log, other.epochs)
     watched = Watched(disk, monkeypatch)
-    told = log.beginning(start)
-    assert (told.done, watched.syncs) == (False, 0)
+    result = log.beginning(start)
+    assert (result.done, watched.syncs) == (False, 0)
     settle(store, work)
-    assert told.value is None
+    assert result.value is None
     assert not log.begins_at(start)
     assert watched.on_loop == []
     assert log.epochs == other.epochs
@@ -136,15 +136,15 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     """Otherwise the term would wait for the sync of the log's end."""
     disk, store, log, work = copied()
     end, data = log.end, histories()[0].data
-    log._received.forget(sure=False)  # as in a store written by an older broker
+    log._received.forget(is_aligned=False)  # as in a store written by an older broker
     log.append(end, data[:50], NOW_MS)
     settle(store, work)
     assert log.end == end + 50
     watched = Watched(disk, monkeypatch)
-    told = log.record_term(9, NOW_MS)
-    assert (told.done, watched.syncs) == (False, 0)
+    result = log.record_term(9, NOW_MS)
+    assert (result.done, watched.syncs) == (False, 0)
     settle(store, work)
-    assert told.value == log.end == end
+    assert result.value == log.end == end
     assert watched.on_loop == []
     log.begin_term(end, NOW_MS)
     assert log.is_master
@@ -152,13 +152,13 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
 
 def test_durable_requests_wait_for_a_cut() -> None:
     _disk, store, log, work = copied()
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     ready = log.get_ready()
     recorded = log.record(histories()[1].epochs)
     term = log.record_term(9, NOW_MS)
     assert not (ready.done or recorded.done or term.done)
     settle(store, work)
-    assert (told.value, ready.value, recorded.value) == (None, None, None)
+    assert (result.value, ready.value, recorded.value) == (None, None, None)
     assert term.value == log.end == fork()
     log.begin_term(LogOffset(log.end), NOW_MS)
     assert log.is_master
@@ -171,13 +171,13 @@ def test_a_power_cut_at_each_operation(what: str) -> None:
     whole = False
     for operations in range(OPERATIONS_MAX):
         disk, store, log, work = copied(operations, dispatched=what == "cut with units")
-        told = CALLS[what](log)
+        result = CALLS[what](log)
         disk.cut_after = operations
         try:
             settle(store, work)
         except PowerCut:
             pass
-        whole = told.done and told.value is None
+        whole = result.done and result.value is None
         if not disk._dead:
             disk.end()
         disk.restart()
@@ -213,9 +213,9 @@ def test_readers_meanwhile_find_the_records_of_queue_units(monkeypatch: pytest.M
     keys = [f"k{number}" for number in range(sum(map(len, histories()[0].bodies(fork()))))]
     before, after = (histories()[0].bodies(at) for at in (log.end, fork()))
     assert readable(store) == before != after
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     seen = []
-    while not told.done:
+    while not result.done:
         store.tick(NOW_MS)
         work.jobs[0].run()
         work.jobs[0].report()
@@ -235,8 +235,8 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
     def pieces(entries_of_step: int) -> int:
         monkeypatch.setattr(index, "ENTRIES_OF_STEP", entries_of_step)
         _disk, store, log, work = copied(dispatched=True)
-        told, count = log.truncating(fork(), NOW_MS), 0
-        while not told.done:
+        result, count = log.truncating(fork(), NOW_MS), 0
+        while not result.done:
             store.tick(NOW_MS)
             work.jobs[0].run()
             work.jobs[0].report()
@@ -249,15 +249,15 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint or a log sync would record offsets that have been cut."""
     _disk, store, log, work = copied()
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     now_ms = NOW_MS
-    while not told.done:
+    while not result.done:
         now_ms += 60_000
         store.tick(now_ms)
         assert len(work.jobs) <= 1, "two pieces of disk work at once"
         work.jobs[0].run()
         work.jobs[0].report()
-    assert told.value is None
+    assert result.value is None
     settle(store, work, now_ms + 60_000)
     assert log.flushed == log.end == fork()
 
@@ -265,7 +265,7 @@ def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -
 def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
     disk, store, log, work = copied()
     settle(store, work)
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     assert not store.why_unfit
     now_ms = NOW_MS
     disk.hangs = True
@@ -274,32 +274,32 @@ def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
         store.tick(now_ms)
     assert store.health is StoreHealth.FAILED
     assert "a cut of the log" in store.why_unfit
-    assert not told.done
+    assert not result.done
     disk.hangs = False
     settle(store, work, now_ms)
-    assert isinstance(told.value, StoreError)
+    assert isinstance(result.value, StoreError)
 
 
 def test_a_slow_disk_is_no_failure() -> None:
     """Syncs that return, each after seconds, over several steps."""
     _disk, store, log, work = copied()
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     now_ms = NOW_MS
-    while not told.done:
+    while not result.done:
         for _ in range(CONFIG.sync_timeout_ms // TICK_MS * 3):
             now_ms += TICK_MS
             store.tick(now_ms)
         work.jobs[0].run()
         work.jobs[0].report()
-    assert told.value is None
+    assert result.value is None
     assert store.health is StoreHealth.FIT
 
 
 def test_a_store_that_is_closed_ends_the_cut_first() -> None:
     disk, store, log, work = copied()
-    told = log.truncating(fork(), NOW_MS)
+    result = log.truncating(fork(), NOW_MS)
     store.close(NOW_MS)
-    assert told.value is None
+    assert result.value is None
     work.close()
     _store, log, _work = opened(disk)
     assert log.end == fork()

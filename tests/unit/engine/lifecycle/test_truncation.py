@@ -327,17 +327,17 @@ def test_a_caller_that_waits_for_a_cut_record_is_answered() -> None:
     work = QueuedDisk(bench.rng)
     bench.store.close(bench.now_ms)
     bench.store = Store.open(bench.disk, bench.config, work, bench.now_ms)
-    told: list[tuple[int, PutStatus]] = []
+    notified: list[tuple[int, PutStatus]] = []
     ends = []
     for number in range(4):
         message = NewMessage("A", 0, b"%d" % number, b"")
         appended = bench.store.append(message, bench.now_ms)
         ends.append(appended.end)
         later = bench.store.when_safe(appended)
-        later.then(lambda status, number=number: told.append((number, status)))
-    assert told == []
+        later.then(lambda status, number=number: notified.append((number, status)))
+    assert notified == []
     bench.store.truncate(ends[1], bench.now_ms)
-    assert sorted(told) == [
+    assert sorted(notified) == [
         (0, PutStatus.PUT_OK),
         (1, PutStatus.PUT_OK),
         (2, PutStatus.FLUSH_DISK_TIMEOUT),

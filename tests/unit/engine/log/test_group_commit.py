@@ -269,8 +269,10 @@ class TestHangingCheckpoint:
         for later_ms in range(0, 5000, 100):
             store.tick(NOW_MS + began + later_ms)
         assert store.health is StoreHealth.FIT
-        told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-        assert ["queues or checkpoint" in text for text in told] == [True], "logged while it hangs"
+        logged = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert ["queues or checkpoint" in text for text in logged] == [True], (
+            "logged while it hangs"
+        )
         store.tick(NOW_MS + began + 5000)
         assert store.health is StoreHealth.FAILED
         assert "a sync of queues or checkpoint has not returned" in store.why_unfit

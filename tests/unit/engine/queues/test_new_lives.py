@@ -219,7 +219,7 @@ def test_an_older_deletion_changes_nothing() -> None:
     store.delete_topic("T", first, NOW_MS)
     assert store.deletions.ends() == {"T": second}
     assert places(store) == places(master.store)
-    assert not store.deletions.going
+    assert not store.deletions.in_progress
 
 
 def test_no_more_are_kept_than_can_be_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +337,8 @@ def test_a_checkpoint_does_not_pass_it() -> None:
     assert store.deletions.unapplied() == found
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_power_cut_at_each_operation(told: bool) -> None:
+@pytest.mark.parametrize("notified", [False, True])
+def test_a_power_cut_at_each_operation(notified: bool) -> None:
     """The new life's records may be older than the checkpoint: they are dispatched again."""
     master = Master()
     master.put(0, 0, 1)
@@ -346,7 +346,7 @@ def test_a_power_cut_at_each_operation(told: bool) -> None:
     master.put(2)
     former = master.store.deletions.ends()["T"]
     master.put(0, topic="other")
-    if not told:
+    if not notified:
         master.put(0, 1)
     for operations in range(OPERATIONS_MAX):
         disk = new_disk(operations)
@@ -357,7 +357,7 @@ def test_a_power_cut_at_each_operation(told: bool) -> None:
         work = QueuedDisk(disk.rng)
         store = Store.open(disk, SIZES, work, NOW_MS)
         work.close()
-        at = former if told else store.deletions.unapplied()["T"].at
+        at = former if notified else store.deletions.unapplied()["T"].at
         deleted = store.deletions.delete("T", NOW_MS, at)
         disk.cut_after = operations
         try:

@@ -61,11 +61,11 @@ def test_the_caller_waits_for_no_disk() -> None:
     disk = made(1, led=False)
     _store, log, work = opened(disk)
     counted = Counted(disk)
-    told = log.record_term(1, NOW_MS)
-    assert (counted.count, told.done, log.is_master) == (0, False, False)
+    result = log.record_term(1, NOW_MS)
+    assert (counted.count, result.done, log.is_master) == (0, False, False)
     work.close()
     assert counted.count > 0
-    start = told.value
+    start = result.value
     assert not isinstance(start, StoreError)
     assert not log.is_master
     before = counted.count
@@ -88,18 +88,18 @@ def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch
     syncs: list[object] = []
     real = disk.check_sync
     monkeypatch.setattr(disk, "check_sync", lambda *args: (syncs.append(args), real(*args)))
-    told = log.record_term(5, NOW_MS)
+    result = log.record_term(5, NOW_MS)
     work.close()
-    assert isinstance(told.value, int)
+    assert isinstance(result.value, int)
     assert len(syncs) == 1
     log.get_ready()
-    recorded = log.record(Epochs.from_pairs([(5, told.value), (6, told.value)]))
+    recorded = log.record(Epochs.from_pairs([(5, result.value), (6, result.value)]))
     work.close()
     assert (recorded.done, recorded.value, len(syncs)) == (True, None, 2)
     path = f"{CONFIG.root}/epochFileCheckpoint"
     assert not disk.exists(path) or disk.read(path) != log.epochs.encode()
     log.tick(NOW_MS)
-    again = log.record(Epochs.from_pairs([(6, told.value), (7, told.value)]))
+    again = log.record(Epochs.from_pairs([(6, result.value), (7, result.value)]))
     for _ in range(100):
         work.step()
     assert (again.value, log.epochs.last_epoch) == (None, 7)
@@ -117,13 +117,13 @@ def test_a_power_cut_at_each_operation_of_a_term(led: bool) -> None:
         _store, log, work = opened(disk)
         before, after = log.epochs, log.epochs.appended(epoch, log.end)
         end = log.end
-        told = log.record_term(epoch, NOW_MS)
+        result = log.record_term(epoch, NOW_MS)
         disk.cut_after = operations
         try:
             work.close()
         except PowerCut:
             pass
-        whole = told.done and not isinstance(told.value, StoreError)
+        whole = result.done and not isinstance(result.value, StoreError)
         if not disk._dead:
             disk.end()
         disk.restart()
@@ -166,9 +166,9 @@ def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)
-    told = log.beginning(LogOffset(log.file_size))
+    result = log.beginning(LogOffset(log.file_size))
     work.close()
-    assert (told.value, log.wants_counts) == (None, True)
+    assert (result.value, log.wants_counts) == (None, True)
     return disk, store, log, work
 
 
@@ -176,13 +176,13 @@ def test_counts_of_idle_queues_are_kept_without_the_loop() -> None:
     """Otherwise the loop would make four syncs."""
     disk, _store, log, work = begun_anew(1)
     counted = Counted(disk)
-    told = log.taking_counts(COUNTS)
+    result = log.taking_counts(COUNTS)
     term = log.record_term(3, NOW_MS)
-    assert (counted.count, told.done, log.wants_counts) == (0, False, True)
+    assert (counted.count, result.done, log.wants_counts) == (0, False, True)
     assert log.idle_counts() == {}, "they count once they are durable"
     work.close()
     assert counted.count > 0
-    assert (told.value, log.wants_counts, log.idle_counts()) == (None, False, COUNTS)
+    assert (result.value, log.wants_counts, log.idle_counts()) == (None, False, COUNTS)
     assert term.done, "in turn"
 
 
@@ -193,17 +193,17 @@ def test_counts_that_cannot_be_kept_are_asked_for_again(monkeypatch: pytest.Monk
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(disk, "check_sync", fails)
-    told = log.taking_counts(COUNTS)
+    result = log.taking_counts(COUNTS)
     work.close()
-    assert isinstance(told.value, OSError)
+    assert isinstance(result.value, OSError)
     assert (log.wants_counts, log.idle_counts()) == (True, {})
 
 
 def test_no_counts_are_taken_of_a_log_that_is_being_cut() -> None:
     _disk, store, log, work = begun_anew(1)
     cut = log.restarting()
-    told = log.taking_counts(COUNTS)
-    assert isinstance(told.value, StoreError)
+    result = log.taking_counts(COUNTS)
+    assert isinstance(result.value, StoreError)
     for _ in range(9):
         store.tick(NOW_MS)
         work.close()
@@ -214,12 +214,12 @@ def test_no_counts_are_taken_of_a_log_that_is_being_cut() -> None:
 def test_a_cut_begins_behind_counts_that_are_being_kept() -> None:
     """Both write the same file; the counts of the old log must not end up in the new log."""
     disk, store, log, work = begun_anew(1)
-    told = log.taking_counts(COUNTS)
+    result = log.taking_counts(COUNTS)
     cut = log.restarting()
     for _ in range(9):
         store.tick(NOW_MS)
         work.close()
-    assert (told.value, cut.value, log.idle_counts()) == (None, None, {})
+    assert (result.value, cut.value, log.idle_counts()) == (None, None, {})
     store.close(NOW_MS)
     _store, log, _work = opened(disk)
     assert (log.wants_counts, log.idle_counts()) == (False, {})
@@ -230,13 +230,13 @@ def test_a_power_cut_at_each_operation_of_counts() -> None:
     whole = False
     for operations in range(OPERATIONS_MAX):
         disk, _store, log, work = begun_anew(operations)
-        told = log.taking_counts(COUNTS)
+        result = log.taking_counts(COUNTS)
         disk.cut_after = operations
         try:
             work.close()
         except PowerCut:
             pass
-        whole = told.done and told.value is None
+        whole = result.done and result.value is None
         if not disk._dead:
             disk.end()
         disk.restart()

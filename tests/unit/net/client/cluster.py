@@ -301,7 +301,7 @@ class ScriptedCluster:
         address = name if ":" in name else self.named(name).address
         self.faults.setdefault((address, code), []).extend(faults)
 
-    def says(self, name: str, code: int, answer: Said) -> None:
+    def set_answer(self, name: str, code: int, answer: Said) -> None:
         """Set the response of a broker or an address to all later requests with that code."""
         self.answers[name if ":" in name else self.named(name).address, code] = answer
 

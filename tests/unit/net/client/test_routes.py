@@ -70,7 +70,7 @@ def test_newest_route_decides_where_a_broker_is() -> None:
     assert table.reader("c") is None
     assert table.addresses(masters_only=True) == ["a:9"]
     assert table.addresses(masters_only=False) == ["a:2", "a:9", "b:2"]
-    table.keep(["a"])
+    table.retain_only(["a"])
     assert table.reader("b") is None
 
 

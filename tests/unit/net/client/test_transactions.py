@@ -52,7 +52,7 @@ COMMIT, ROLL_BACK, UNKNOWN = TransactionEnd
 def one(cluster: ScriptedCluster) -> ScriptedCluster:
     """A broker that stores half messages at log offset 7000, queue offset 33."""
     cluster.add("a")
-    cluster.says("a", SEND, STORED)
+    cluster.set_answer("a", SEND, STORED)
     return cluster
 
 
@@ -165,13 +165,13 @@ def test_an_id_that_names_no_place_leaves_the_end_to_the_broker(
     one: ScriptedCluster, message_id: str
 ) -> None:
     """An error after the local transaction would leave the caller without its end."""
-    one.says("a", SEND, {**STORED, "msgId": message_id})
+    one.set_answer("a", SEND, {**STORED, "msgId": message_id})
     result = sent(COMMIT)
     assert (result.end, result.is_told) == (COMMIT, False) and not one.made(END)
 
 
 def test_a_half_message_that_was_not_stored(one: ScriptedCluster) -> None:
-    one.says("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
+    one.set_answer("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
     with pytest.raises(BrokerError):
         sent(COMMIT)
     assert not one.made(END)

@@ -60,7 +60,7 @@ def test_values_of_the_node_and_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("port=81\nhigh=x", "high=x: expected a whole number from 1 to 2147483647 (line 2)"),
         ("port=81\nlow=10", "low is above high"),
@@ -68,11 +68,11 @@ def test_values_of_the_node_and_of_its_parts() -> None:
         ("port=81\nacl=true", "acl=true: not supported yet, only false (nothing is checked)"),
     ],
 )
-def test_a_bad_value_changes_nothing(text: str, says: str) -> None:
+def test_a_bad_value_changes_nothing(text: str, message: str) -> None:
     config = Made()
     with pytest.raises(ConfigError) as raised:
         config.update(parse_properties(text))
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert config == Made()
 
 

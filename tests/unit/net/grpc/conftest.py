@@ -119,7 +119,7 @@ class Bench:
 
     def _keep(self, call: GrpcCall, _message: bytes) -> None:
         self.kept.append(call)
-        call.on_over = lambda: self.over.append(call.stream_id)
+        call.on_closed = lambda: self.over.append(call.stream_id)
 
     def connect(self, data: bytes = BEGIN) -> tuple[GrpcConnection, Wire]:
         one = GrpcConnection(self.hub)

@@ -49,7 +49,7 @@ class Peer:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self.incoming, self.outgoing)
 
-    def says(self, heard: bytes = b"") -> bytes:
+    def exchange(self, heard: bytes = b"") -> bytes:
         self.incoming.write(heard)
         try:
             self.session.do_handshake()
@@ -66,7 +66,7 @@ def openings(bench: Make) -> Openings:
 def test_handshakes_take_turns(openings: Openings) -> None:
     ports = [openings.connect() for _ in range(3 * AT_ONCE)]
     for one, _ in ports:
-        hear(cast(GrpcConnection, one), Peer().says())
+        hear(cast(GrpcConnection, one), Peer().exchange())
     answered = [sum(1 for _, wire in ports if wire.out)]
     for _ in range(3):
         # A waiting peer is not read, because it could send more than the server processes.
@@ -79,9 +79,9 @@ def test_handshakes_take_turns(openings: Openings) -> None:
 def test_a_peer_becomes_a_connection_behind_its_handshake(openings: Openings) -> None:
     peer = Peer()
     one, wire = openings.connect()
-    hear(cast(GrpcConnection, one), peer.says())
+    hear(cast(GrpcConnection, one), peer.exchange())
     heard, wire.out = wire.out, b""
-    last = peer.says(heard)
+    last = peer.exchange(heard)
     peer.session.write(BEGIN + call(1, b"x"))
     hear(cast(GrpcConnection, one), last + peer.outgoing.read())
     (connection,) = openings.made.hub.connections
@@ -103,7 +103,7 @@ def test_nothing_is_read_until_there_is_a_certificate(openings: Openings, fails:
     one, wire = openings.connect()
     gone, other = openings.connect()
     for each in (one, gone):
-        hear(cast(GrpcConnection, each), Peer().says())
+        hear(cast(GrpcConnection, each), Peer().exchange())
     assert (wire.reads, wire.out, other.reads) == (False, b"", False)
     gone.connection_lost(None)
     openings.context.resolve(TlsError("none today") if fails else cast(ssl.SSLContext, given))

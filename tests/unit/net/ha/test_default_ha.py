@@ -251,4 +251,4 @@ def test_copies(acked: list[int], need: int, expected: bool) -> None:
     group = DefaultHaGroup()
     for number, at in enumerate(acked):
         group.on_ack(number, LogOffset(at))
-    assert group.have(LogOffset(124), need) is expected
+    assert group.has_copies(LogOffset(124), need) is expected

@@ -72,7 +72,7 @@ def test_a_route_of_many_queues_is_made_in_steps(front: GrpcWorld) -> None:
     heard = front.start("QueryRoute", topic={"name": "TMany"})[1]
     for _ in range(3):
         front.world.turn()
-        assert not heard.is_over
+        assert not heard.has_ended
     for _ in range(3):
         front.world.turn()
     assert [queue.id for queue in heard.answer.message_queues] == [*range(1_000)]
@@ -192,7 +192,7 @@ def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
     assert len(heard.messages) == 3
     assert call.on_end is not None
     call.on_end()
-    assert heard.is_over
+    assert heard.has_ended
     call, heard = front.begin("Telemetry", answer="TelemetryCommand")
     front.tell(call, command, times=telemetry.WAITING_MAX + 1)
     assert heard.error is not None
@@ -202,7 +202,7 @@ def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
 def test_thousands_of_clients_are_looked_at_in_steps(front: GrpcWorld) -> None:
     calls = [front.producer(f"c{number}", "TNormal")[0] for number in range(50)]
     for call in calls:
-        call.over()
+        call.end_silently()
     front.world.pass_time(40_000, 5_000)
     left = [len(front.messaging.clients)]
     for _ in range(10):
@@ -229,7 +229,7 @@ def test_a_client_lives_by_its_stream_or_by_its_calls(front: GrpcWorld) -> None:
     group = front.world.broker.consumers.group("G1")
     assert group is not None
     assert [front.world.steady_ms - one.last_update_ms < 60_000 for one in group.members.values()]
-    call.over()  # its connection is lost
+    call.end_silently()  # its connection is lost
     front.world.pass_time(20_000)
     assert front.ask("Heartbeat").status.code == Code.OK
     front.world.pass_time(20_000)
@@ -244,14 +244,14 @@ def test_another_stream_of_the_same_client_takes_over(front: GrpcWorld) -> None:
     first = front.producer("c1", "TNormal")[0]
     second, heard = front.producer("c1", "TTran")
     assert len(front.messaging.clients) == 1
-    first.over()
+    first.end_silently()
     front.world.pass_time(100_000)
     assert len(front.messaging.clients) == 1
     (client,) = front.peers_of("TTran")
     assert client is front.peers_of("TNormal")[0]
     assert second.on_end is not None
     second.on_end()
-    assert heard.is_over
+    assert heard.has_ended
 
 
 def test_clients_are_bounded_in_bytes(front: GrpcWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def test_clients_are_looked_at_again_after_one_has_failed(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front.ask("Heartbeat", "c1")
-    front.producer("c1", "TNormal")[0].on_over()
+    front.producer("c1", "TNormal")[0].on_closed()
     dropped = front.messaging.clients.drop
 
     def fails(_client: Any) -> None:
@@ -334,7 +334,7 @@ def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, r
 
 def test_a_client_without_a_stream_is_not_asked(front: GrpcWorld) -> None:
     call = front.consumer("c1", "G1", "TNormal")[0]
-    call.over()
+    call.end_silently()
     header = GetConsumerRunningInfoRequest("G1", "c1", jstack_enable=True)
     asked = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
     front.world.turn()

@@ -41,7 +41,7 @@ def start(
 def ended(heard: Heard) -> tuple[int, list[Any]]:
     """The status and the messages of a stream that ended without an error."""
     assert heard.error is None
-    assert heard.is_over, "it still waits"
+    assert heard.has_ended, "it still waits"
     first, *between, last = heard.messages
     assert last.WhichOneof("kind") == "delivery_timestamp"
     return first.status.code, [one.message for one in between]
@@ -50,7 +50,7 @@ def ended(heard: Heard) -> tuple[int, list[Any]]:
 def receive(front: GrpcWorld, *given: Any, **changed: Any) -> list[Any]:
     """The messages of a receive that finds some at once."""
     heard = start(front, *given, **changed)[1]
-    if not heard.is_over:
+    if not heard.has_ended:
         front.world.pass_time(100)
     code, messages = ended(heard)
     assert code == Code.OK
@@ -83,9 +83,9 @@ def is_empty(front: GrpcWorld, client_id: str = "c9", **changed: Any) -> bool:
     """Whether a receive finds nothing at once."""
     call, heard = start(front, client_id=client_id, **changed)
     front.world.pass_time(300)
-    if heard.is_over:
+    if heard.has_ended:
         return ended(heard) == (Code.MESSAGE_NOT_FOUND, [])
-    call.over()
+    call.end_silently()
     return True
 
 
@@ -127,7 +127,7 @@ def test_messages_sent_by_remoting_are_received_with_their_properties(front: Grp
 def test_a_receive_waits_for_a_message(front: GrpcWorld) -> None:
     heard = start(front)[1]
     front.world.pass_time(3_000)
-    assert not heard.is_over
+    assert not heard.has_ended
     front.send(message())
     front.world.turn()
     code, messages = ended(heard)
@@ -137,7 +137,7 @@ def test_a_receive_waits_for_a_message(front: GrpcWorld) -> None:
 def test_a_receive_ends_empty_before_its_deadline(front: GrpcWorld) -> None:
     heard = start(front, timeout_s=8)[1]
     front.world.pass_time(7_500)
-    assert not heard.is_over
+    assert not heard.has_ended
     front.world.pass_time(450, 50)
     assert ended(heard) == (Code.MESSAGE_NOT_FOUND, [])
 
@@ -169,7 +169,7 @@ def test_another_brokers_queue_is_refused(front: GrpcWorld) -> None:
 def test_a_call_that_is_over_takes_no_message(front: GrpcWorld) -> None:
     call = start(front)[0]
     front.world.pass_time(200)
-    call.over()  # its connection is lost
+    call.end_silently()  # its connection is lost
     front.send(message())
     front.world.turn()
     assert len(receive(front, client_id="c2")) == 1
@@ -197,8 +197,8 @@ def test_messages_popped_for_an_ended_call_are_redelivered_at_once(
     front.world.disk.hold()
     call, heard = start(front)
     front.world.turn()
-    assert not heard.is_over
-    call.over()  # the call is cancelled while its response is pending
+    assert not heard.has_ended
+    call.end_silently()  # the call is cancelled while its response is pending
     front.world.disk.release()
     front.world.pass_time(500)
     (one,) = receive(front, client_id="c2")

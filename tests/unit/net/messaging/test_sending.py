@@ -159,7 +159,7 @@ def test_requests_that_are_refused(front: GrpcWorld) -> None:
     many = [message() for _ in range(MESSAGES_MAX + 1)]
     assert front.send(*many).status.code == Code.BAD_REQUEST
     heard = front.begin("SendMessage")[1]
-    assert not heard.is_over
+    assert not heard.has_ended
 
 
 def test_a_closed_topic_is_forbidden(front: GrpcWorld) -> None:

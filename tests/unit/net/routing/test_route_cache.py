@@ -38,18 +38,18 @@ class Cache:
 
     def known(self, name: str, value: str | Absent) -> None:
         """Query a name and answer it."""
-        self.cache.use(name)
+        self.cache.look_up(name)
         self.answer(value)
 
 
 def test_one_query_answers_all_that_wait() -> None:
     one = Cache()
-    wanted = [one.cache.want("T") for _ in range(3)]
+    wanted = [one.cache.fetch("T") for _ in range(3)]
     assert one.asked() == ["T"] and not any(later.done for later in wanted)
-    assert one.cache.use("T") is None
+    assert one.cache.look_up("T") is None
     one.answer("route")
     assert [later.value for later in wanted] == ["route"] * 3
-    assert one.cache.want("T").value == one.cache.use("T") == one.cache.get("T") == "route"
+    assert one.cache.fetch("T").value == one.cache.look_up("T") == one.cache.get("T") == "route"
     assert one.asked() == []
 
 
@@ -58,9 +58,9 @@ def test_an_old_answer_is_used_while_it_is_queried_again() -> None:
     one.known("T", "old")
     one.now_ms += 9_999
     one.cache.refresh()
-    assert one.cache.want("T").value == "old" and one.asked() == []
+    assert one.cache.fetch("T").value == "old" and one.asked() == []
     one.now_ms += 1
-    assert one.cache.want("T").value == "old"
+    assert one.cache.fetch("T").value == "old"
     assert one.queries[0][:2] == ("T", "old")
     one.answer("new")
     assert one.cache.get("T") == "new"
@@ -72,12 +72,12 @@ def test_an_old_answer_is_used_while_it_is_queried_again() -> None:
 
 def test_uses_of_a_doubtful_answer_wait_for_a_query() -> None:
     one = Cache()
-    one.cache.doubt("T")
+    one.cache.mark_doubtful("T")
     one.known("T", "old")
-    one.cache.doubt("T")
-    assert one.cache.want("T").value == "old", "the last query is too young"
+    one.cache.mark_doubtful("T")
+    assert one.cache.fetch("T").value == "old", "the last query is too young"
     one.now_ms += 500
-    wanted = one.cache.want("T")
+    wanted = one.cache.fetch("T")
     assert not wanted.done and one.asked() == ["T"]
     one.answer("new")
     assert wanted.value == "new"
@@ -87,10 +87,10 @@ def test_a_doubt_during_a_query_waits_for_it() -> None:
     one = Cache()
     one.known("T", "old")
     one.now_ms += 10_000
-    assert one.cache.want("T").value == "old"
-    one.cache.doubt("T")
+    assert one.cache.fetch("T").value == "old"
+    one.cache.mark_doubtful("T")
     one.now_ms += 500
-    wanted = one.cache.want("T")
+    wanted = one.cache.fetch("T")
     assert not wanted.done and one.asked() == ["T"]
     one.answer("new")
     assert wanted.value == "new"
@@ -106,7 +106,7 @@ def test_an_answer_that_failed_its_user_is_queried_without_waiting() -> None:
     one.now_ms += 1
     one.cache.refresh_soon("T")
     one.cache.refresh_soon("T")
-    assert one.asked() == ["T"] and one.cache.want("T").value == "old"
+    assert one.asked() == ["T"] and one.cache.fetch("T").value == "old"
 
 
 def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> None:
@@ -120,7 +120,7 @@ def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> N
     assert one.asked() == []
     one.now_ms += 1
     one.cache.refresh()
-    assert one.asked() == ["T"] and one.cache.want("T").value == "old"
+    assert one.asked() == ["T"] and one.cache.fetch("T").value == "old"
     one.answer("new")
     one.now_ms += 1_000
     one.cache.refresh()
@@ -130,9 +130,9 @@ def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> N
 def test_a_missing_answer_is_used_for_a_moment() -> None:
     one = Cache()
     one.known("T", SILENT)
-    assert one.cache.want("T").value == one.cache.use("T") == SILENT
+    assert one.cache.fetch("T").value == one.cache.look_up("T") == SILENT
     one.now_ms += 1_000
-    wanted = one.cache.want("T")
+    wanted = one.cache.fetch("T")
     assert not wanted.done and one.queries[0][:2] == ("T", None)
     one.answer(GONE)
     assert wanted.value == GONE
@@ -144,7 +144,7 @@ def test_silence_keeps_the_former_answer() -> None:
     one.now_ms += 10_000
     one.known("T", SILENT)
     one.now_ms += 9_999
-    assert one.cache.want("T").value == "old" and one.asked() == []
+    assert one.cache.fetch("T").value == "old" and one.asked() == []
     one.now_ms += 1
     one.known("T", GONE)
     assert one.cache.get("T") == GONE
@@ -155,9 +155,9 @@ def test_a_missing_name_is_believed_after_its_time() -> None:
     one.known("T", "old")
     one.now_ms += 10_000
     one.known("T", GONE)
-    assert one.cache.want("T").value == "old"
+    assert one.cache.fetch("T").value == "old"
     one.now_ms += 500
-    wanted = one.cache.want("T")
+    wanted = one.cache.fetch("T")
     assert not wanted.done, "the former answer is in doubt"
     one.answer(SILENT)
     assert wanted.value == SILENT and one.cache.get("T") == "old"
@@ -187,7 +187,7 @@ def test_a_fresh_answer_is_renewed_unless_it_is_too_young() -> None:
 
 def test_queries_at_the_same_time_are_bounded() -> None:
     one = Cache(queries_max=2)
-    wanted = [one.cache.want(name) for name in "ABC"]
+    wanted = [one.cache.fetch(name) for name in "ABC"]
     assert one.asked() == ["A", "B"]
     one.answer("a")
     assert one.asked() == ["B", "C"]
@@ -200,7 +200,7 @@ def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
     one = Cache(size_max=25, entries_max=4)
     for name in "AB":
         one.known(name, "1234567890")
-    one.cache.use("A")
+    one.cache.look_up("A")
     one.known("C", "1234567890")
     assert one.cache.get("B") is None and one.cache.get("A") is not None
     assert one.cache.size == 20
@@ -214,9 +214,9 @@ def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
 
 def test_names_without_an_answer_are_bounded_too() -> None:
     one = Cache(entries_max=3)
-    wanted = one.cache.want("A")
+    wanted = one.cache.fetch("A")
     for name in "BCDEF":
-        one.cache.use(name)
+        one.cache.look_up(name)
     assert len(one.cache) == 3
     one.answer("a")
     assert wanted.value == one.cache.get("A") == "a", "an entry with a waiting use stays"
@@ -229,7 +229,7 @@ def test_unused_answers_are_forgotten() -> None:
     for name in "AB":
         one.known(name, "1234567890")
     one.now_ms += 119_999
-    one.cache.use("B")
+    one.cache.look_up("B")
     one.cache.forget_unused()
     assert len(one.cache) == 2
     one.now_ms += 1

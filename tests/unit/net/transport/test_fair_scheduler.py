@@ -88,7 +88,7 @@ class Hungry(Busy):
     def continue_turn(self) -> None:
         self.left -= 1
         self.log.append(self.name)
-        self.turns.gives(1 << 20)
+        self.turns.count_written(1 << 20)
         if self.left:
             self.turns.rest(self, fresh=False)
 
@@ -106,10 +106,10 @@ def test_bytes_of_all_pulls_in_a_turn_are_bounded() -> None:
 
 def test_reads_between_two_turns_share_their_bytes() -> None:
     loop = Loop()
-    assert loop.turns.gives(1 << 18) and not loop.posted, "a single pull posts nothing"
-    assert sum(loop.turns.gives(1 << 18) for _ in range(100)) * (1 << 18) < BYTES_OF_TURN
+    assert loop.turns.count_written(1 << 18) and not loop.posted, "a single pull posts nothing"
+    assert sum(loop.turns.count_written(1 << 18) for _ in range(100)) * (1 << 18) < BYTES_OF_TURN
     loop.turn()
-    assert loop.turns.gives(1 << 18)
+    assert loop.turns.count_written(1 << 18)
 
 
 def steps(log: list[str], name: str, count: int) -> Steps[str]:
@@ -166,7 +166,7 @@ class Sender:
     def read(self) -> None:
         size = len(self.loop.area.room)
         self.taken += size
-        self.paused = not self.loop.turns.takes(size)
+        self.paused = not self.loop.turns.count_read(size)
         if self.paused:
             self.loop.turns.read_later(self)
 
@@ -208,11 +208,11 @@ def test_a_lone_sender_is_read_on_in_the_same_turn() -> None:
 
 def test_reads_that_are_small_in_sum_are_not_bounded_and_cost_no_turn() -> None:
     loop = Loop()
-    assert loop.turns.takes(READ_OF_TURN // 2)
+    assert loop.turns.count_read(READ_OF_TURN // 2)
     assert not loop.posted
-    assert loop.turns.takes(1) and loop.posted, "the next turn starts its own count"
+    assert loop.turns.count_read(1) and loop.posted, "the next turn starts its own count"
     loop.turn()
-    assert loop.turns.takes(READ_OF_TURN - 1) and len(loop.area.room) == SCRATCH_SIZE
+    assert loop.turns.count_read(READ_OF_TURN - 1) and len(loop.area.room) == SCRATCH_SIZE
 
 
 def test_a_turn_takes_a_bounded_number_of_handshake_steps() -> None:

@@ -36,11 +36,11 @@ def context(tmp_path: Path) -> TlsContext:
 
 def test_it_is_the_same_until_files_change(context: TlsContext, tmp_path: Path) -> None:
     first = context.load()
-    asyncio.run(context.look())
+    asyncio.run(context.reload_if_changed())
     assert context.load() is first
     renew(tmp_path)
     assert context.load() is first
-    asyncio.run(context.look())
+    asyncio.run(context.reload_if_changed())
     assert context.load() is not first
 
 
@@ -56,16 +56,16 @@ def test_files_that_fit_no_more_change_nothing(
         else:
             (tmp_path / "cert.pem").write_bytes(broken)
         # The second file may also be replaced between the two checks.
-        asyncio.run(context.look())
+        asyncio.run(context.reload_if_changed())
         assert not caplog.records, number
         for _ in range(3):
-            asyncio.run(context.look())
+            asyncio.run(context.reload_if_changed())
         (record,) = caplog.records
         assert "cert.pem" in record.getMessage()
         assert context.load() is first
     with caplog.at_level(logging.INFO):
         renew(tmp_path)
-        asyncio.run(context.look())
+        asyncio.run(context.reload_if_changed())
     assert context.load() is not first
     assert caplog.records[-1].levelno == logging.INFO
 
@@ -76,10 +76,10 @@ def test_one_file_after_the_other_is_no_reason_to_complain(
     first = context.load()
     certificate, key = _make_self_signed()
     (tmp_path / "cert.pem").write_bytes(certificate)
-    asyncio.run(context.look())
+    asyncio.run(context.reload_if_changed())
     assert context.load() is first
     (tmp_path / "key.pem").write_bytes(key)
-    asyncio.run(context.look())
+    asyncio.run(context.reload_if_changed())
     assert context.load() is not first
     assert not caplog.records
 
@@ -92,7 +92,7 @@ def test_a_client_has_the_newest_trust(tmp_path: Path) -> None:
     context = TlsContext(settings, partial(client_context, settings))
 
     async def newest() -> ssl.SSLContext:
-        found = await asyncio.gather(*(context.newest() for _ in range(3)))
+        found = await asyncio.gather(*(context.newest_context() for _ in range(3)))
         assert len(set(map(id, found))) == 1
         return found[0]
 
@@ -114,15 +114,15 @@ def test_the_first_time_it_must_be_right(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match=r"no\.pem"):
         context.load()
     with pytest.raises(TlsError, match=r"no\.pem"):
-        asyncio.run(context.newest())
-    asyncio.run(context.look())
+        asyncio.run(context.newest_context())
+    asyncio.run(context.reload_if_changed())
 
 
 def test_without_files_there_is_one_for_ever() -> None:
     settings = TlsSettings()
     context = TlsContext(settings, partial(server_context, settings))
     assert not context.has_files
-    assert context.load() is asyncio.run(context.newest())
+    assert context.load() is asyncio.run(context.newest_context())
 
 
 def test_the_first_one_is_made_by_a_thread_for_all_callers() -> None:
@@ -137,11 +137,11 @@ def test_the_first_one_is_made_by_a_thread_for_all_callers() -> None:
 
     async def main() -> None:
         got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        first = context.made()
+        first = context.get()
         assert isinstance(first, Deferred) and not first.done
-        assert context.made() is first
+        assert context.get() is first
         first.then(got.set_result)
-        assert await got is context.made() is context.load()
+        assert await got is context.get() is context.load()
 
     asyncio.run(main())
     (thread,) = made_by
@@ -162,7 +162,7 @@ def test_where_none_can_be_made_it_is_tried_again(error: Exception) -> None:
 
     async def ask() -> object:
         got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        made = context.made()
+        made = context.get()
         assert isinstance(made, Deferred)
         made.then(got.set_result)
         return await got

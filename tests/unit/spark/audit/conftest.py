@@ -84,7 +84,7 @@ class Group:
         self,
         topic: str = "T",
         *,
-        told: bool = True,
+        acknowledged: bool = True,
         queue_id: int | None = None,
         properties: bytes = b"",
         body: bytes | None = None,
@@ -110,7 +110,7 @@ class Group:
             self.leads,
             self.epoch,
         )
-        if told:
+        if acknowledged:
             self.entries.append(claim)
             if self.number % 4 == 0:
                 self.entries.append(Claim(True, topic, queue_id, done.queue_offset, claim.digest))

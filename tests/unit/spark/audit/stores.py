@@ -54,7 +54,7 @@ def logs_of(*replicas: AuditedReplica) -> list[AuditedLog]:
     return [log(one) for one in replicas]
 
 
-def told(tally: Tally) -> list[str]:
+def reported_places(tally: Tally) -> list[str]:
     """Findings with their stores, in order; then the undecided points."""
     verdict = tally.verdict()
     return [*(f"{one.store}: {one.what}" for one in verdict.findings), *verdict.undecided]

@@ -38,7 +38,7 @@ def judged(
     return found
 
 
-def said(found: Judgement) -> list[tuple[str, str]]:
+def broken_promises(found: Judgement) -> list[tuple[str, str]]:
     """(store, finding) of all broken promises."""
     tallies = (found.acked, found.consumed, found.writers)
     return [(one.store, one.what) for tally in tallies for one in tally.findings]
@@ -46,7 +46,7 @@ def said(found: Judgement) -> list[tuple[str, str]]:
 
 def test_a_message_at_its_place_in_both_stores() -> None:
     found = judged([HERE, THERE])
-    assert not said(found) and not found.missing
+    assert not broken_promises(found) and not found.missing
     assert found.acked.counts == {"claims": 1, "found": 1}
     assert found.writers.counts == {"labels compared": 1}
 
@@ -56,16 +56,16 @@ def test_the_promises_of_read_and_acknowledged_messages_differ() -> None:
     found = judged([HERE, THERE], claim)
     assert found.consumed.counts == {"claims": 1, "found": 1} and not found.acked.counts
     assert not found.writers.counts, "who reads has not written"
-    [(store, what)] = said(judged([THERE], claim))
+    [(store, what)] = broken_promises(judged([THERE], claim))
     assert store == "a" and "that was read of broker-1 is not there" in what
 
 
 def test_one_that_is_nowhere_is_missing_in_each_store_that_confirmed_so_much() -> None:
     found = judged([])
-    assert [store for store, _ in said(found)] == ["a", "b"]
+    assert [store for store, _ in broken_promises(found)] == ["a", "b"]
     assert found.missing == [(AT, CLAIM)]
     behind = replace(REPLICA, confirm=AT)
-    assert [store for store, _ in said(judged([], replica=behind))] == ["a"]
+    assert [store for store, _ in broken_promises(judged([], replica=behind))] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_one_that_is_nowhere_is_missing_in_each_store_that_confirmed_so_much() -
 )
 def test_another_one_at_its_place(fact: Fact, what: str) -> None:
     for number, facts in enumerate(([fact, THERE], [HERE, fact._replace(store=1)])):
-        [(store, text)] = said(judged(facts))
+        [(store, text)] = broken_promises(judged(facts))
         assert store == "ab"[number] and text.endswith(what)
 
 
@@ -93,23 +93,25 @@ def test_another_one_at_its_place(fact: Fact, what: str) -> None:
     ],
 )
 def test_unknown_values_are_not_compared(claim: Claim, fact: Fact) -> None:
-    assert not said(judged([fact, fact._replace(store=1)], claim))
+    assert not broken_promises(judged([fact, fact._replace(store=1)], claim))
 
 
 def test_readers_are_shown_the_first_of_several_at_one_place() -> None:
     second = HERE._replace(log_offset=AT + 100, digest=OTHER)
     for facts in ([HERE, second, THERE], [second, THERE, HERE]):
-        assert not said(judged(facts))
+        assert not broken_promises(judged(facts))
     first = HERE._replace(log_offset=AT - 100, digest=OTHER)
-    assert said(judged([HERE, first, THERE]))
+    assert broken_promises(judged([HERE, first, THERE]))
 
 
 def test_too_old_messages_are_counted_and_never_missing() -> None:
     cut = replace(LEADER, min=AT + 1)
     found = judged([THERE], leader=cut)
-    assert not said(found) and not found.missing
+    assert not broken_promises(found) and not found.missing
     assert found.acked.counts == {"claims": 1, "too old to be there": 1}
-    assert said(judged([THERE], leader=replace(LEADER, min=AT))), "its first byte is still there"
+    assert broken_promises(judged([THERE], leader=replace(LEADER, min=AT))), (
+        "its first byte is still there"
+    )
 
 
 @pytest.mark.parametrize("first, excused", [(17, False), (18, True), (None, True)])
@@ -118,45 +120,52 @@ def test_without_a_log_offset_the_queues_first_one_decides(
 ) -> None:
     claim = replace(CLAIM, log_offset=None)
     known = replace(LEADER, min=100, first={} if first is None else {("T", 3): first})
-    assert bool(said(judged([], claim, known))) is not excused
+    assert bool(broken_promises(judged([], claim, known))) is not excused
     whole = replace(known, min=0)
-    assert said(judged([], claim, whole)), "nothing of this log is too old"
+    assert broken_promises(judged([], claim, whole)), "nothing of this log is too old"
 
 
 def test_a_topics_former_life_went_with_it() -> None:
     deleted = replace(LEADER, deleted={"T": AT + 1})
     found = judged([THERE], leader=deleted)
-    assert not said(found) and found.acked.counts == {"claims": 1, "of a deleted topic": 1}
+    assert not broken_promises(found) and found.acked.counts == {
+        "claims": 1,
+        "of a deleted topic": 1,
+    }
     again = HERE._replace(log_offset=AT + 300, digest=OTHER)
-    assert not said(judged([HERE, again, THERE], leader=deleted)), (
+    assert not broken_promises(judged([HERE, again, THERE], leader=deleted)), (
         "its next life is a different topic"
     )
-    assert said(judged([THERE], leader=replace(LEADER, deleted={"T": AT}))), "sent since"
-    assert said(judged([THERE], leader=replace(LEADER, deleted={"U": AT + 1}))), "of another topic"
+    assert broken_promises(judged([THERE], leader=replace(LEADER, deleted={"T": AT}))), "sent since"
+    assert broken_promises(judged([THERE], leader=replace(LEADER, deleted={"U": AT + 1}))), (
+        "of another topic"
+    )
 
 
 def test_a_record_of_the_former_life_is_not_shown_to_readers() -> None:
     old = HERE._replace(log_offset=AT - 200, digest=OTHER)
-    assert said(judged([old, HERE, THERE]))
-    assert not said(judged([old, HERE, THERE], leader=replace(LEADER, deleted={"T": AT - 100})))
+    assert broken_promises(judged([old, HERE, THERE]))
+    assert not broken_promises(
+        judged([old, HERE, THERE], leader=replace(LEADER, deleted={"T": AT - 100}))
+    )
 
 
 def test_a_replica_may_lack_bytes_before_its_log_or_of_the_former_life() -> None:
-    assert not said(judged([HERE], replica=replace(REPLICA, min=AT + 1)))
-    assert not said(judged([HERE], replica=replace(REPLICA, deleted={"T": AT + 1})))
-    [(store, what)] = said(judged([HERE]))
+    assert not broken_promises(judged([HERE], replica=replace(REPLICA, min=AT + 1)))
+    assert not broken_promises(judged([HERE], replica=replace(REPLICA, deleted={"T": AT + 1})))
+    [(store, what)] = broken_promises(judged([HERE]))
     assert store == "b" and what.endswith("is not there, and 1000 is confirmed")
 
 
 def test_a_replica_need_not_have_unconfirmed_bytes() -> None:
     behind = replace(REPLICA, confirm=AT)
-    assert not said(judged([HERE], replica=behind))
-    assert not said(judged([HERE, THERE._replace(digest=OTHER)], replica=behind))
+    assert not broken_promises(judged([HERE], replica=behind))
+    assert not broken_promises(judged([HERE, THERE._replace(digest=OTHER)], replica=behind))
 
 
 def test_a_broker_that_acknowledges_in_an_epoch_has_written_in_it() -> None:
     before = replace(CLAIM, epoch=4)
-    [(store, what)] = said(judged([HERE, THERE], before))
+    [(store, what)] = broken_promises(judged([HERE, THERE], before))
     assert store == "a"
     assert what.endswith("is of epoch 5 there, broker-1 acknowledged it in epoch 4")
     for unknown in (replace(CLAIM, epoch=None), before):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.spark.audit.stores import log, logs_of, replica, told
+from tests.unit.spark.audit.stores import log, logs_of, replica, reported_places
 
 from turbopump.spark.audit import compare
 from turbopump.spark.audit.compare import (
@@ -43,7 +43,7 @@ def points(leader: AuditedReplica, *others: AuditedReplica) -> tuple[dict[str, i
     logs = logs_of(leader, *others)
     found = check_points(logs, logs[0], truncation, epochs)
     assert truncation.counts.get("consistent points", 0) == len(found)
-    return found, told(truncation) + told(epochs)
+    return found, reported_places(truncation) + reported_places(epochs)
 
 
 def test_where_a_replica_would_cut() -> None:
@@ -102,7 +102,7 @@ A, B, C = (replica(name, 900, NEW, confirm=800) for name in "abc")
 def test_all_that_is_confirmed_is_the_same() -> None:
     pieces = ((0, 400, b"x"), (400, 800, b"y"))
     found = Bytes(*logs_of(A, B, C)).judge(*(digested(one, *pieces) for one in (A, B, C)))
-    assert told(found.equal) == told(found.truncation) == []
+    assert reported_places(found.equal) == reported_places(found.truncation) == []
     assert found.equal.counts == {"pieces compared": 2, "bytes compared": 800}
 
 
@@ -147,9 +147,9 @@ def test_only_the_first_differences_are_looked_into(monkeypatch: pytest.MonkeyPa
 def test_a_replica_may_differ_after_its_point_above_the_confirmed_offset() -> None:
     reports = digested(A, (800, 850, b"x")), digested(B, (800, 850, b"y"))
     found = Bytes(*logs_of(A, B), b=800).judge(*reports)
-    assert told(found.equal) == told(found.truncation) == []
+    assert reported_places(found.equal) == reported_places(found.truncation) == []
     found = Bytes(*logs_of(A, B), b=850).judge(*reports)
-    assert told(found.equal) == []
+    assert reported_places(found.equal) == []
     (finding,) = found.truncation.findings
     assert finding.what.endswith("; a handshake would keep all before 850")
     assert found.equal.counts["pieces compared"] == 0
@@ -161,7 +161,7 @@ def test_stores_of_which_nothing_was_compared_are_named() -> None:
     found = Bytes(*logs_of(A, B), empty, apart).judge(
         digested(A, (0, 400, b"x")), digested(B, (0, 400, b"x"))
     )
-    assert told(found.equal) == [
+    assert reported_places(found.equal) == [
         "d has no message: nothing of it was compared",
         "e has confirmed 2000 to 2900, of which no other store has confirmed anything: nothing of "
         "it was compared",
@@ -175,7 +175,7 @@ def cut(to: int, **more: Any) -> list[str]:
     truncation = Tally("truncation")
     check_cuts([Cut("a", 900, to, 2, **more)], logs_of(A, B), truncation)
     assert truncation.counts == {"cuts": 1}
-    return told(truncation)
+    return reported_places(truncation)
 
 
 def test_nothing_that_was_confirmed_is_cut() -> None:
@@ -183,7 +183,7 @@ def test_nothing_that_was_confirmed_is_cut() -> None:
     assert cut(399, confirm=400) == ["a: it was cut at 399, and had confirmed 400"]
     truncation = Tally("truncation")
     check_cuts([Cut("gone", 900, 1, confirm=2)], logs_of(A), truncation)
-    assert told(truncation) == ["gone: it was cut at 1, and had confirmed 2"]
+    assert reported_places(truncation) == ["gone: it was cut at 1, and had confirmed 2"]
 
 
 def test_a_cut_is_where_the_lists_say() -> None:

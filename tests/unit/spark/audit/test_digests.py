@@ -89,10 +89,10 @@ def test_the_first_byte_that_differs(tmp_path: Path, at: int) -> None:
 
 
 def test_work_of_this_process_keeps_its_order_and_raises_as_it_is() -> None:
-    assert list(LocalTaskRunner().each(str, [3, 1, 2])) == ["3", "1", "2"]
-    assert list(LocalTaskRunner(8).each(str, [5])) == ["5"], "no process for one piece of work"
+    assert list(LocalTaskRunner().run(str, [3, 1, 2])) == ["3", "1", "2"]
+    assert list(LocalTaskRunner(8).run(str, [5])) == ["5"], "no process for one piece of work"
     with pytest.raises(ZeroDivisionError):
-        list(LocalTaskRunner().each(lambda number: 1 // number, [1, 0]))
+        list(LocalTaskRunner().run(lambda number: 1 // number, [1, 0]))
 
 
 def test_tallies_add_up_in_any_order() -> None:

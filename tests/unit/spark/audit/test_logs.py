@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.spark.audit.stores import FILE, log, logs_of, replica, told
+from tests.unit.spark.audit.stores import FILE, log, logs_of, replica, reported_places
 
 from turbopump.pyx.record import FILLER_SIZE
 from turbopump.spark.audit.ledger import Cut
@@ -15,8 +15,8 @@ from turbopump.spark.audit.logs import (
     check_same_labels,
     check_tails,
     is_of,
+    join_reports,
     label_of,
-    put_together,
     task_of,
 )
 from turbopump.spark.audit.replicas import AuditedReplica, Labels, LogFile
@@ -39,7 +39,7 @@ def report(of: AuditedReplica, number: int, end: int | None = None, **more: Any)
 
 def joined(of: AuditedReplica, *reports: FileReport) -> tuple[AuditedLog, Tally, Tally]:
     records, places = Tally("records"), Tally("queue-offsets")
-    return put_together(of, reports, records, places), records, places
+    return join_reports(of, reports, records, places), records, places
 
 
 def test_scanned_parts_of_a_file() -> None:
@@ -54,7 +54,7 @@ def test_a_log_ends_in_its_last_file() -> None:
     of = replica("a", 2500)
     found, records, places = joined(of, report(of, 0), report(of, 1), report(of, 2, 2400))
     assert (found.replica.end, found.count, found.replica.confirm) == (2400, 30, None)
-    assert told(records) == told(places) == []
+    assert reported_places(records) == reported_places(places) == []
     assert records.counts == {"records": 30, "stores": 1} and places.counts == {"queues": 0}
 
 
@@ -62,7 +62,9 @@ def test_a_file_that_ends_early_is_damage_where_the_log_goes_on() -> None:
     of = replica("a", 2500)
     found, records, _ = joined(of, report(of, 0), report(of, 1, 1700), report(of, 2, 2400))
     assert found.replica.end == 2400
-    assert told(records) == ["a: the records of this file end at 1700, and go on at 2000"]
+    assert reported_places(records) == [
+        "a: the records of this file end at 1700, and go on at 2000"
+    ]
     (finding,) = records.findings
     assert (finding.file, finding.position) == (of.files[2].path, 0)
 
@@ -72,15 +74,15 @@ def test_files_behind_the_end_are_bytes_behind_it() -> None:
     of = replica("a", 2500, confirm=1600)
     last = report(of, 2, 2400, count=3)
     found, records, _ = joined(of, report(of, 0), report(of, 1, 1700), last)
-    assert (found.replica.end, found.replica.confirm, told(records)) == (1700, 1600, [])
-    (behind,) = found.behind
+    assert (found.replica.end, found.replica.confirm, reported_places(records)) == (1700, 1600, [])
+    (behind,) = found.trailing
     assert (behind.file.base, behind.first, behind.is_half) == (2000, 2000, False)
     empty = report(of, 2, 2000, count=0, behind=(2100, 2300))
     found, _, _ = joined(of, report(of, 0), report(of, 1, 1700), empty)
-    assert [(one.first, one.last) for one in found.behind] == [(2100, 2300)]
+    assert [(one.first, one.last) for one in found.trailing] == [(2100, 2300)]
     zeros = report(of, 2, 2000, count=0)
     found, _, _ = joined(of, report(of, 0), report(of, 1, 1700), zeros)
-    assert found.behind == []
+    assert found.trailing == []
 
 
 @pytest.mark.parametrize(("half", "is_half"), [(0, True), (300, True), (FILLER_SIZE, False)])
@@ -88,18 +90,18 @@ def test_the_beginning_of_a_record_behind_the_end(half: int, is_half: bool) -> N
     of = replica("a", 500)
     last = 500 + (0 if half == 0 else 100)
     found, _, _ = joined(of, report(of, 0, 500, behind=(500, last), half=half))
-    assert [one.is_half for one in found.behind] == [is_half]
+    assert [one.is_half for one in found.trailing] == [is_half]
 
 
 def test_a_log_that_is_shorter_than_its_confirmed_offset() -> None:
     stopped = replica("a", 500, confirm=900)
     found, records, _ = joined(stopped, report(stopped, 0, 500))
-    assert told(records) == ["a: 900 is confirmed, whole records end at 500"]
+    assert reported_places(records) == ["a: 900 is confirmed, whole records end at 500"]
     assert found.replica.confirm == 900, "it is held to its word"
     assert records.findings[0].position == 500
     running = replica("a", 500, confirm=900, is_stopped=False)
     found, records, _ = joined(running, report(running, 0, 500))
-    (text,) = told(records)
+    (text,) = reported_places(records)
     assert text.endswith("it was not stopped in order, and may be open")
     assert found.replica.confirm == 500
 
@@ -112,11 +114,11 @@ def test_queues_go_on_from_file_to_file() -> None:
     of = replica("a", 1500)
     one, two = report(of, 0, queues=run(5, 9, 10, 900)), report(of, 1, 1500, queues=run(9, 12))
     found, _, places = joined(of, one, two)
-    assert told(places) == [] and places.counts["queues"] == 1
+    assert reported_places(places) == [] and places.counts["queues"] == 1
     assert (found.queues, found.queue_ends) == ({("T", 0): 5}, {("T", 0): 12})
     two = report(of, 1, 1500, queues=run(11, 12, 1100, 1200))
     _, _, places = joined(of, one, two)
-    assert told(places) == ["a: queue 9 to 10 are missing before 11"]
+    assert reported_places(places) == ["a: queue 9 to 10 are missing before 11"]
     assert places.findings[0].log_offset == 1100
 
 
@@ -126,8 +128,8 @@ def test_messages_that_may_lie_in_damage_are_not_missing() -> None:
     damaged.found(Finding("no whole record", "a"))
     one = report(of, 0, queues=run(5, 9, 10, 900), records=damaged)
     _, records, places = joined(of, one, report(of, 1, 1500, queues=run(11, 12, 1100, 1200)))
-    assert len(told(records)) == 1
-    assert told(places) == [
+    assert len(reported_places(records)) == 1
+    assert reported_places(places) == [
         "a: T queue 0 from 9 to 10: they may have lain where the log is damaged"
     ]
 
@@ -136,7 +138,7 @@ def test_a_topic_that_was_deleted_begins_anew() -> None:
     of = replica("a", 1500, deleted={"T": 1000})
     one = report(of, 0, queues=run(5, 9, 10, 900))
     found, _, places = joined(of, one, report(of, 1, 1500, queues=run(0, 3, 1100, 1200)))
-    assert told(places) == [] and found.queues == {("T", 0): 0}
+    assert reported_places(places) == [] and found.queues == {("T", 0): 0}
 
 
 # Epoch lists
@@ -145,7 +147,7 @@ def test_a_topic_that_was_deleted_begins_anew() -> None:
 def labels(*logs: AuditedLog) -> list[str]:
     epochs = Tally("epochs")
     check_labels(logs, epochs)
-    return told(epochs)
+    return reported_places(epochs)
 
 
 def test_a_list_of_which_nothing_is_known() -> None:
@@ -174,7 +176,9 @@ def test_an_epoch_begins_at_one_place() -> None:
     other = replica("a", 900, [(1, 0), (2, 500)])
     epochs = Tally("epochs")
     check_same_labels(logs_of(other, leader), logs_of(leader)[0], epochs)
-    assert told(epochs) == ["a: the epoch begins at 400 in b, here at 500"], "the leader is right"
+    assert reported_places(epochs) == ["a: the epoch begins at 400 in b, here at 500"], (
+        "the leader is right"
+    )
     assert (epochs.findings[0].epoch, epochs.findings[0].log_offset) == (2, 500)
 
 
@@ -218,7 +222,7 @@ def tails(of: AuditedLog, *cuts: Cut) -> list[str]:
     truncation = Tally("truncation")
     check_tails([of], cuts, truncation)
     assert truncation.counts == {"tails": 1}
-    return told(truncation)
+    return reported_places(truncation)
 
 
 def test_bytes_behind_the_end_of_a_log() -> None:

@@ -164,7 +164,7 @@ def diverged(make: Make) -> tuple[Group, int]:
     group.elect("a")
     group.write(20)
     at = group.logs["a"].end
-    group.send(told=False, queue_id=0, body=b"x" * 200)
+    group.send(acknowledged=False, queue_id=0, body=b"x" * 200)
     group.elect("b")
     group.write(0)
     group.send(queue_id=0, body=b"y" * 200)
@@ -187,14 +187,14 @@ def test_a_replica_that_would_be_cut_below_its_confirmed_offset(make: Make) -> N
     group.elect("a")
     group.write(20)
     at = group.logs["a"].end
-    group.send(told=False)
+    group.send(acknowledged=False)
     group.logs["a"].confirm_to(group.logs["a"].end, 0)
     group.logs["c"].to_replica(0)
     group.logs.pop("c")
     group.elect("b", 7)
     record_epochs(group.logs["a"], Epochs.from_pairs([(1, 0)]))
-    group.send(told=False)
-    group.send(told=False)
+    group.send(acknowledged=False)
+    group.send(acknowledged=False)
     group.stop()
     verdict = group.audit().verdict("truncation")
     assert [one.log_offset for one in verdict.findings] == [at]
@@ -208,7 +208,7 @@ def test_bytes_that_a_handshake_would_keep(make: Make) -> None:
     group.write(20)
     at = group.logs["a"].end
     for _ in range(3):
-        group.send(told=False)
+        group.send(acknowledged=False)
     group.replicate()
     group.stop()
     group.change("b", at + FLAG_AT + 3, b"\x01")
@@ -353,7 +353,7 @@ def test_a_transfer_ends_anywhere(make: Make) -> None:
     group = make()
     group.elect("a")
     group.write(20)
-    group.send(told=False)
+    group.send(acknowledged=False)
     leader, log = group.logs["a"], group.logs["b"]
     log.append(log.end, b"".join(leader.view(log.end, 50)), 0)
     # As a process killed now leaves the files: a clean close would truncate the log.

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.spark.audit.stores import told
+from tests.unit.spark.audit.stores import reported_places
 
 from turbopump.engine.queues.queue_files import FOLDER
 from turbopump.engine.types import SCHEDULE_TOPIC
@@ -68,7 +68,7 @@ def checked(
 
 def test_a_unit_that_is_its_records() -> None:
     places, not_compared = checked(Queues(unit()))
-    assert told(places) == [] and places.counts == {"queue units compared": 1}
+    assert reported_places(places) == [] and places.counts == {"queue units compared": 1}
     assert not_compared == NotCompared()
 
 
@@ -86,43 +86,47 @@ def test_a_unit_of_another_place(other: Unit) -> None:
 @pytest.mark.parametrize("missing", [None, unit(0, 0)])
 def test_a_missing_unit(missing: Unit | None) -> None:
     places, _ = checked(Queues(missing))
-    assert told(places) == ["a: the consume queue has no unit of it"]
+    assert reported_places(places) == ["a: the consume queue has no unit of it"]
     assert places.findings[0].file == ("/cq/T/2/0" if missing else "/cq/T/2")
     places, not_compared = checked(Queues(missing), confirm=LOG_OFFSET + SIZE - 1)
-    assert told(places) == [] and not_compared == NotCompared(), "it is not dispatched yet"
+    assert reported_places(places) == [] and not_compared == NotCompared(), (
+        "it is not dispatched yet"
+    )
     places, _ = checked(Queues(missing), confirm=LOG_OFFSET + SIZE)
-    assert told(places)
+    assert reported_places(places)
     places, not_compared = checked(Queues(missing), is_stopped=False)
-    assert told(places) == [] and not_compared.unmade == 1, "its next start makes it"
+    assert reported_places(places) == [] and not_compared.unmade == 1, "its next start makes it"
 
 
 def test_a_queue_that_does_not_reach_back_is_no_violation() -> None:
     places, not_compared = checked(Queues(None, reaches=False))
-    assert told(places) == [] and places.counts == {}
+    assert reported_places(places) == [] and places.counts == {}
     assert not_compared.absent == {("T", 2): 1}
 
 
 def test_tags() -> None:
     red = b"TAGS\x01red\x02"
-    assert told(checked(Queues(unit(code=java_hash(b"red"))), red)[0]) == []
-    assert told(checked(Queues(unit()), red)[0]) == [
+    assert reported_places(checked(Queues(unit(code=java_hash(b"red"))), red)[0]) == []
+    assert reported_places(checked(Queues(unit()), red)[0]) == [
         f"a: its consume queue unit has tags code 0, its tags 'red' have {java_hash(b'red')}"
     ]
-    assert told(checked(Queues(unit(code=5)), b"KEYS\x01k\x02")[0]) == [
+    assert reported_places(checked(Queues(unit(code=5)), b"KEYS\x01k\x02")[0]) == [
         "a: its consume queue unit has tags code 5, its tags '' have 0"
     ]
-    assert told(checked(Queues(unit()), b"KEYS\x01TAGS\x02")[0]) == [], "a key of that name"
+    assert reported_places(checked(Queues(unit()), b"KEYS\x01TAGS\x02")[0]) == [], (
+        "a key of that name"
+    )
     long = b"TAGS\x01" + b"\xff" * 500 + b"\x02"
-    (text,) = told(checked(Queues(unit()), long)[0])
+    (text,) = reported_places(checked(Queues(unit()), long)[0])
     assert text.count("�") == 64, "a name that a store has is shown in part"
 
 
 def test_tags_in_an_extension() -> None:
     red = b"TAGS\x01red\x02"
     there = Queues(unit(code=EXTENSION), code=java_hash(b"red"))
-    assert told(checked(there, red)[0]) == []
-    assert told(checked(Queues(unit(code=EXTENSION), code=4), red)[0])
-    assert told(checked(Queues(unit(code=EXTENSION), code=None), red)[0]) == [
+    assert reported_places(checked(there, red)[0]) == []
+    assert reported_places(checked(Queues(unit(code=EXTENSION), code=4), red)[0])
+    assert reported_places(checked(Queues(unit(code=EXTENSION), code=None), red)[0]) == [
         f"a: its consume queue unit names an extension, {EXTENSION}, that is not there"
     ]
 
@@ -132,8 +136,8 @@ def test_a_delayed_message_has_its_time_for_tags(code: int, is_wrong: bool) -> N
     delayed = b"DELAY\x013\x02TAGS\x01red\x02"
     places, _ = checked(Queues(unit(code=code)), delayed, SCHEDULE_TOPIC)
     text = f"a: its consume queue unit delivers it at {code}, before it was stored"
-    assert told(places) == ([text] if is_wrong else [])
-    assert told(checked(Queues(unit(code=code)), delayed)[0]), "of that topic alone"
+    assert reported_places(places) == ([text] if is_wrong else [])
+    assert reported_places(checked(Queues(unit(code=code)), delayed)[0]), "of that topic alone"
 
 
 def test_uncompared_bytes_are_reported_with_their_number() -> None:
@@ -145,7 +149,7 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
     total.add(NotCompared(unmade=3))
     places = Tally("queue-offsets")
     total.tell("a", places)
-    found = told(places)
+    found = reported_places(places)
     assert any(
         text.startswith("a: 1,503 records of 2 queues lie before") and "T queue 2: 1,500" in text
         for text in found
@@ -155,7 +159,7 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
     assert places.counts == {"records without a queue unit": 1_508}
     nothing = Tally("queue-offsets")
     NotCompared().tell("a", nothing)
-    assert told(nothing) == [] and nothing.counts == {}
+    assert reported_places(nothing) == [] and nothing.counts == {}
 
 
 # Files
@@ -234,7 +238,7 @@ def test_a_queue_has_nothing_behind_its_last_message(
     write(tmp_path, "T", 0, 0, (100, 5, 1), (200, 6, 2))
     places = check_ends(EndTask("a", str(tmp_path), log_min, is_stopped, ends))
     if wrong is None:
-        (text,) = told(places)
+        (text,) = reported_places(places)
         assert text.endswith("it was not stopped in order, and may be open")
     else:
         assert [(one.log_offset, one.queue_offset) for one in places.findings] == wrong

@@ -81,9 +81,11 @@ def test_the_manifest_describes_the_export(store: str, tmp_path: Path, capsys: O
     target = tmp_path / "out"
     words = "--all-topics", "--since", str(NOW_MS), "--queue", "0"
     assert main([store, *words, "--format", "ninja", "-o", str(target), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    parsed = json.loads(capsys.readouterr().out)
     manifest = json.loads((target / "dataset.json").read_text())
-    assert manifest["rows"] == said["rows"] == 4 and manifest["body_bytes"] == said["body_bytes"]
+    assert (
+        manifest["rows"] == parsed["rows"] == 4 and manifest["body_bytes"] == parsed["body_bytes"]
+    )
     assert manifest["turbopump_dataset"] == job.DATASET_VERSION
     assert (manifest["bodies"], manifest["stores"]) == ("stored", [store])
     assert (manifest["from_ms"], manifest["until_ms"], manifest["queue_ids"]) == (NOW_MS, None, [0])
@@ -106,8 +108,8 @@ def refused(capsys: Output, *words: str) -> tuple[int, str]:
 
 def test_nothing_to_export_leaves_nothing(store: str, tmp_path: Path, capsys: Output) -> None:
     target = tmp_path / "out"
-    said = refused(capsys, store, "-t", "None", "-o", str(target))
-    assert said == (1, "there is no such message")
+    message = refused(capsys, store, "-t", "None", "-o", str(target))
+    assert message == (1, "there is no such message")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,28 +133,30 @@ def test_stores_that_cannot_be_exported(
 ) -> None:
     """The root of the file system as a target must not end in a traceback."""
     monkeypatch.chdir(tmp_path)
-    code, said = refused(capsys, store, *words)
-    assert code == 2 and said.startswith(sentence)
+    code, message = refused(capsys, store, *words)
+    assert code == 2 and message.startswith(sentence)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_is_none(tmp_path: Path, capsys: Output) -> None:
-    code, said = refused(capsys, str(tmp_path / "gone"), "--all-topics", "-o", str(tmp_path / "x"))
-    assert code == 2 and str(tmp_path / "gone") in said
+    code, message = refused(
+        capsys, str(tmp_path / "gone"), "--all-topics", "-o", str(tmp_path / "x")
+    )
+    assert code == 2 and str(tmp_path / "gone") in message
 
 
 def test_an_export_is_replaced_and_nothing_else(store: str, tmp_path: Path, capsys: Output) -> None:
     target, words = tmp_path / "out", ("--all-topics", "-o", str(tmp_path / "out"))
     assert main([store, "-t", "T", "--format", "ninja", "-o", str(target)]) == 0
     capsys.readouterr()
-    code, said = refused(capsys, store, *words)
-    assert code == 2 and said.startswith(f"{target} exists")
+    code, message = refused(capsys, store, *words)
+    assert code == 2 and message.startswith(f"{target} exists")
     assert main([store, *words, "--format", "ninja", "--overwrite"]) == 0
     assert json.loads((target / "dataset.json").read_text())["rows"] == 6
     (target / "dataset.json").unlink()
     capsys.readouterr()
-    code, said = refused(capsys, store, *words, "--overwrite")
-    assert (code, said) == (2, f"{target} is no export: it is not overwritten")
+    code, message = refused(capsys, store, *words, "--overwrite")
+    assert (code, message) == (2, f"{target} is no export: it is not overwritten")
 
 
 def test_options(store: str) -> None:
@@ -208,8 +212,8 @@ def test_bodies_that_do_not_decompress(tmp_path: Path, capsys: Output, broken: b
     opened.append(NewMessage("T", 0, broken or b"x", b"", 0, COMPRESSED, NOW_MS), NOW_MS)
     opened.close(NOW_MS)
     words = str(tmp_path / "s"), "-t", "T", "-o", str(tmp_path / "out")
-    code, said = refused(capsys, *words, "--plain-bodies")
-    assert code == 2 and "T" in said and not (tmp_path / "out").exists()
+    code, message = refused(capsys, *words, "--plain-bodies")
+    assert code == 2 and "T" in message and not (tmp_path / "out").exists()
     assert main([*words, "--format", "ninja"]) == 0, "as they are stored they can be had"
 
 

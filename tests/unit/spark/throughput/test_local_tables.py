@@ -40,9 +40,9 @@ def test_the_command_tells_short_silences(
 ) -> None:
     page = tmp_path / "report.html"
     assert main([str(store), "--local", "--html", str(page)]) == 0
-    told = capsys.readouterr().out
-    assert "300 messages" in told and "0 of stores" in told
-    assert "longest silences of a store: 3,010 ms from 2023-11-14T22:13:20.990Z, 3,010 ms" in told
+    output = capsys.readouterr().out
+    assert "300 messages" in output and "0 of stores" in output
+    assert "longest silences of a store: 3,010 ms from 2023-11-14T22:13:20.990Z, 3,010 ms" in output
     assert "Longest silences" in page.read_text()
     assert main([str(store), "--local", "--json", "-t", "topic-1", "--queue", "2"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -263,10 +263,10 @@ def test_the_same_result_is_the_same_page() -> None:
 
 
 def test_json_has_everything() -> None:
-    told = json.loads(result(replicas=(LAG,), copies=COPIES).to_json())
-    assert told["totals"]["messages"] == 10
-    assert told["replicas"][0]["waiting_ms"] == 1500
-    assert told["copies"]["totals"]["missing"] == 2
+    parsed = json.loads(result(replicas=(LAG,), copies=COPIES).to_json())
+    assert parsed["totals"]["messages"] == 10
+    assert parsed["replicas"][0]["waiting_ms"] == 1500
+    assert parsed["copies"]["totals"]["missing"] == 2
 
 
 def test_the_summary_has_the_lag_of_a_replica() -> None:

@@ -79,9 +79,9 @@ class Connections:
 class Alone:
     """A term whose sends wait for no replica."""
 
-    over = False
+    has_ended = False
 
-    def need(self) -> int:
+    def copies_needed(self) -> int:
         return 1
 
 
@@ -176,28 +176,28 @@ def slave(make: Callable[..., Bench]) -> Bench:
 
 
 def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
-    said: dict[str, dict[str, str] | None] = {"n1:1": {"0": MASTER}, "n2:1": {"1": SLAVE}}
+    groups: dict[str, dict[str, str] | None] = {"n1:1": {"0": MASTER}, "n2:1": {"1": SLAVE}}
 
     def call(address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         later: Deferred[Command | str] = Deferred()
-        members = said[address]
+        members = groups[address]
         body = json.dumps({"brokerMemberGroup": {"brokerAddrs": members}}).encode()
         later.resolve("gone" if members is None else response(request, 0, body=body))
         return later
 
     members = GroupMembers("c", "b", call, lambda: world.steady_ms)
-    members.tick(said, 1_000)
+    members.tick(groups, 1_000)
     assert members.members == {0: MASTER, 1: SLAVE}
-    said["n1:1"] = None
+    groups["n1:1"] = None
     world.now_ms += FRESH_MS
-    members.tick(said, 1_000)
+    members.tick(groups, 1_000)
     assert members.members == {0: MASTER, 1: SLAVE}, "it is not silent for long"
     world.now_ms += 1_000
-    members.tick(said, 1_000)
+    members.tick(groups, 1_000)
     assert members.members == {1: SLAVE}
-    said["n2:1"] = None
+    groups["n2:1"] = None
     world.now_ms += 2 * FRESH_MS
-    members.tick(said, 1_000)
+    members.tick(groups, 1_000)
     assert members.members == {0: MASTER, 1: SLAVE}, "their last answers"
 
 
@@ -267,13 +267,13 @@ def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
 
 def test_the_acting_replica_and_its_time_are_reported(slave: Bench) -> None:
     slave.say(_0=MASTER, _1=SLAVE)
-    told = runtime_table(slave.world.broker, slave.world.now_ms)
-    assert "actingSince" not in told
+    runtime = runtime_table(slave.world.broker, slave.world.now_ms)
+    assert "actingSince" not in runtime
     slave.say(_1=SLAVE)
     since_ms = slave.world.now_ms - (slave.group.acts_for_ms or 0)
     slave.world.pass_time(5_000)
-    told = runtime_table(slave.world.broker, slave.world.now_ms)
-    assert told["actingSince"] == str(since_ms)
+    runtime = runtime_table(slave.world.broker, slave.world.now_ms)
+    assert runtime["actingSince"] == str(since_ms)
 
 
 def test_messages_another_replica_took_are_known_before_one_acts(
@@ -477,7 +477,7 @@ def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., 
 
 def test_without_pre_online_a_master_serves_at_once(make: Callable[..., Bench]) -> None:
     master = make(ACTING + "skipPreOnline=true\n", MASTER)
-    assert not master.group.waits
+    assert not master.group.waits_to_lead
     assert master.world.broker.role.is_master
     assert master.commit(4) == 0
 
@@ -492,7 +492,7 @@ def test_a_master_that_was_not_heard_asks_while_it_serves(make: Callable[..., Be
     master.world.now_ms += 6_000  # the process stood still
     master.world.pass_time(2_000)
     assert (master.online, master.offset()) == (0, 8)
-    master.group.forgotten()
+    master.group.on_registration_lost()
     slave.world.pass_time(MASTER_COMING_MS + 1_000)
     slave.commit(9)
     master.world.pass_time(2_000)

@@ -41,7 +41,7 @@ class Elector(Bench):
         super().__init__(world, address, names)
         self.named_ms, self.leased = LONG_AGO_MS, True
         self.group.acting_state._named_ms = lambda: self.named_ms
-        world.broker.role.holds = lambda: self.leased
+        world.broker.role.has_lease = lambda: self.leased
         self.leads = True
 
     def acts(self) -> bool:
@@ -200,7 +200,7 @@ def test_a_broker_deposed_meanwhile_serves_nothing(make: Callable[..., Elector])
     elected.say(_2=SLAVE, _3=OTHER)
     elected.group._call = lambda address, request, timeout_ms: Deferred()
     assert elected.group.elected(Alone())
-    assert (elected.online, elected.group.waits) == (0, True)
+    assert (elected.online, elected.group.waits_to_lead) == (0, True)
     elected.group.deposed()
     elected.world.pass_time(5_000)
-    assert (elected.online, elected.group.waits) == (0, False)
+    assert (elected.online, elected.group.waits_to_lead) == (0, False)

@@ -23,7 +23,7 @@ class NameServer:
         self.is_up = True
         self.knows = True
         """901; a server of RocketMQ 4 does not answer it."""
-        self.says = dict(BOTH)
+        self.members_by_id = dict(BOTH)
         self.route: dict[int, str] = {}
         self.asked: list[int] = []
         self.waited_ms: list[int] = []
@@ -45,7 +45,7 @@ class NameServer:
 
     def _answer(self, request: Command) -> Command | str:
         if request.code == RequestCode.GET_BROKER_MEMBER_GROUP:
-            group = {"brokerMemberGroup": {"brokerAddrs": _keys(self.says)}}
+            group = {"brokerMemberGroup": {"brokerAddrs": _keys(self.members_by_id)}}
             return response(request, 0, body=json.dumps(group).encode()) if self.knows else "late"
         if not self.route:
             return response(request, ResponseCode.TOPIC_NOT_EXIST)
@@ -78,7 +78,7 @@ def test_an_empty_route_of_one_that_knew_better_does_not_count(names: NameServer
     names.run(60_000)
     assert RequestCode.GET_ROUTEINFO_BY_TOPIC in names.asked
     assert names.members.members == BOTH
-    names.knows, names.says = True, dict(REPLICA)
+    names.knows, names.members_by_id = True, dict(REPLICA)
     names.run(PERIOD_MS + 200)
     assert names.members.members == REPLICA, "901 is asked next after each empty route"
 
@@ -132,7 +132,7 @@ def test_an_old_one_that_is_replaced_is_asked_itself(names: NameServer) -> None:
     names.is_up = False
     names.run(PERIOD_MS)
     names.is_up = names.knows = True
-    names.says = dict(REPLICA)
+    names.members_by_id = dict(REPLICA)
     names.run(2 * PERIOD_MS)
     assert names.members.members == REPLICA
     assert not names.members.is_old(AT)

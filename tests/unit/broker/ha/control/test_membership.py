@@ -157,11 +157,11 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
     registration, forever (group seed 140)."""
     member = make(last_life=PreviousShutdown(confirmed=LogOffset(1 << 40)))
     member.script.holds_beats = True
-    told: list[int] = []
+    notified: list[int] = []
 
     def on_told() -> None:
-        told.append(len(told))
-        if len(told) == 1:
+        notified.append(len(notified))
+        if len(notified) == 1:
             raise OSError("bootId cannot be written")
 
     member.membership.registration._on_doubt_reported = on_told
@@ -173,7 +173,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
         assert member.registered().fields["unclean"] == "true"
         while CODES.BROKER_HEARTBEAT in member.script.codes():
             member.script.take(CODES.BROKER_HEARTBEAT).fail()
-    assert told == [0, 1]
+    assert notified == [0, 1]
 
 
 def test_a_damaged_broker_reports_it(make: Make, group: Group) -> None:
@@ -303,7 +303,7 @@ def test_the_same_master_in_a_newer_epoch_leads_anew(make: Make) -> None:
         member.membership.on_notice(word(epoch, 1, set_epoch=epoch))
         assert member.broker.log.epochs.last_epoch == epoch
     assert term(member) is not before
-    assert before.over
+    assert before.has_ended
     assert offsets == [0, 1, 2, 3]
 
 

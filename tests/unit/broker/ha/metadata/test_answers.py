@@ -191,8 +191,8 @@ def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> N
     group.round()
     assert mine.get("G", "T") == kept(3)
     group.round()
-    told = [request.fields for request in group.link.asked if request.code == 402]
-    assert [fields["assignmentsVersion"] for fields in told][-1] == theirs.version
+    requests = [request.fields for request in group.link.asked if request.code == 402]
+    assert [fields["assignmentsVersion"] for fields in requests][-1] == theirs.version
     mine.put(kept(9))  # it coordinated meanwhile, and has a newer table
     theirs.put(kept(4))
     group.round()
@@ -264,11 +264,11 @@ def exchanges(name: str) -> list[tuple[Command, Command]]:
 
 @pytest.mark.parametrize("name", ["plain-ha", "controller-json", "controller-mixed"])
 def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
-    said = {int(request.code): answer for request, answer in exchanges(name)}
+    recorded = {int(request.code): answer for request, answer in exchanges(name)}
 
     def answer(request: Command) -> Command:
-        if request.code in said:
-            return said[request.code]
+        if request.code in recorded:
+            return recorded[request.code]
         if request.code == 60:
             return response(request, 1, "The checkpoint is null")
         return response(request, 0, body=b'{"table":{"commitLogMaxOffset":"576142"}}')
@@ -278,15 +278,15 @@ def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
     group.round()
     broker = group.replica.broker
     lost = "topics: the broker has no topics: its table is lost"
-    assert group.follower.error == ("" if 21 in said else lost)
+    assert group.follower.error == ("" if 21 in recorded else lost)
     for code, table in ((201, broker.groups), (43, broker.offsets), (21, broker.topics)):
-        if code in said:
-            theirs = fastjson.loads(said[code].body)
+        if code in recorded:
+            theirs = fastjson.loads(recorded[code].body)
             assert table.data_version.to_json() == theirs["dataVersion"]
-    theirs = fastjson.loads(said[45].body)
+    theirs = fastjson.loads(recorded[45].body)
     assert broker.delay.durable.data_version.to_json() == theirs["dataVersion"]
-    if 21 in said:
-        theirs = fastjson.loads(said[21].body)["topicConfigTable"]
+    if 21 in recorded:
+        theirs = fastjson.loads(recorded[21].body)["topicConfigTable"]
         mine = {name: one.to_json() for name, one in broker.topics.all().items()}
         assert {name: mine[name] for name in theirs} == theirs
         assert broker.topics.data_version.state_version > 0

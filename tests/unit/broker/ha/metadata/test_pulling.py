@@ -87,13 +87,13 @@ def test_the_times_of_deletions_are_followed(group: Group) -> None:
 def test_equal_tables_change_nothing(group: Group) -> None:
     group.round()
     version = group.replica.broker.topics.data_version
-    told: list[list[str]] = []
-    group.replica.broker.topics.on_change = told.append
+    notified: list[list[str]] = []
+    group.replica.broker.topics.on_change = notified.append
     saver = group.replica.broker.saver
     changes = saver._numbered
     group.round()
     assert group.replica.broker.topics.data_version == version
-    assert told == []
+    assert notified == []
     assert saver._numbered == changes
 
 
@@ -271,22 +271,22 @@ def test_a_reset_is_known_after_restarts_of_both(
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:
     """The master is RocketMQ's."""
-    said = {"T@G": {"0": 100}}
+    reported = {"T@G": {"0": 100}}
 
     def java(request: Command) -> Command | str:
         if request.code != 43:
             return Link(group.master).answer(request)
-        body = {"dataVersion": {"counter": 1}, "offsetTable": said}
+        body = {"dataVersion": {"counter": 1}, "offsetTable": reported}
         return response(request, 0, body=json.dumps(body).encode())
 
     group.link.target = java
     group.commit(120, group.replica)
     group.round()
     assert group.offset() == 120
-    said["T@G"] = {"0": 130}
+    reported["T@G"] = {"0": 130}
     group.round()
     assert group.offset() == 130
-    said["T@G"] = {"0": 90}
+    reported["T@G"] = {"0": 90}
     group.round()
     assert group.offset() == 90
 
@@ -428,7 +428,7 @@ def test_a_deletion_that_failed_is_tried_again(
     assert folder.exists()
     group.round(10_000)
     assert not folder.exists()
-    assert replica.broker.store.deletions.going == set()
+    assert replica.broker.store.deletions.in_progress == set()
 
 
 def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:

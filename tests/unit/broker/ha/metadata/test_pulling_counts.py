@@ -12,9 +12,9 @@ def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Gr
     """The log has nothing about idle queues (seed 206001 of the simulation); the replica asks until
     the master answers."""
     master, replica = group.master.broker, group.replica.broker
-    told = master.store.replicated(group.master.now_ms)
-    told.to_master(1, group.master.now_ms)
-    assert told.taking_counts({"T": {0: 7}}).value is None
+    replicated = master.store.replicated(group.master.now_ms)
+    replicated.to_master(1, group.master.now_ms)
+    assert replicated.taking_counts({"T": {0: 7}}).value is None
     log = replica.store.replicated(group.replica.now_ms)
     follower = MetadataFollower(replica, group.link, log=log)
     follower.follow(MASTER, 1, group.replica.steady_ms)

@@ -174,7 +174,7 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "remark"),
     [
         (b"a\\=b=1", "is no key"),
         (b"region\\nId=x", "is no key"),
@@ -186,11 +186,11 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
         (b"regionId=" + b"x" * (1 << 20), "exceeds 65536 bytes"),
     ],
 )
-def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, says: str) -> None:
+def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, remark: str) -> None:
     before = admin.broker.config.values()
     answer = admin.ask(25, b"traceOn=false\n" + body)
     assert answer.code == 1
-    assert says in answer.remark
+    assert remark in answer.remark
     assert len(answer.remark) < 300
     assert admin.broker.config.values() == before
     assert admin.world.saved == []
@@ -220,12 +220,12 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
 
 
 def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
-    told: Deferred[None] = Deferred()
+    result: Deferred[None] = Deferred()
     asked: list[list[str]] = []
 
     def register(names: list[str]) -> Deferred[None]:
         asked.append(names)
-        return told
+        return result
 
     admin.broker.register_topics = register
     version = admin.broker.topics.data_version
@@ -234,13 +234,13 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
     assert not answer.done
     assert asked == [[]]
     assert admin.broker.topics.data_version.counter == version.counter + 1
-    told.resolve(None)
+    result.resolve(None)
     assert answer.value.code == 0
     assert not admin.broker.config.writable
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "says"),
+    ("body", "code", "remark"),
     [
         ("configBlackList=a", 16, "black list"),
         ("rocketmqHome=a", 16, "black list"),
@@ -263,13 +263,13 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
         ("traceOn=\\u12", 1, "hexadecimal"),
     ],
 )
-def test_refused_changes_change_nothing(make_admin: Any, body: str, code: int, says: str) -> None:
+def test_refused_changes_change_nothing(make_admin: Any, body: str, code: int, remark: str) -> None:
     admin = make_admin("configBlackList=regionId\n")
     before = admin.broker.config.values()
     live = "autoCreateTopicEnable=false\n" if body else ""
     answer = admin.ask(25, f"{live}{body}\n".encode())
     assert answer.code == code
-    assert says in answer.remark
+    assert remark in answer.remark
     assert admin.broker.config.values() == before
 
 
@@ -303,8 +303,8 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
     for _ in range(3):
         admin.send("T")
         stored = admin.broker.store.statistics
-        statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
-        statistics.got("g", "T", 3, 30)
+        statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
+        statistics.count_delivered("g", "T", 3, 30)
         statistics.sent_back("g", "T")
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000

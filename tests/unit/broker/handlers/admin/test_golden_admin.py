@@ -117,13 +117,13 @@ class Replay:
             if truth["kind"] == "response"
         }
         self.peers: dict[Any, Any] = {}
-        self.told: dict[tuple[str, str], Command] = {}
+        self.answered: dict[tuple[str, str], Command] = {}
         for truth, command in self.frames:
             if truth["from"] == "broker" and truth["to"] == "client":
                 answer = self.answers.get(truth["frame"])
                 if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO and answer:
                     fields = command.fields
-                    self.told[fields["consumerGroup"], fields["clientId"]] = answer[1]
+                    self.answered[fields["consumerGroup"], fields["clientId"]] = answer[1]
 
     def peer(self, connection: Any, request: Command) -> Any:
         if connection not in self.peers:
@@ -161,8 +161,8 @@ class Replay:
             wire = peer.context["wire"]
             for asked in wire.take(RequestCode.GET_CONSUMER_RUNNING_INFO):
                 fields = asked.fields
-                said = self.told[fields["consumerGroup"], fields["clientId"]]
-                wire.answer(asked, said.code, said.body, remark=said.remark)
+                recorded = self.answered[fields["consumerGroup"], fields["clientId"]]
+                wire.answer(asked, recorded.code, recorded.body, remark=recorded.remark)
             for asked in wire.take(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
                 wire.answer(asked, 0)
 

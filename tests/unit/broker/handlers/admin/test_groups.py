@@ -98,7 +98,7 @@ def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch)
 def test_delete(admin: Any, clean: bool) -> None:
     admin.ask(200, {"groupName": "g"})
     admin.broker.offsets.commit("g", "T", 0, 1, admin.now_ms)
-    admin.broker.statistics.got("g", "T", 1, 1)
+    admin.broker.statistics.count_delivered("g", "T", 1, 1)
     assert admin.ask(207, groupName="g", cleanOffset=clean).code == 0
     assert admin.broker.groups.get("g") is None
     assert admin.broker.offsets.query("g", "T", 0) == (-1 if clean else 1)
@@ -143,13 +143,13 @@ def test_the_table_in_pages(admin: Any) -> None:
 
 
 def test_forbidding_a_group_to_read(admin: Any) -> None:
-    def says(**more: object) -> dict[str, object]:
+    def ask_group(**more: object) -> dict[str, object]:
         return dict(admin.json(353, group="g", topic="T", **more))
 
-    assert says() == {"group": "g", "readable": True, "topic": "T"}
-    assert says(readable=False)["readable"] is False
-    assert says()["readable"] is False
-    assert says(readable=True)["readable"] is True
+    assert ask_group() == {"group": "g", "readable": True, "topic": "T"}
+    assert ask_group(readable=False)["readable"] is False
+    assert ask_group()["readable"] is False
+    assert ask_group(readable=True)["readable"] is True
     assert admin.broker.groups.forbidden("g", "T") == 0
 
 

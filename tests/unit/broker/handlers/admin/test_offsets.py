@@ -58,7 +58,7 @@ def test_the_keys_of_a_progress_are_bare_beans(progress: Any) -> None:
 
 def test_the_rate_of_a_group(progress: Any) -> None:
     for _ in range(3):
-        progress.broker.statistics.got("g", "T", 20, 1)
+        progress.broker.statistics.count_delivered("g", "T", 20, 1)
         progress.broker.statistics.sample(progress.now_ms)
         progress.world.now_ms += 10_000
     assert progress.json(208, consumerGroup="g")["consumeTps"] == 2.0
@@ -238,7 +238,7 @@ def test_a_waiting_pull_learns_of_a_reset_at_once(progress: Any) -> None:
     )
     assert not held.done
     progress.ask(222, topic="T", group="g", timestamp=0, isForce=True)
-    progress.broker.holds.sweep()
+    progress.broker.held_pulls.sweep()
     assert held.value.code == 21
     assert held.value.fields["nextBeginOffset"] == "0"
 

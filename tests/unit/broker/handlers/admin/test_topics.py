@@ -32,8 +32,8 @@ def test_create_and_describe(admin: Any) -> None:
 
 
 def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
-    told: Deferred[None] = Deferred()
-    admin.broker.register_topics = lambda names: told
+    result: Deferred[None] = Deferred()
+    admin.broker.register_topics = lambda names: result
     fields = {
         "topic": "T",
         "readQueueNums": 2,
@@ -44,7 +44,7 @@ def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
     answer = admin.begin(17, **fields)
     assert isinstance(answer, Deferred)
     assert not answer.done
-    told.resolve(None)
+    result.resolve(None)
     assert answer.value.code == 0
 
 
@@ -228,7 +228,7 @@ def test_status(admin: Any) -> None:
 def test_status_shows_the_rate_of_the_last_minute(admin: Any) -> None:
     for _ in range(3):
         stored = admin.broker.store.statistics
-        admin.broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+        admin.broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         admin.broker.statistics.sample(admin.now_ms)
         for _ in range(5):
             admin.send("T")

@@ -107,7 +107,7 @@ def test_held_pulls_keep_little_and_are_counted(
     admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.create_topic("T")
-    holds, peer = admin.broker.holds, admin.connect()
+    holds, peer = admin.broker.held_pulls, admin.connect()
     expression = "||".join(f"tag{number}" for number in range(2_000))
     assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Deferred)
     assert holds.size < long_polling.HOLD_SIZE + 500

@@ -44,10 +44,10 @@ def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[l
         )
         made.subscribe(TOPIC)
         cluster.named("a").members.append(member)
-        cluster.says("a", ASK, answers[0])
+        cluster.set_answer("a", ASK, answers[0])
         async with made:
             for answer in answers:
-                cluster.says("a", ASK, answer)
+                cluster.set_answer("a", ASK, answer)
                 await asyncio.sleep(25)
                 found.append([queue.queue_id for queue in made.queues if queue.topic == TOPIC])
 

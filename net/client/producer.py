@@ -95,11 +95,17 @@ class Producer(ClientLifetime):
         Connections to brokers are opened by the first send. With `endpoints` the server is
         connected to now, which also raises BrokerError and RemotingError.
         """
-        await self._transport.start()
+        await super().start()
 
     async def close(self) -> None:
         """Leave the brokers and close the connections, unless others share the client. Closing
         twice does nothing; a closed producer can be started again."""
+        await super().close()
+
+    async def _open(self) -> None:
+        await self._transport.start()
+
+    async def _shut(self) -> None:
         await self._transport.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:

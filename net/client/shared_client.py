@@ -19,8 +19,9 @@ class SharedClient:
 
     They share connections, routes, heartbeats and the id under which brokers list the client. The
     first that starts opens it, and the last that closes closes it. A consumer group has at most one
-    consumer in it; the `start` of a second raises ClientError. Without a shared client each
-    producer and consumer makes a client of its own.
+    consumer in it, and a producer group at most one TransactionProducer; the `start` of a second
+    raises ClientError. All users run in the same event loop. Without a shared client each producer
+    and consumer makes a client of its own.
 
     Args:
         namesrv: addresses "host:port", or one text with ";" between them; the first that answers

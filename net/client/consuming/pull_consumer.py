@@ -130,14 +130,19 @@ class PullConsumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group, for heartbeats; nothing is read before `assign`. Raises ClientError if
         started already, or if the shared client has a consumer of the group."""
-        if self._running:
-            raise ClientError("the consumer is started already")
+        await super().start()
+
+    async def _open(self) -> None:
         await self._instance.add_member(self._member)
+        self._arrived = asyncio.Event()  # an event belongs to the loop in which it is waited for
         self._running = True
 
     async def close(self) -> None:
         """Stop reading, end waiting polls, and leave the group; commits nothing, and forgets the
         assignment. Closing twice does nothing; a closed consumer can be started again."""
+        await super().close()
+
+    async def _shut(self) -> None:
         if self._running:
             self._running = False
             self._arrived.set()

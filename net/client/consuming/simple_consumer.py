@@ -108,11 +108,18 @@ class SimpleConsumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group. Raises ClientError if started already, or if the shared client has a
         consumer of the group; with `endpoints` also BrokerError and RemotingError."""
-        await self._transport.start()
+        await super().start()
 
     async def close(self) -> None:
         """Leave the group. No other consumer can acknowledge the received messages, so
-        unacknowledged messages are delivered again. Closing twice does nothing."""
+        unacknowledged messages are delivered again. Closing twice does nothing; a closed consumer
+        can be started again."""
+        await super().close()
+
+    async def _open(self) -> None:
+        await self._transport.start()
+
+    async def _shut(self) -> None:
         await self._transport.close()
 
     async def receive(

@@ -131,7 +131,7 @@ class ClientInstance:
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
-        self.namesrv = _addresses(namesrv)
+        self.namesrv = addresses_of(namesrv)
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
         tls = remoting_options(self.options).tls
@@ -566,7 +566,9 @@ def _flat(request: Command) -> Buffer:
     return request.body
 
 
-def _addresses(namesrv: str | Sequence[str]) -> list[str]:
+def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
+    """The addresses "host:port" of name servers; a text has ";" between them. Raises
+    InvalidArgument for a malformed address, or without an address."""
     wanted = "'host:port' or a list of such texts"
     expect(namesrv, (str, Sequence), "the name server", wanted)
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv

@@ -5,8 +5,8 @@ Owns the public handle of a ClientInstance. It must never send a request.
 
 from collections.abc import Sequence
 
-from turbopump.net.client.client_instance import ClientInstance
-from turbopump.net.client.errors import expect
+from turbopump.net.client.client_instance import ClientInstance, addresses_of
+from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.client.options import ClientOptions
 
 
@@ -41,8 +41,23 @@ def instance_of(
     options: ClientOptions | None = None,
 ) -> ClientInstance:
     """The instance inside `client`; if it is None, a new, unstarted instance of `namesrv` and
-    `options`, which are otherwise ignored. Raises as SharedClient does."""
+    `options`. Raises as SharedClient does, and InvalidArgument for `options`, or other name
+    servers, together with `client`."""
     if client is None:
         return ClientInstance(namesrv, options)
     expect(client, SharedClient, "client", "a turbopump.SharedClient")
-    return client._instance
+    if options is not None:
+        raise InvalidArgument("a shared client has options of its own: no client_options with it")
+    instance = client._instance
+    if namesrv and sorted(addresses_of(namesrv)) != sorted(instance.namesrv):
+        raise InvalidArgument(f"the shared client has other name servers: {instance.namesrv}")
+    return instance
+
+
+def refuse_with_endpoints(client: SharedClient | None, namesrv: str | Sequence[str]) -> None:
+    """Raises InvalidArgument for a shared client or name servers given together with
+    `endpoints`."""
+    if client is not None:
+        raise InvalidArgument("a shared client speaks remoting: no client together with endpoints")
+    if namesrv:
+        raise InvalidArgument("gRPC needs no name server: no namesrv together with endpoints")

@@ -92,7 +92,7 @@ class TransactionProducer(ClientLifetime):
         check: returns the end of a message's local transaction.
         options: timeout, tries, compression.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
         immunity_s: seconds after a message's birth in which brokers do not check
             (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
 

@@ -77,7 +77,7 @@ class Consumer(ClientLifetime):
         limits: how many messages and bytes may wait for acknowledgement.
         offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
 
     Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
     be used.

@@ -95,7 +95,7 @@ class PopConsumer(ClientLifetime):
         options: concurrency, times, order.
         from_first: a new group begins at the first stored message, not at the end of each queue.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
 
     Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
     be used.

@@ -94,7 +94,7 @@ class PullConsumer(ClientLifetime):
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: start position and limits of reading ahead.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
     """
 
     def __init__(

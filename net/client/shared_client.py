@@ -1,6 +1,8 @@
 """The client that a program hands to several producers and consumers.
 
 Owns the public handle of a ClientInstance. It must never send a request.
+
+Tests: tests/unit/net/client/test_public_face.py
 """
 
 from collections.abc import Sequence

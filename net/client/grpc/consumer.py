@@ -1,8 +1,6 @@
 """The part of a SimpleConsumer with `endpoints`: receives by gRPC.
 
 Owns the turns of brokers, as routes name them. It must never read ahead.
-
-Tests: tests/unit/net/client/grpc/test_consumer.py, tests/integration/grpc/test_messaging.py
 """
 
 import logging

@@ -2,8 +2,6 @@
 
 Owns the channel to one address and the life of the stream. It must never know a message that is
 sent or received. Each producer and consumer with `endpoints` makes its own.
-
-Tests: tests/unit/net/client/grpc/test_session.py, tests/integration/grpc/test_messaging.py
 """
 
 import asyncio

@@ -194,7 +194,7 @@ NOT_TOGETHER: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize("number", range(len(NOT_TOGETHER)))
 def test_arguments_that_do_not_go_together_are_refused(number: int) -> None:
-    """One of the two would be ignored silently."""
+    """Otherwise an argument would be ignored silently."""
     make, words = NOT_TOGETHER[number]
     with pytest.raises(turbopump.InvalidArgument, match=words):
         make()

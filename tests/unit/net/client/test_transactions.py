@@ -320,7 +320,7 @@ async def heard_groups(one: ScriptedCluster, client: SharedClient) -> list[str]:
 
 
 def test_a_second_producer_of_a_group_in_a_shared_client_is_refused(one: ScriptedCluster) -> None:
-    """Its checks would be answered by the first, or those of the first by the second."""
+    """A broker sends a check to the group and the client, and either producer would receive it."""
 
     async def story() -> None:
         client = shared()

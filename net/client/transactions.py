@@ -141,11 +141,11 @@ class TransactionProducer(ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        self._known.clear()  # the brokers forgot the group with the last close
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)  # of the loop that runs now
         await self._producer.start()
 
     async def _shut(self) -> None:
-        self._known.clear()  # a later start makes the group known again
         try:
             await self._producer.close()
         finally:

@@ -124,7 +124,7 @@ class PullConsumer(ClientLifetime):
             refusal("pull"),
             consume_from=self._options.consume_from,
         )
-        self._arrived = asyncio.Event()
+        self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
         self._running = False
 
     async def start(self) -> None:
@@ -134,7 +134,8 @@ class PullConsumer(ClientLifetime):
 
     async def _open(self) -> None:
         await self._instance.add_member(self._member)
-        self._arrived = asyncio.Event()  # an event belongs to the loop in which it is waited for
+        # Each belongs to the loop in which it is waited for.
+        self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
         self._running = True
 
     async def close(self) -> None:
@@ -145,9 +146,9 @@ class PullConsumer(ClientLifetime):
     async def _shut(self) -> None:
         if self._running:
             self._running = False
+            self._assigned.clear()  # from this moment a seek begins no task
             self._arrived.set()
             await self._tasks.cancel()
-            self._assigned.clear()
             await self._instance.remove_member(self._member)
 
     @property
@@ -173,22 +174,30 @@ class PullConsumer(ClientLifetime):
         `expression` is "*" or tags joined by "||"; `sql` instead of it a condition on properties in
         RocketMQ's SQL92; it replaces the topics' earlier expression for messages not yet read
         ahead. Raises InvalidArgument for an invalid expression, RouteNotFound for an unknown topic,
-        RemotingError; `poll` raises BrokerError if a broker refuses the condition.
+        RemotingError; `poll` raises BrokerError if a broker refuses the condition. Calls at the
+        same time take effect one after the other.
         """
         self._check_running()
         for queue in queues:
             expect(queue, MessageQueue, "an assigned queue", "a turbopump.MessageQueue")
+        async with self._assigning:
+            await self._assign(queues, expression, sql)
+
+    async def _assign(
+        self, queues: Collection[MessageQueue], expression: str, sql: str | None
+    ) -> None:
         for topic in {queue.topic for queue in queues}:
             await self.queues(topic)
             data = subscription_of(topic, expression, sql, self._instance.now_ms())
             self._subscriptions[topic] = data
         for queue in [queue for queue in self._assigned if queue not in queues]:
-            await self._stop(queue)
+            self._stop(queue)
             del self._assigned[queue]
             self._puller.forget(queue)
         for topic in set(self._subscriptions) - {queue.topic for queue in queues}:
             del self._subscriptions[topic]
         await self._instance.heartbeat()
+        self._check_running()  # a task that begins after `close` would never end
         for queue in queues:
             if queue not in self._assigned:
                 self._assigned[queue] = _ReadAhead()
@@ -198,7 +207,7 @@ class PullConsumer(ClientLifetime):
         """Discard the messages read ahead of an assigned queue and continue reading it at a queue
         offset; commits nothing. Raises ClientError if the queue is not assigned."""
         self._of(queue)
-        await self._stop(queue)
+        self._stop(queue)
         self._assigned[queue] = _ReadAhead()
         self._read_on(queue, QueueOffset(queue_offset))
 
@@ -295,11 +304,11 @@ class PullConsumer(ClientLifetime):
                 taken.append(ahead.take())
         return taken
 
-    async def _stop(self, queue: MessageQueue) -> None:
+    def _stop(self, queue: MessageQueue) -> None:
+        """Cancel the reading of a queue: from this moment the task changes nothing."""
         task = self._assigned[queue].task
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
 
     def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
         ahead = self._assigned[queue]

@@ -269,6 +269,31 @@ def test_starts_and_closes_at_the_same_time(one: ScriptedCluster, kind: str) -> 
     play(story())
 
 
+def test_a_cancelled_first_user_leaves_the_start_to_the_second(one: ScriptedCluster) -> None:
+    async def is_ended(turns: int) -> bool:
+        shared = client()
+        first, second = (Producer(group, client=shared) for group in ("P", "Q"))
+        starting = [asyncio.create_task(each.start()) for each in (first, second)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_ended = starting[0].done()
+        starting[0].cancel()
+        await asyncio.wait(starting)
+        assert starting[1].exception() is None and one.open == 1
+        assert await second.queues(TOPIC)
+        await asyncio.gather(first.close(), second.close())
+        await nothing_is_left(one)
+        return is_ended
+
+    async def story() -> None:
+        turns = 1
+        while not await is_ended(turns):
+            turns += 1
+            assert turns < TURNS_MAX
+
+    play(story())
+
+
 def test_a_start_that_fails_is_undone(one: ScriptedCluster) -> None:
     """The consumer's group is refused; neither the start nor the close ends the first consumer."""
 

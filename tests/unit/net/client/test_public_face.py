@@ -167,6 +167,16 @@ def test_arguments_of_another_type_are_named(number: int) -> None:
         WRONG[number]()
 
 
+def test_settled_messages_are_received_messages() -> None:
+    async def settle() -> None:
+        consumer = turbopump.Consumer("g", "127.0.0.1:1")
+        for settling in (consumer.ack, consumer.retry):
+            with pytest.raises(turbopump.InvalidArgument, match="not str"):
+                await settling("text")  # type: ignore[operator]
+
+    asyncio.run(settle())
+
+
 SHARED = turbopump.SharedClient("a:1")
 OPTIONS = turbopump.ClientOptions()
 NOT_TOGETHER: list[tuple[Any, str]] = [

@@ -146,6 +146,7 @@ class PullConsumer(ClientLifetime):
     async def _shut(self) -> None:
         if self._running:
             self._running = False
+            self._subscriptions.clear()
             self._assigned.clear()  # from this moment a seek begins no task
             self._arrived.set()
             await self._tasks.cancel()
@@ -186,15 +187,18 @@ class PullConsumer(ClientLifetime):
     async def _assign(
         self, queues: Collection[MessageQueue], expression: str, sql: str | None
     ) -> None:
-        for topic in {queue.topic for queue in queues}:
+        now_ms = self._instance.now_ms()
+        topics = {queue.topic for queue in queues}
+        wanted = {topic: subscription_of(topic, expression, sql, now_ms) for topic in topics}
+        for topic in wanted:
             await self.queues(topic)
-            data = subscription_of(topic, expression, sql, self._instance.now_ms())
-            self._subscriptions[topic] = data
+        self._check_running()
+        self._subscriptions.update(wanted)
         for queue in [queue for queue in self._assigned if queue not in queues]:
             self._stop(queue)
             del self._assigned[queue]
             self._puller.forget(queue)
-        for topic in set(self._subscriptions) - {queue.topic for queue in queues}:
+        for topic in set(self._subscriptions) - topics:
             del self._subscriptions[topic]
         await self._instance.heartbeat()
         self._check_running()  # a task that begins after `close` would never end

@@ -241,6 +241,24 @@ def test_a_block_in_a_task_that_is_cancelled(one: ScriptedCluster, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", MADE)
+def test_a_block_of_a_task_that_was_cancelled_before(one: ScriptedCluster, kind: str) -> None:
+    async def block(made: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        async with made:
+            raise AssertionError("the first wait ends the task")
+
+    async def story() -> None:
+        running = asyncio.create_task(block(MADE[kind](client())))
+        await asyncio.wait({running})
+        assert running.cancelled()
+        await nothing_is_left(one)
+
+    play(story())
+
+
+@pytest.mark.parametrize("kind", MADE)
 def test_starts_and_closes_at_the_same_time(one: ScriptedCluster, kind: str) -> None:
     async def story() -> None:
         made = MADE[kind](client())

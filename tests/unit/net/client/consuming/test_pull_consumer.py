@@ -22,6 +22,7 @@ from turbopump.net.client.producer import Producer
 from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.queues import MessageQueue
 
 PULL = RequestCode.LITE_PULL_MESSAGE
@@ -274,6 +275,21 @@ def test_a_close_during_an_assignment_leaves_no_reader(two: ScriptedCluster) -> 
             assert turns < 100
 
     play(story())
+
+
+def test_a_consumer_that_starts_again_has_no_subscription(two: ScriptedCluster) -> None:
+    async def story(made: PullConsumer) -> None:
+        for _ in range(2):
+            await made.assign([FIRST])
+            await made.close()
+            await made.start()
+            await made._instance.heartbeat()
+            body = two.made(RequestCode.HEART_BEAT)[-1].request.body
+            assert isinstance(body, bytes)
+            (member,) = HeartbeatData.decode(body).consumer_data_set
+            assert not member.subscription_data_set
+
+    on(story)
 
 
 def test_misuse_is_one_clear_error(two: ScriptedCluster) -> None:

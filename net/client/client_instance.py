@@ -131,7 +131,7 @@ class ClientInstance:
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
-        self.namesrv = _addresses(namesrv)
+        self.namesrv = addresses_of(namesrv)
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
         tls = remoting_options(self.options).tls
@@ -142,6 +142,7 @@ class ClientInstance:
         self.client_id = ""
         self.ip = "127.0.0.1"
         self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._users = 0
         self._starting = asyncio.Lock()
         self._heartbeats = asyncio.Lock()
@@ -159,9 +160,7 @@ class ClientInstance:
         """Queries that the current caller of `refresh` sends."""
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
-        self.checkers: dict[str, Checker] = {}
-        """Functions, by producer group, called on the loop with a broker's check of a
-        transaction; they must not block and answer later, by `Peer.notify`."""
+        self._checkers: dict[str, Checker] = {}
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's wall clock."""
@@ -173,7 +172,14 @@ class ClientInstance:
 
     async def acquire(self) -> None:
         """Count a user; the first one starts the client, without a request to a server. Each
-        `acquire` needs a `release`."""
+        `acquire` needs a `release`; a cancelled `acquire` counts nothing. Raises ClientError in
+        another event loop than that of the users."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._users or self._starting.locked():
+                raise ClientError("the client was started by another event loop")
+            self._loop = loop
+            self._starting, self._heartbeats = asyncio.Lock(), asyncio.Lock()
         async with self._starting:
             if self._users == 0:
                 await self._start()
@@ -186,21 +192,22 @@ class ClientInstance:
             assert self._users > 0, "released more often than acquired"
             self._users -= 1
             if self._users == 0:
-                await self.tasks.cancel()
-                client, self._client = self._client, None
-                assert client is not None
-                await client.close()
+                try:
+                    await self.tasks.cancel()
+                finally:
+                    client, self._client = self._client, None
+                    assert client is not None
+                    await client.close()
 
     async def call(self, address: str, request: Command, timeout_ms: int = 0) -> Command:
         """Send a request to `address` ("host:port") and return its response, also with an error
         code.
 
         Raises RemotingError when no response arrives within `timeout_ms` (0: the option's value),
-        which includes connecting; ClientClosed unless started.
+        which includes connecting; ClientClosed unless started, ClientError in another event loop.
         """
-        if self._client is None:
-            raise ClientClosed("the client is not started, or is closed")
-        return await self._client.call(address, request, timeout_ms or self.options.timeout_ms)
+        client = self._started()
+        return await client.call(address, request, timeout_ms or self.options.timeout_ms)
 
     async def ask(
         self,
@@ -243,10 +250,9 @@ class ClientInstance:
 
     async def notify(self, address: str, request: Command) -> None:
         """Write a one-way request, connecting first if needed, within 3 s; the server does not
-        answer it. Raises RemotingError if it was not written, ClientClosed unless started."""
-        if self._client is None:
-            raise ClientClosed("the client is not started, or is closed")
-        await self._client.notify(address, request)
+        answer it. Raises RemotingError if it was not written, ClientClosed unless started,
+        ClientError in another event loop."""
+        await self._started().notify(address, request)
 
     async def ask_name_server(
         self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
@@ -328,14 +334,28 @@ class ClientInstance:
             if found is not _CANCELLED and (route or query or not for_sending):
                 return route
 
-    async def add_producer(self, group: str) -> None:
-        """Call `acquire`, and add the producer group to later heartbeats; sends no heartbeat."""
-        await self.acquire()
-        self._producers[group] = self._producers.get(group, 0) + 1
+    async def add_producer(self, group: str, checker: Checker | None = None) -> None:
+        """Call `acquire`, and add the producer group to later heartbeats; sends no heartbeat.
 
-    async def remove_producer(self, group: str) -> None:
-        """Undo `add_producer`, and call `release`; after the group's last producer all known
-        brokers are notified (1 s at most; failures are logged)."""
+        `checker` is called on the loop with each check of a transaction of the group; it must not
+        block and answers later, by `Peer.notify`. Raises ClientError for a second checker of the
+        same group: a broker addresses a check to the group and the client.
+        """
+        await self.acquire()
+        if checker is not None and group in self._checkers:
+            self._users -= 1  # not the last: the producer with the checker is a user
+            raise ClientError(
+                f"group {group} has a producer of transactions in this instance already"
+            )
+        self._producers[group] = self._producers.get(group, 0) + 1
+        if checker is not None:
+            self._checkers[group] = checker
+
+    async def remove_producer(self, group: str, checker: Checker | None = None) -> None:
+        """Undo `add_producer` with the same arguments, and call `release`; after the group's last
+        producer all known brokers are notified (1 s at most; failures are logged)."""
+        if checker is not None:
+            del self._checkers[group]
         self._producers[group] -= 1
         try:
             if not self._producers[group]:
@@ -354,7 +374,7 @@ class ClientInstance:
         """
         await self.acquire()
         if member.group in self._members:
-            await self.release()
+            self._users -= 1  # not the last: the group's consumer is a user
             raise ClientError(f"group {member.group} has a consumer in this instance already")
         self._members[member.group] = member
 
@@ -385,6 +405,13 @@ class ClientInstance:
                 [self._members[group].heartbeat_data() for group in sorted(self._members)],
             ).encode()
             await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
+
+    def _started(self) -> Client:
+        if self._client is None:
+            raise ClientClosed("the client is not started, or is closed")
+        if self._loop is not asyncio.get_running_loop():
+            raise ClientError("the client was started by another event loop")
+        return self._client
 
     async def _start(self) -> None:
         self.ip = await self._own_ip()
@@ -506,7 +533,7 @@ class ClientInstance:
         """Handle 39 (CHECK_TRANSACTION_STATE): ask the producer of
         each message how the transaction ended."""
         for view in decode_messages(_flat(request)):
-            checker = self.checkers.get(view.properties.get(names.PGROUP, ""))
+            checker = self._checkers.get(view.properties.get(names.PGROUP, ""))
             if checker is not None:
                 checker(request, view, peer)
 
@@ -539,7 +566,9 @@ def _flat(request: Command) -> Buffer:
     return request.body
 
 
-def _addresses(namesrv: str | Sequence[str]) -> list[str]:
+def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
+    """The addresses "host:port" of name servers; a text has ";" between them. Raises
+    InvalidArgument for a malformed address, or without an address."""
     wanted = "'host:port' or a list of such texts"
     expect(namesrv, (str, Sequence), "the name server", wanted)
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv

@@ -12,7 +12,7 @@ from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions, ProducerOptions
 from turbopump.net.client.remoting_producer import RemotingProducer
 from turbopump.net.client.selection import Choose
-from turbopump.net.client.shared_client import SharedClient, instance_of
+from turbopump.net.client.shared_client import SharedClient, instance_of, refuse_with_endpoints
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -56,14 +56,14 @@ class Producer(ClientLifetime):
     Args:
         group: the producer group, which brokers list; needed without `endpoints`, unused with it.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
-        endpoints: "host:port" where gRPC is served.
+        endpoints: "host:port" where gRPC is served; neither `namesrv` nor `client` goes with it.
         options: timeout, tries, compression.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
         seed: makes the queue at which a topic's round begins repeatable.
 
-    Raises InvalidArgument for an invalid group, address or option, and TlsError for TLS files that
-    cannot be used.
+    Raises InvalidArgument for an invalid group, address or option, and for arguments that do not go
+    together; TlsError for TLS files that cannot be used.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Producer(ClientLifetime):
         expect(options, ProducerOptions, "options", "a turbopump.ProducerOptions")
         self._transport: ProducerTransport
         if endpoints:
+            refuse_with_endpoints(client, namesrv)
             from turbopump.net.client.grpc.producer import GrpcProducer  # loads protobuf
 
             self._transport = GrpcProducer(endpoints, client_options, options)
@@ -95,11 +96,17 @@ class Producer(ClientLifetime):
         Connections to brokers are opened by the first send. With `endpoints` the server is
         connected to now, which also raises BrokerError and RemotingError.
         """
-        await self._transport.start()
+        await super().start()
 
     async def close(self) -> None:
         """Leave the brokers and close the connections, unless others share the client. Closing
         twice does nothing; a closed producer can be started again."""
+        await super().close()
+
+    async def _open(self) -> None:
+        await self._transport.start()
+
+    async def _shut(self) -> None:
         await self._transport.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -1,14 +1,17 @@
 """Conversion of stored records into the messages that a program receives.
 
-Owns the reading of a record's properties into ReceivedMessage. It must never filter or call.
+Owns the reading of a record's properties into ReceivedMessage, and the check of a message that a
+program hands back. It must never filter or call.
 
 Tests: tests/unit/net/client/consuming/test_pulling.py, tests/wire/test_golden_client.py
 """
 
 import logging
 from dataclasses import dataclass, field
+from typing import Final
 
 from turbopump.engine.types import Buffer, QueueOffset
+from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
@@ -76,6 +79,20 @@ def received_alone(view: MessageView, broker_name: str) -> ReceivedMessage:
     """Convert a message that came without a pull, such as that of a transaction check; a retry
     topic is not unwrapped."""
     return _received(view, broker_name, "")
+
+
+NOT_POPPED: Final = "the message was not received by a simple consumer"
+"""Text of the InvalidArgument for a message without a usable handle."""
+
+
+def handle_text(message: ReceivedMessage) -> str:
+    """The handle by which a popped message is acknowledged, its property POP_CK. Raises
+    InvalidArgument for a message without it, and for another object."""
+    expect(message, ReceivedMessage, "the message", "a received message")
+    text = message.properties.get(names.POP_CK, "")
+    if not text:
+        raise InvalidArgument(NOT_POPPED)
+    return text
 
 
 def _received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:

@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 
 from turbopump.net.client import backoff
-from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.client_instance import Checker, ClientInstance
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
@@ -49,7 +49,8 @@ logger = logging.getLogger(__name__)
 
 class RemotingProducer:
     """A member of a producer group; `seed` makes the queue at which a topic's round begins
-    repeatable. Raises InvalidArgument for an invalid group name.
+    repeatable, and `checker` answers the checks of the group's transactions. Raises InvalidArgument
+    for an invalid group name.
 
     Sends raise ClientClosed unless started, and the errors that `producer.Producer` names.
     """
@@ -60,20 +61,22 @@ class RemotingProducer:
         instance: ClientInstance,
         options: ProducerOptions,
         seed: int | None = None,
+        checker: Checker | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._instance = instance
         self._options = options
+        self._checker = checker
         self._selector = QueueSelector(Random(seed))
         self._ids: UniqueIds | None = None
 
     async def start(self) -> None:
         """Have the client's next heartbeats list the group; the first send opens connections to
-        brokers. Raises ClientError if started already."""
+        brokers. Raises ClientError if started already, and for a second checker of the group."""
         if self._ids is not None:
             raise ClientError("the producer is started already")
-        await self._instance.add_producer(self._group)
+        await self._instance.add_producer(self._group, self._checker)
         packed = hosts.pack_ip(self._instance.ip, 0)[:-4]
         constant = id(self) >> 4
         self._ids = UniqueIds(packed, os.getpid(), constant, self._instance.now_ms)
@@ -83,7 +86,7 @@ class RemotingProducer:
         with its last user. Closing twice does nothing."""
         if self._ids is not None:
             self._ids = None
-            await self._instance.remove_producer(self._group)
+            await self._instance.remove_producer(self._group, self._checker)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that can be sent to, sorted by broker name and queue id. Raises RouteNotFound,

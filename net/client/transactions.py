@@ -23,6 +23,7 @@ from turbopump.net.client.receiving import received_alone
 from turbopump.net.client.remoting_producer import RemotingProducer
 from turbopump.net.client.sending import check_message
 from turbopump.net.client.shared_client import SharedClient, instance_of
+from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
@@ -83,7 +84,7 @@ class TransactionResult:
 class TransactionProducer(ClientLifetime):
     """Sends messages in transactions; use as `async with TransactionProducer("group", namesrv,
     check=check) as producer`. All producers of a group must be able to answer `check` for any
-    message of the group.
+    message of the group, and a shared client has at most one TransactionProducer of a group.
 
     Args:
         group: the producer group, to which brokers send checks.
@@ -91,7 +92,7 @@ class TransactionProducer(ClientLifetime):
         check: returns the end of a message's local transaction.
         options: timeout, tries, compression.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
         immunity_s: seconds after a message's birth in which brokers do not check
             (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
 
@@ -115,7 +116,7 @@ class TransactionProducer(ClientLifetime):
         self._instance = instance_of(client, namesrv, client_options)
         self._options = options or ProducerOptions()
         expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
-        self._producer = RemotingProducer(group, self._instance, self._options)
+        self._producer = RemotingProducer(group, self._instance, self._options, checker=self._asked)
         if not callable(check):
             raise InvalidArgument(f"check is a function, not {type(check).__name__}")
         self._check = check
@@ -124,21 +125,31 @@ class TransactionProducer(ClientLifetime):
             self._half[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
         self._known: set[str] = set()
         """Addresses of the brokers that received a heartbeat with the group."""
-        self._checks = 0
+        self._checks = TaskSet()
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)
 
     async def start(self) -> None:
         """Make the producer ready to send and to answer checks; the first send opens connections.
-        Raises ClientError if started already."""
-        await self._producer.start()
-        self._instance.checkers[self.group] = self._asked
+        Raises ClientError if started already, or if the shared client has a TransactionProducer of
+        the group."""
+        await super().start()
 
     async def close(self) -> None:
-        """Leave the brokers and close the connections, unless others share the client. Closing
-        twice does nothing. Brokers send the checks of unfinished transactions to other producers of
-        the group."""
-        self._instance.checkers.pop(self.group, None)
-        await self._producer.close()
+        """Leave the brokers and close the connections, unless others share the client; running
+        checks are cancelled. Closing twice does nothing; a closed producer can be started again.
+        Brokers send the checks of unfinished transactions to other producers of the group."""
+        await super().close()
+
+    async def _open(self) -> None:
+        self._known.clear()  # the brokers forgot the group with the last close
+        self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)  # of the loop that runs now
+        await self._producer.start()
+
+    async def _shut(self) -> None:
+        try:
+            await self._producer.close()
+        finally:
+            await self._checks.cancel()
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int = 0
@@ -233,25 +244,20 @@ class TransactionProducer(ClientLifetime):
     def _asked(self, request: Command, view: MessageView, peer: Peer) -> None:
         asked = read_header(CheckTransactionStateRequest, request.fields)
         message = received_alone(view, asked.broker_name or "")
-        if self._checks >= MAX_CHECKS:
+        if len(self._checks) >= MAX_CHECKS:
             logger.warning(
                 "a check of transaction %s is dropped: %d checks wait",
                 message.message_id,
-                self._checks,
+                len(self._checks),
             )
             return
-        self._checks += 1
-        work = self._answer(asked, message, peer)
-        self._instance.tasks.spawn(work, "the check of a transaction")
+        self._checks.spawn(self._answer(asked, message, peer), "the check of a transaction")
 
     async def _answer(
         self, asked: CheckTransactionStateRequest, message: ReceivedMessage, peer: Peer
     ) -> None:
-        try:
-            async with self._turns:
-                end = await self._check(message)
-        finally:
-            self._checks -= 1
+        async with self._turns:
+            end = await self._check(message)
         if end is TransactionEnd.UNKNOWN:
             return
         header = EndTransactionRequest(

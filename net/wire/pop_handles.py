@@ -4,6 +4,7 @@ Owns their layout (RocketMQ: ExtraInfoUtil, KeyBuilder). It must never judge whe
 still valid: the broker does.
 
     handle        startOffset popTime invisibleTime reviveQid retryFlag brokerName queueId [offset]
+    receipt       a handle with offset, then logOffset: by gRPC
     start offsets flag queueId startOffset;...
     offsets       flag queueId offset,offset,...;...
     counts        flag queueId count;...  and  flag qo<queueId>%<offset> count;...
@@ -28,6 +29,11 @@ _PARTS_MIN, _PARTS_MAX = 7, 9
 _BROKER: Final = re.compile(r"[!-~]{1,255}")
 """Pattern of a broker's name, which is stored in records and sent back by peers: printable, without
 blanks."""
+
+
+def is_receipt(handle: str) -> bool:
+    """Whether a handle has the ninth part, by which gRPC servers know the record."""
+    return handle.count(" ") == _PARTS_MAX - 1
 
 
 class RetryKind(Enum):

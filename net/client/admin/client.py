@@ -110,15 +110,26 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         self._client = SharedClient(namesrv, options)
         self._instance = instance_of(self._client)
         self._calls = AdminCalls(self._instance)
+        self._is_open = False
 
     async def start(self) -> None:
-        """Make the client ready; connections are made when first used. Each `start` needs a
-        `close`."""
-        await self._instance.acquire()
+        """Make the client ready; connections are made when first used. Raises ClientError if
+        started already."""
+        await super().start()
 
     async def close(self) -> None:
-        """Undo a `start`; the last closes the connections. An AssertionError unless started."""
-        await self._instance.release()
+        """Close the connections. Closing twice does nothing; a closed client can be started
+        again."""
+        await super().close()
+
+    async def _open(self) -> None:
+        await self._instance.acquire()
+        self._is_open = True
+
+    async def _shut(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._instance.release()
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
         """clusterList: every broker, or every broker of `cluster`, with its runtime figures; a

@@ -77,7 +77,7 @@ class Consumer(ClientLifetime):
         limits: how many messages and bytes may wait for acknowledgement.
         offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
 
     Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
     be used.
@@ -196,9 +196,13 @@ class Consumer(ClientLifetime):
         queues are known, or after POSITION_TIMEOUT_MS.
 
         Raises ClientError for a handler without a subscription, for a second `start` (also after
-        `close`), and if the shared client has a consumer of the group; RemotingError if no name
-        server answers, BrokerError for a subscription that the broker refuses.
+        `close`, or after a start that failed or was cancelled), and if the shared client has a
+        consumer of the group; RemotingError if no name server answers, BrokerError for a
+        subscription that the broker refuses.
         """
+        await super().start()
+
+    async def _open(self) -> None:
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
         if self._handler is not None:
@@ -210,14 +214,9 @@ class Consumer(ClientLifetime):
             self._membership.subscriptions[retry_topic] = parse_subscription(
                 retry_topic, ALL, TAG, self._started_ms
             )
-        try:
-            for topic in list(self._membership.subscriptions):
-                await self._instance.refresh(topic)
-            await self._check_expressions()
-        except BaseException:
-            self._closed = True
-            await self._instance.remove_member(self._member)
-            raise
+        for topic in list(self._membership.subscriptions):
+            await self._instance.refresh(topic)
+        await self._check_expressions()
         await self._instance.heartbeat()
         self._delivery.start(self._handler)
         await self._balancer.rebalance()
@@ -236,6 +235,9 @@ class Consumer(ClientLifetime):
 
         Closing twice does nothing.
         """
+        await super().close()
+
+    async def _shut(self) -> None:
         if self._closed or not self._started_ms:
             self._closed = True
             return

@@ -19,7 +19,7 @@ from turbopump.net.client.consuming.membership import (
 )
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.ready_queues import ReadyQueues
-from turbopump.net.client.errors import InvalidArgument
+from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.tasks import TaskSet
@@ -132,8 +132,10 @@ class Delivery:
         ACK counts in memory; offsets are committed later. A failed message is sent back to the
         broker with `delay_level` (0: the broker chooses, -1: a dead letter) and delivered again
         later; if no broker accepts it, its queue pauses for RESEND_FAILED_MS. In an ordered queue
-        it stays first and the queue pauses for suspend_ms; in broadcast mode it is dropped.
+        it stays first and the queue pauses for suspend_ms; in broadcast mode it is dropped. Raises
+        InvalidArgument for another object than a message.
         """
+        expect(message, ReceivedMessage, "the message", "a received message")
         running = self._membership.holder(message)
         if running is None or id(message) in self._settling:
             return False

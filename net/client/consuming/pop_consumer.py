@@ -95,7 +95,7 @@ class PopConsumer(ClientLifetime):
         options: concurrency, times, order.
         from_first: a new group begins at the first stored message, not at the end of each queue.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
 
     Raises InvalidArgument for an invalid argument or option, and TlsError for TLS files that cannot
     be used.
@@ -151,7 +151,11 @@ class PopConsumer(ClientLifetime):
 
     async def start(self) -> None:
         """Join the group and begin to pop in the background. Raises ClientError without a handler
-        or a subscription, if started already, or once closed."""
+        or a subscription, if started already, or once closed, also by a failed or cancelled
+        start."""
+        await super().start()
+
+    async def _open(self) -> None:
         if self._closed:
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
@@ -165,6 +169,9 @@ class PopConsumer(ClientLifetime):
         """Stop popping, wait for running handlers (up to close_timeout_ms, then they are
         cancelled), and leave the group; messages whose handler has not begun are delivered again,
         to other members. Closing twice does nothing."""
+        await super().close()
+
+    async def _shut(self) -> None:
         self._closed = True
         await self._pops.cancel()
         try:

@@ -29,7 +29,7 @@ from turbopump.net.client.errors import (
 )
 from turbopump.net.client.group_member import GroupMember, refusal
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.receiving import received_each
+from turbopump.net.client.receiving import NOT_POPPED, handle_text, received_each
 from turbopump.net.client.sending import check_group
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -47,6 +47,7 @@ from turbopump.net.wire.pop_handles import (
     BadHandle,
     PopHandle,
     RetryKind,
+    is_receipt,
     read_order_counts,
     read_start_offsets,
 )
@@ -351,13 +352,16 @@ class Popper:
 
 
 def _handle_of(message: ReceivedMessage) -> PopHandle:
-    expect(message, ReceivedMessage, "the message", "a received message")
+    text = handle_text(message)
+    if is_receipt(text):
+        # A gRPC server may have renewed the handle: the broker would ignore this text.
+        raise InvalidArgument("the message was received by gRPC, and is acknowledged by gRPC alone")
     try:
-        handle = PopHandle.parse(message.properties.get(names.POP_CK, ""))
+        handle = PopHandle.parse(text)
     except BadHandle:
         handle = None
     if handle is None or handle.queue_offset is None:
-        raise InvalidArgument("the message was not received by a simple consumer")
+        raise InvalidArgument(NOT_POPPED)
     return handle
 
 

@@ -94,7 +94,7 @@ class PullConsumer(ClientLifetime):
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
         options: start position and limits of reading ahead.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
     """
 
     def __init__(
@@ -124,25 +124,32 @@ class PullConsumer(ClientLifetime):
             refusal("pull"),
             consume_from=self._options.consume_from,
         )
-        self._arrived = asyncio.Event()
+        self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
         self._running = False
 
     async def start(self) -> None:
         """Join the group, for heartbeats; nothing is read before `assign`. Raises ClientError if
         started already, or if the shared client has a consumer of the group."""
-        if self._running:
-            raise ClientError("the consumer is started already")
+        await super().start()
+
+    async def _open(self) -> None:
         await self._instance.add_member(self._member)
+        # Each belongs to the loop in which it is waited for.
+        self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
         self._running = True
 
     async def close(self) -> None:
         """Stop reading, end waiting polls, and leave the group; commits nothing, and forgets the
         assignment. Closing twice does nothing; a closed consumer can be started again."""
+        await super().close()
+
+    async def _shut(self) -> None:
         if self._running:
             self._running = False
+            self._subscriptions.clear()
+            self._assigned.clear()  # from this moment a seek begins no task
             self._arrived.set()
             await self._tasks.cancel()
-            self._assigned.clear()
             await self._instance.remove_member(self._member)
 
     @property
@@ -168,22 +175,33 @@ class PullConsumer(ClientLifetime):
         `expression` is "*" or tags joined by "||"; `sql` instead of it a condition on properties in
         RocketMQ's SQL92; it replaces the topics' earlier expression for messages not yet read
         ahead. Raises InvalidArgument for an invalid expression, RouteNotFound for an unknown topic,
-        RemotingError; `poll` raises BrokerError if a broker refuses the condition.
+        RemotingError; `poll` raises BrokerError if a broker refuses the condition. Calls at the
+        same time take effect one after the other.
         """
         self._check_running()
         for queue in queues:
             expect(queue, MessageQueue, "an assigned queue", "a turbopump.MessageQueue")
-        for topic in {queue.topic for queue in queues}:
+        async with self._assigning:
+            await self._assign(queues, expression, sql)
+
+    async def _assign(
+        self, queues: Collection[MessageQueue], expression: str, sql: str | None
+    ) -> None:
+        now_ms = self._instance.now_ms()
+        topics = {queue.topic for queue in queues}
+        wanted = {topic: subscription_of(topic, expression, sql, now_ms) for topic in topics}
+        for topic in wanted:
             await self.queues(topic)
-            data = subscription_of(topic, expression, sql, self._instance.now_ms())
-            self._subscriptions[topic] = data
+        self._check_running()
+        self._subscriptions.update(wanted)
         for queue in [queue for queue in self._assigned if queue not in queues]:
-            await self._stop(queue)
+            self._stop(queue)
             del self._assigned[queue]
             self._puller.forget(queue)
-        for topic in set(self._subscriptions) - {queue.topic for queue in queues}:
+        for topic in set(self._subscriptions) - topics:
             del self._subscriptions[topic]
         await self._instance.heartbeat()
+        self._check_running()  # a task that begins after `close` would never end
         for queue in queues:
             if queue not in self._assigned:
                 self._assigned[queue] = _ReadAhead()
@@ -193,7 +211,7 @@ class PullConsumer(ClientLifetime):
         """Discard the messages read ahead of an assigned queue and continue reading it at a queue
         offset; commits nothing. Raises ClientError if the queue is not assigned."""
         self._of(queue)
-        await self._stop(queue)
+        self._stop(queue)
         self._assigned[queue] = _ReadAhead()
         self._read_on(queue, QueueOffset(queue_offset))
 
@@ -290,11 +308,11 @@ class PullConsumer(ClientLifetime):
                 taken.append(ahead.take())
         return taken
 
-    async def _stop(self, queue: MessageQueue) -> None:
+    def _stop(self, queue: MessageQueue) -> None:
+        """Cancel the reading of a queue: from this moment the task changes nothing."""
         task = self._assigned[queue].task
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
 
     def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
         ahead = self._assigned[queue]

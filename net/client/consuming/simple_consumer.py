@@ -14,7 +14,7 @@ from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import check_topic
-from turbopump.net.client.shared_client import SharedClient, instance_of
+from turbopump.net.client.shared_client import SharedClient, instance_of, refuse_with_endpoints
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.subscription import ALL, SubscriptionData
 
@@ -65,15 +65,15 @@ class SimpleConsumer(ClientLifetime):
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `client`.
-        endpoints: "host:port" where gRPC is served.
+        endpoints: "host:port" where gRPC is served; neither `namesrv` nor `client` goes with it.
         from_first: a new group begins at the first stored message, not at the end of each queue.
         ordered: a queue delivers no further message until all its delivered messages are
             acknowledged or their hidden time has ended.
         client: a client to share with other producers and consumers.
-        client_options: intervals and timeouts of an own client.
+        client_options: intervals and timeouts of an own client; not with `client`.
 
-    Raises InvalidArgument for an invalid group, address or option, and TlsError for TLS files that
-    cannot be used.
+    Raises InvalidArgument for an invalid group, address or option, and for arguments that do not go
+    together; TlsError for TLS files that cannot be used.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class SimpleConsumer(ClientLifetime):
         self.group = group
         self._transport: PopTransport
         if endpoints:
+            refuse_with_endpoints(client, namesrv)
             from turbopump.net.client.grpc.consumer import GrpcConsumer  # loads protobuf
 
             self._transport = GrpcConsumer(endpoints, group, client_options)
@@ -108,11 +109,18 @@ class SimpleConsumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group. Raises ClientError if started already, or if the shared client has a
         consumer of the group; with `endpoints` also BrokerError and RemotingError."""
-        await self._transport.start()
+        await super().start()
 
     async def close(self) -> None:
         """Leave the group. No other consumer can acknowledge the received messages, so
-        unacknowledged messages are delivered again. Closing twice does nothing."""
+        unacknowledged messages are delivered again. Closing twice does nothing; a closed consumer
+        can be started again."""
+        await super().close()
+
+    async def _open(self) -> None:
+        await self._transport.start()
+
+    async def _shut(self) -> None:
         await self._transport.close()
 
     async def receive(
@@ -142,7 +150,7 @@ class SimpleConsumer(ClientLifetime):
 
         Returns when the broker has answered. Raises BrokerError, RemotingError, RouteNotFound; the
         message may be delivered again then. Raises InvalidArgument for a message that was not
-        received by a simple consumer, ClientClosed.
+        received by a simple consumer, or by the other protocol; ClientClosed.
         """
         await self._transport.ack(message)
 

@@ -1,8 +1,6 @@
 """The part of a SimpleConsumer with `endpoints`: receives by gRPC.
 
 Owns the turns of brokers, as routes name them. It must never read ahead.
-
-Tests: tests/integration/grpc/test_messaging.py
 """
 
 import logging
@@ -13,6 +11,7 @@ from turbopump.net.client.grpc.conversion import received, time_of
 from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.receiving import handle_text
 from turbopump.net.client.sending import check_group
 from turbopump.net.grpc.codes import (
     AddressScheme,
@@ -25,6 +24,7 @@ from turbopump.net.grpc.codes import (
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.hosts import split
+from turbopump.net.wire.pop_handles import BadHandle, PopHandle, is_receipt
 from turbopump.net.wire.subscription import SubscriptionData
 
 logger = logging.getLogger(__name__)
@@ -120,10 +120,12 @@ class GrpcConsumer:
 
     async def ack(self, message: ReceivedMessage) -> None:
         """Acknowledge the message, by its property POP_CK: the group does not receive it again.
-        Raises BrokerError if its receipt is no longer valid."""
+        Raises BrokerError if its receipt is no longer valid, InvalidArgument for a message that was
+        not received by gRPC."""
+        receipt = _receipt_of(message)
         entry = {
             "message_id": message.message_id,
-            "receipt_handle": message.properties.get(names.POP_CK, ""),
+            "receipt_handle": receipt,
         }
         asked = {**self._named(message), "entries": [entry]}
         fine = frozenset({Code.OK, Code.MULTIPLE_RESULTS})
@@ -133,11 +135,12 @@ class GrpcConsumer:
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
         """Hide the message for `invisible_ms` from now; a new receipt is written to its property
-        POP_CK."""
+        POP_CK. Raises as `ack` does."""
+        receipt = _receipt_of(message)
         asked = {
             **self._named(message),
             "message_id": message.message_id,
-            "receipt_handle": message.properties.get(names.POP_CK, ""),
+            "receipt_handle": receipt,
             "invisible_duration": time_of(invisible_ms),
         }
         response = await self._session.ask("ChangeInvisibleDuration", asked)
@@ -191,6 +194,19 @@ class GrpcConsumer:
             subscription={"group": {"name": self._group}, "subscriptions": subscriptions},
             user_agent={"language": Language.PYTHON, "version": "5.1.0"},
         )
+
+
+def _receipt_of(message: ReceivedMessage) -> str:
+    text = handle_text(message)
+    try:
+        PopHandle.parse(text)
+    except BadHandle:
+        return text  # only the server knows the form of its receipts
+    if not is_receipt(text):
+        raise InvalidArgument(
+            "the message was received by remoting, and is acknowledged by remoting alone"
+        )
+    return text
 
 
 def _filter(data: SubscriptionData) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 Owns the channel to one address and the life of the stream. It must never know a message that is
 sent or received. Each producer and consumer with `endpoints` makes its own.
-
-Tests: tests/integration/grpc/test_messaging.py
 """
 
 import asyncio
@@ -99,31 +97,26 @@ class EndpointSession:
         if reason is not None:
             raise ClientError(reason)
         name = self.options.instance_name or f"{time.time_ns() + next(_serial)}"
+        self._sending = asyncio.Lock()  # a lock belongs to the loop in which it is waited for
         self.client_id = f"{socket.gethostname()}@{os.getpid()}#{name}"
         self._channel = GrpcChannel(self.address, self._tls(), self.options.connect_timeout_ms)
         try:
             await self.sync()
         except BaseException:
-            channel, self._channel = self._channel, None
-            await channel.close()
+            await self._drop()
             raise
         self._tasks.every(HEARTBEAT_MS, self._beat, "heartbeat")
 
     async def close(self) -> None:
         """Send the client's termination (1 s at most; a failure is logged), and close the
         connection. Closing twice does nothing."""
-        channel = self._channel
-        if channel is None:
+        if self._channel is None:
             return
         try:
             await self.ask("NotifyClientTermination", {}, CLOSE_MS)
         except (ClientError, RemotingError) as error:
             logger.debug("leaving %s failed: %s", self.address, error)
-        self._channel = None
-        await self._tasks.cancel()
-        if self._stream is not None:
-            self._stream.end()
-        await channel.close()
+        await self._drop()
 
     async def sync(self) -> None:
         """Send the settings, over a new stream if no stream is open, and wait for the answer, up to
@@ -140,6 +133,15 @@ class EndpointSession:
         if not self._will_send and self.runs:
             self._will_send = True
             self._tasks.spawn(self._sync_or_not(), "settings")
+
+    async def _drop(self) -> None:
+        channel, self._channel = self._channel, None
+        await self._tasks.cancel()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end()
+        if channel is not None:
+            await channel.close()
 
     async def _sync_or_not(self) -> None:
         try:

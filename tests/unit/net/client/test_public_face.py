@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,55 @@ WRONG: list[Any] = [
 def test_arguments_of_another_type_are_named(number: int) -> None:
     with pytest.raises(turbopump.InvalidArgument, match=r" is | are "):
         WRONG[number]()
+
+
+def test_settled_messages_are_received_messages() -> None:
+    async def settle() -> None:
+        consumer = turbopump.Consumer("g", "127.0.0.1:1")
+        for settling in (consumer.ack, consumer.retry):
+            with pytest.raises(turbopump.InvalidArgument, match="not str"):
+                await settling("text")  # type: ignore[operator]
+
+    asyncio.run(settle())
+
+
+SHARED = turbopump.SharedClient("a:1")
+OPTIONS = turbopump.ClientOptions()
+NOT_TOGETHER: list[tuple[Any, str]] = [
+    (lambda: turbopump.Producer(endpoints="a:1", client=SHARED), "no client together"),
+    (lambda: turbopump.SimpleConsumer("g", endpoints="a:1", client=SHARED), "no client together"),
+    (lambda: turbopump.Producer("g", "a:1", endpoints="a:1"), "no namesrv together"),
+    (lambda: turbopump.SimpleConsumer("g", ["a:1"], endpoints="a:1"), "no namesrv together"),
+    *(
+        (partial(made, "g", client=SHARED, **arguments), words)
+        for made in (
+            turbopump.Producer,
+            partial(turbopump.TransactionProducer, check=lambda _message: None),
+            turbopump.Consumer,
+            turbopump.PullConsumer,
+            turbopump.PopConsumer,
+            turbopump.SimpleConsumer,
+        )
+        for arguments, words in (
+            ({"client_options": OPTIONS}, "no client_options with it"),
+            ({"namesrv": "b:1"}, r"has other name servers: \['a:1'\]"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NOT_TOGETHER)))
+def test_arguments_that_do_not_go_together_are_refused(number: int) -> None:
+    """Otherwise an argument would be ignored silently."""
+    make, words = NOT_TOGETHER[number]
+    with pytest.raises(turbopump.InvalidArgument, match=words):
+        make()
+
+
+def test_a_shared_client_may_come_with_its_own_name_servers() -> None:
+    shared = turbopump.SharedClient("a:1;b:1")
+    for namesrv in ("b:1; a:1", ["a:1", "b:1"], "", ()):
+        turbopump.Producer("g", namesrv, client=shared)
 
 
 def test_sent_values_are_messages() -> None:

@@ -23,7 +23,9 @@ from turbopump.net.client import transactions
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
 from turbopump.net.client.options import ProducerOptions
+from turbopump.net.client.producer import Producer
 from turbopump.net.client.remoting_producer import RemotingProducer
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.transactions import (
     CONCURRENT_CHECKS,
     TransactionEnd,
@@ -33,6 +35,7 @@ from turbopump.net.client.transactions import (
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
+from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import encode_message_id
 
@@ -289,3 +292,121 @@ def test_checks_are_bounded_and_one_that_fails_is_asked_again(
     assert most == CONCURRENT_CHECKS
     assert all(not link.sent for link in links[50:60]), "checks beyond the limit come again later"
     assert [bool(link.sent) for link in links[:50]] == [True, False] * 25
+
+
+async def commit(_message: ReceivedMessage) -> TransactionEnd:
+    return COMMIT
+
+
+def shared() -> SharedClient:
+    return SharedClient(NAME_SERVER, options(instance_name="unit"))
+
+
+async def answers(one: ScriptedCluster) -> list[str]:
+    """The ends that a check of group P receives, within a second."""
+    link = asked(one, 5)
+    await asyncio.sleep(1)
+    return [answer.fields["commitOrRollback"] for answer in link.sent]
+
+
+async def heard_groups(one: ScriptedCluster, client: SharedClient) -> list[str]:
+    """The producer groups in a heartbeat of the client."""
+    await instance_of(client).heartbeat([one.named("a").address])
+    body = one.made(RequestCode.HEART_BEAT)[-1].request.body
+    assert isinstance(body, bytes)
+    data = HeartbeatData.decode(body)
+    assert data.client_id == "127.0.0.1@unit"
+    return [group.group_name for group in data.producer_data_set]
+
+
+def test_a_second_producer_of_a_group_in_a_shared_client_is_refused(one: ScriptedCluster) -> None:
+    """A broker sends a check to the group and the client, and either producer would receive it."""
+
+    async def story() -> None:
+        client = shared()
+        first = TransactionProducer("P", client=client, check=commit)
+        second = TransactionProducer("P", client=client, check=never_asked)
+        async with first, TransactionProducer("Q", client=client, check=never_asked):
+            for _ in range(2):
+                with pytest.raises(ClientError, match="group P has a producer of transactions"):
+                    await second.start()
+                assert await answers(one) == [str(TRANSACTION_COMMIT)]
+                await second.close()
+            assert await answers(one) == [str(TRANSACTION_COMMIT)]
+            assert await heard_groups(one, client) == ["P", "Q"]
+        assert one.open == 0
+        async with TransactionProducer("P", client=client, check=commit):
+            assert await answers(one) == [str(TRANSACTION_COMMIT)], "the first has closed"
+        assert one.open == 0
+
+    play(story())
+
+
+def test_a_producer_of_the_group_without_transactions_changes_no_check(
+    one: ScriptedCluster,
+) -> None:
+    async def story() -> None:
+        client = shared()
+        plain = [Producer("P", client=client) for _ in range(2)]
+        checked = TransactionProducer("P", client=client, check=commit)
+        async with plain[0]:
+            async with checked:
+                async with plain[1]:
+                    await plain[1].queues(TOPIC)
+                    assert await answers(one) == [str(TRANSACTION_COMMIT)]
+                assert await answers(one) == [str(TRANSACTION_COMMIT)]
+            assert await answers(one) == [], "nothing knows the end of the transaction"
+            assert await heard_groups(one, client) == ["P"]
+            assert not one.made(RequestCode.UNREGISTER_CLIENT), "the group has a producer"
+        (leaving,) = one.made(RequestCode.UNREGISTER_CLIENT)
+        assert leaving.request.fields["producerGroup"] == "P"
+        assert one.open == 0
+
+    play(story())
+
+
+def test_checks_end_with_their_producer_though_others_share_the_client(
+    one: ScriptedCluster,
+) -> None:
+    ended: list[str] = []
+
+    async def slow(message: ReceivedMessage) -> TransactionEnd:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            ended.append(message.message_id)
+        return COMMIT
+
+    async def story() -> None:
+        client = shared()
+        made = TransactionProducer("P", client=client, check=slow)
+        async with Producer("Other", client=client):
+            for _ in range(2):
+                async with made:
+                    links = [asked(one, number) for number in range(CONCURRENT_CHECKS + 5)]
+                    await asyncio.sleep(1)
+                assert len(ended) == CONCURRENT_CHECKS, "the others have not begun"
+                ended.clear()
+                assert not len(made._checks), "a later start has room for as many checks"
+                await asyncio.sleep(10)
+                assert not any(link.sent for link in links)
+
+    play(story())
+
+
+def test_a_producer_that_starts_again_makes_its_group_known_again(one: ScriptedCluster) -> None:
+    async def end(_message: Message, _id: str) -> TransactionEnd:
+        return COMMIT
+
+    async def story() -> None:
+        client = shared()
+        made = TransactionProducer("P", client=client, check=commit)
+        async with Producer("Other", client=client):
+            for times in (1, 2):
+                async with made:
+                    await made.send_in_transaction(Message(TOPIC, b"body"), end)
+                    beats = one.made(RequestCode.HEART_BEAT)
+                    assert len(beats) == times
+                assert len(one.made(RequestCode.UNREGISTER_CLIENT)) == times
+
+    play(story())

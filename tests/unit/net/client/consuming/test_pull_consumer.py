@@ -18,8 +18,11 @@ from tests.unit.net.client.cluster import (
 from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, RouteNotFound
 from turbopump.net.client.options import ConsumeFrom
+from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.queues import MessageQueue
 
 PULL = RequestCode.LITE_PULL_MESSAGE
@@ -205,6 +208,86 @@ def test_a_queue_that_is_not_assigned_any_more_is_not_read(two: ScriptedCluster)
         assert made.assigned == [SECOND]
         assert {call.request.fields["queueId"] for call in two.made(PULL)[before:]} == {"1"}
         assert await bodies(made, timeout_ms=100) == [], "messages that were read ahead are dropped"
+
+    on(story)
+
+
+def readers() -> int:
+    """The number of tasks that read ahead."""
+    return sum(task.get_name().startswith("read ") for task in asyncio.all_tasks())
+
+
+def test_seeks_at_the_same_time_leave_a_single_reader(two: ScriptedCluster) -> None:
+    async def story(made: PullConsumer) -> None:
+        await made.assign([FIRST])
+        await asyncio.sleep(1)
+        await asyncio.gather(*(made.seek(FIRST, offset) for offset in (3, 5, 8)))
+        await asyncio.sleep(1)
+        assert readers() == 1
+        assert await bodies(made) == [b"8", b"9"]
+
+    on(story)
+
+
+def test_a_cancelled_seek_leaves_a_reader(two: ScriptedCluster) -> None:
+    async def story(made: PullConsumer) -> None:
+        await made.assign([FIRST])
+        for turns in range(1, 10):
+            await bodies(made)
+            seeking = asyncio.create_task(made.seek(FIRST, 9))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            seeking.cancel()
+            await asyncio.wait({seeking})
+            two.named("a").put(b"more")
+            assert await bodies(made), turns
+
+    on(story)
+
+
+def test_assignments_at_the_same_time_leave_the_last(two: ScriptedCluster) -> None:
+    async def story(made: PullConsumer) -> None:
+        await asyncio.gather(*(made.assign(queues) for queues in ([FIRST], [], [SECOND])))
+        assert made.assigned == [SECOND] and readers() == 1
+
+    on(story)
+
+
+def test_a_close_during_an_assignment_leaves_no_reader(two: ScriptedCluster) -> None:
+    async def is_ended(turns: int) -> bool:
+        shared = SharedClient(NAME_SERVER, options(instance_name="unit"))
+        async with Producer("P", client=shared):
+            async with PullConsumer("G", client=shared) as made:
+                assigning = asyncio.create_task(made.assign([FIRST, SECOND]))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                is_ended = assigning.done()
+            await asyncio.wait({assigning})
+            error = assigning.exception()
+            assert error is None or isinstance(error, ClientClosed), "the close came first"
+            assert not made.assigned and not readers()
+        return is_ended
+
+    async def story() -> None:
+        turns = 1
+        while not await is_ended(turns):
+            turns += 1
+            assert turns < 100
+
+    play(story())
+
+
+def test_a_consumer_that_starts_again_has_no_subscription(two: ScriptedCluster) -> None:
+    async def story(made: PullConsumer) -> None:
+        for _ in range(2):
+            await made.assign([FIRST])
+            await made.close()
+            await made.start()
+            await made._instance.heartbeat()
+            body = two.made(RequestCode.HEART_BEAT)[-1].request.body
+            assert isinstance(body, bytes)
+            (member,) = HeartbeatData.decode(body).consumer_data_set
+            assert not member.subscription_data_set
 
     on(story)
 

@@ -303,6 +303,22 @@ def test_unpopped_messages_cannot_be_settled(broker: PoppingBroker, handle: str)
     assert not broker.settled
 
 
+def test_messages_of_grpc_cannot_be_settled_by_remoting(broker: PoppingBroker) -> None:
+    async def story() -> None:
+        async with consumer() as made:
+            (message,) = await made.receive(1)
+            message.properties[names.POP_CK] += " 7000"
+            for settling in (made.ack(message), made.change_invisible(message, 1)):
+                with pytest.raises(InvalidArgument, match="was received by gRPC"):
+                    await settling
+            for other in ("text", None):
+                with pytest.raises(InvalidArgument, match="is a received message, not"):
+                    await made.ack(other)  # type: ignore[arg-type]
+
+    play(story())
+    assert not broker.settled
+
+
 def test_a_message_of_a_broker_that_is_gone(broker: PoppingBroker) -> None:
     async def story() -> None:
         async with consumer() as made:

@@ -1,0 +1,64 @@
+"""A scripted gRPC server in place of a session's channel: settings, heartbeats, calls.
+
+Owns the answers and the record of the requests. It must never judge: the tests do.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+
+
+class ScriptedStream:
+    """A Telemetry stream, on which the server accepts each settings unless it `is_silent`."""
+
+    def __init__(self, server: "ScriptedServer", on_message: Callable[[bytes], None]) -> None:
+        self._server = server
+        self._on_message = on_message
+        self.is_over = False
+
+    def send(self, message: bytes) -> None:
+        if not self._server.is_silent:
+            asyncio.get_running_loop().call_soon(self._on_message, message)
+
+    def end(self) -> None:
+        self.is_over = True
+
+
+class ScriptedServer:
+    """A server and, by `__call__`, the constructor of channels to it."""
+
+    def __init__(self) -> None:
+        self.is_silent = False
+        """Whether the server answers no settings."""
+        self.calls: list[tuple[str, Any]] = []
+        """Names and requests of the calls."""
+        self.open = 0
+        """Channels that are open."""
+
+    def __call__(self, *_: object) -> "ScriptedServer":
+        self.open += 1
+        return self
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.open -= 1
+
+    async def stream(
+        self, _path: str, _metadata: object, on_message: Any, _on_over: object
+    ) -> ScriptedStream:
+        await asyncio.sleep(0)
+        return ScriptedStream(self, on_message)
+
+    async def call(
+        self, path: str, request: bytes, _metadata: object, _timeout_ms: int
+    ) -> list[bytes]:
+        name = path.rpartition("/")[2]
+        self.calls.append((name, message_class(f"{name}Request").FromString(request)))
+        await asyncio.sleep(0)
+        answer: dict[str, Any] = {"status": {"code": Code.OK}}
+        if name == "ChangeInvisibleDuration":
+            answer["receipt_handle"] = "a new receipt"
+        return [message_class(f"{name}Response")(**answer).SerializeToString()]

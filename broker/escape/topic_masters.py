@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.routing.name_servers import ROUTE_MAX, Absent, NameServerQueries
 from turbopump.net.routing.route_cache import CacheRules, RouteCache
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.command import Command
@@ -23,9 +23,6 @@ from turbopump.net.wire.topics import PERM_WRITE
 
 TIMEOUT_MS: Final = 3_000
 """Time-out in ms of a name server's answer."""
-ROUTE_MAX: Final = 1 << 20
-"""Maximum size of a name server's answer, in bytes: the loop reads that much in some 20 ms. Ten
-thousand groups have less."""
 MASTERS_MAX: Final = 1_024
 """Maximum number of masters of a topic; the first by name."""
 RULES: Final = CacheRules(
@@ -34,6 +31,8 @@ RULES: Final = CacheRules(
     absent_ms=500,
     size_max=200_000,  # masters of all topics, some 60 MB with usual addresses
     entries_max=4_096,
+    blanks_max=2_048,
+    queries_max=64,
 )
 """Life times and sizes of cached routes."""
 

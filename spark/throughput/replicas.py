@@ -75,11 +75,7 @@ def _lag(
     leader_ends = _ends(our_blocks)
     start = max(replica_ends["start"], leader_ends["start"])
     end = min(replica_ends["end"], leader_ends["end"])
-    difference = (
-        _first_difference(leader, replica, start, end)
-        if start < end
-        else None
-    )
+    difference = _first_difference(leader, replica, start, end) if start < end else None
     common_end = end if difference is None else difference
     lacking, extra = _behind(ours, common_end), _behind(theirs, common_end)
     near = ours.where(f"log_offset >= {common_end - BLOCK} and log_offset < {common_end}")

@@ -50,6 +50,8 @@ BROKERS_MAX: Final = 10_000
 """Broker groups in the map, at most; further ones are ignored."""
 SIZE_MAX: Final = 32 << 20
 """Maximum bytes of the cached topics, and of the groups: 20,000 topics on a handful of brokers."""
+BLANKS_MAX: Final = 16_384
+"""Maximum number of cached topics without an answer, and of groups, some 10 MB."""
 ENTRY_SIZE: Final = 500
 """Estimated bytes of a cached name besides the name and its answer."""
 TOPIC_SIZE: Final = 600
@@ -355,6 +357,7 @@ def _rules(fresh_seconds: int) -> CacheRules:
         gone_ms=30_000,
         doubts_failed=True,
         size_max=SIZE_MAX,
+        blanks_max=BLANKS_MAX,
         queries_max=64,
     )
 

@@ -18,7 +18,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import MASTER_ID, TopicRouteData
+from turbopump.net.wire.route import MASTER_ID, TopicRouteData, legal_counts
 from turbopump.net.wire.topics import PERM_WRITE
 
 TIMEOUT_MS: Final = 3_000
@@ -123,15 +123,17 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
     MASTERS_MAX. A route shows an acting replica as a master, but without the permission to write.
     """
     addresses = {one.broker_name: one.broker_addrs.get(MASTER_ID) for one in route.broker_datas}
+    usable = {
+        queues.broker_name: queues.write_queue_nums
+        for queues in route.queue_datas
+        if queues.perm & PERM_WRITE and queues.broker_name != own_name
+    }
     found = []
-    for queues in route.queue_datas:
-        name, count = queues.broker_name, queues.write_queue_nums
+    for name, count in legal_counts(sorted(usable.items())):
         address = addresses.get(name)
-        if name == own_name or not address or not queues.perm & PERM_WRITE or count < 1:
-            continue
-        if _is_address(address):
+        if count and address and _is_address(address):
             found.append(Master(name, address, count))
-    return tuple(sorted(found, key=lambda one: one.name)[:MASTERS_MAX])
+    return tuple(found[:MASTERS_MAX])
 
 
 def _is_address(text: str) -> bool:

@@ -35,10 +35,11 @@ class H2Session:
     """A side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
     `library` must be called before.
 
-    `streams` is the number of streams that may be open at once, `headers` the largest size of a
-    peer's headers as SETTINGS counts it, `stream_window` and `window` the bytes that a peer may
-    send ahead in a stream and in the connection. Raises MemoryError. Methods that queue bytes for
-    `take` raise ValueError if the connection cannot go on."""
+    `streams` is the number of streams that the peer may have open at once (no effect in a client:
+    a server begins no stream), `headers` the largest size of a peer's headers as SETTINGS counts
+    it, `stream_window` and `window` the bytes that a peer may send ahead in a stream and in the
+    connection. Raises MemoryError. Methods that queue bytes for `take` raise ValueError if the
+    connection cannot go on."""
 
     def __init__(
         self, streams: int, headers: int, stream_window: int, window: int, client: bool = False

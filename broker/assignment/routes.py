@@ -3,7 +3,7 @@
 Owns the choice of the coordinator, and the versions of routes (RocketMQ: TopicRouteInfoManager). It
 must never open a connection: a function sends the requests.
 
-Tests: tests/unit/broker/assignment/test_assignments.py,
+Tests: tests/unit/broker/assignment/test_routes.py,
     tests/unit/broker/assignment/test_coordinator.py
 """
 
@@ -14,12 +14,13 @@ from typing import Final
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.allocation.shares import java_order, queues_of, readable_counts
-from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.routing.name_servers import ROUTE_MAX, Absent, NameServerQueries
 from turbopump.net.routing.route_cache import CacheRules, RouteCache
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.route import TopicRouteData, legal_counts
 from turbopump.net.wire.topics import PERM_READ, TopicConfig
 
 TIMEOUT_MS: Final = 1_000
@@ -29,9 +30,18 @@ RULES: Final = CacheRules(
     again_ms=500,
     absent_ms=500,  # the topic may exist in a moment
     unused_ms=120_000,
-    size_max=500_000,  # queues of all kept routes, some 60 MB
+    size_max=64 << 20,  # bytes
+    entries_max=20_000,
+    blanks_max=2_048,
+    queries_max=64,
 )
 """Life times and sizes of cached routes."""
+ENTRY_SIZE: Final = 600
+"""Estimated bytes of an entry besides its texts, brokers and queues."""
+BROKER_SIZE: Final = 400
+"""Estimated bytes of a broker of a route besides its texts: a tuple, and a dict with an address."""
+QUEUE_SIZE: Final = 100
+"""Bytes of a queue of a route: a MessageQueue, its number, and its place in a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class TopicRoutes:
         """Called with a topic whose readable queues have changed since its former route, before the
         new route is returned."""
         self._servers, self._own = servers, own
-        self._queries = NameServerQueries(call, servers, TIMEOUT_MS)
+        self._queries = NameServerQueries(call, servers, TIMEOUT_MS, body_max=ROUTE_MAX)
         self._cache = RouteCache[KnownRoute](self._query, _size, steady_ms, RULES)
         self._versions = 0
 
@@ -127,7 +137,7 @@ class TopicRoutes:
         config, me = self._own(topic)
         former, route = self._cache.get(topic), None
         if config is not None and config.perm & PERM_READ:
-            counts = ((me.broker_name, config.read_queue_nums),)
+            counts = tuple(legal_counts([(me.broker_name, config.read_queue_nums)]))
             brokers = {me.broker_name: {me.broker_id: me.address}}
             route = self._route(topic, _present(former), counts, brokers)
         self._cache.put(topic, route or Absent(f"no topic {topic}", is_certain=True))
@@ -164,5 +174,12 @@ def _present(route: KnownRoute | Absent | None) -> KnownRoute | None:
     return None if isinstance(route, Absent) else route
 
 
-def _size(_topic: str, route: KnownRoute | None) -> int:
-    return 0 if route is None else route.size
+def _size(topic: str, route: KnownRoute | None) -> int:
+    """Estimate the memory of an entry in bytes, with the queues of its route."""
+    if route is None:
+        return ENTRY_SIZE + kept_size(topic)
+    texts = [topic, *(name for name, _ in route.counts)]
+    for name, addresses in route.brokers.items():
+        texts += [name, *addresses.values()]
+    brokers = len(route.counts) + sum(map(len, route.brokers.values()))
+    return ENTRY_SIZE + kept_size(*texts) + BROKER_SIZE * brokers + QUEUE_SIZE * route.size

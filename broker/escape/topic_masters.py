@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.routing.name_servers import Absent, NameServerQueries
+from turbopump.net.routing.name_servers import ROUTE_MAX, Absent, NameServerQueries
 from turbopump.net.routing.route_cache import CacheRules, RouteCache
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import MASTER_ID, TopicRouteData
+from turbopump.net.wire.route import MASTER_ID, TopicRouteData, legal_counts
 from turbopump.net.wire.topics import PERM_WRITE
 
 TIMEOUT_MS: Final = 3_000
 """Time-out in ms of a name server's answer."""
-ROUTE_MAX: Final = 1 << 20
-"""Maximum size of a name server's answer, in bytes: the loop reads that much in some 20 ms. Ten
-thousand groups have less."""
 MASTERS_MAX: Final = 1_024
 """Maximum number of masters of a topic; the first by name."""
 RULES: Final = CacheRules(
@@ -34,6 +31,8 @@ RULES: Final = CacheRules(
     absent_ms=500,
     size_max=200_000,  # masters of all topics, some 60 MB with usual addresses
     entries_max=4_096,
+    blanks_max=2_048,
+    queries_max=64,
 )
 """Life times and sizes of cached routes."""
 
@@ -124,15 +123,17 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
     MASTERS_MAX. A route shows an acting replica as a master, but without the permission to write.
     """
     addresses = {one.broker_name: one.broker_addrs.get(MASTER_ID) for one in route.broker_datas}
+    usable = {
+        queues.broker_name: queues.write_queue_nums
+        for queues in route.queue_datas
+        if queues.perm & PERM_WRITE and queues.broker_name != own_name
+    }
     found = []
-    for queues in route.queue_datas:
-        name, count = queues.broker_name, queues.write_queue_nums
+    for name, count in legal_counts(sorted(usable.items())):
         address = addresses.get(name)
-        if name == own_name or not address or not queues.perm & PERM_WRITE or count < 1:
-            continue
-        if _is_address(address):
+        if count and address and _is_address(address):
             found.append(Master(name, address, count))
-    return tuple(sorted(found, key=lambda one: one.name)[:MASTERS_MAX])
+    return tuple(found[:MASTERS_MAX])
 
 
 def _is_address(text: str) -> bool:

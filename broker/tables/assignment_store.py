@@ -13,11 +13,12 @@ from typing import Any, Final
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
-from turbopump.net.allocation.shares import QUEUES_MAX, Shares
+from turbopump.net.allocation.shares import Shares
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, number, table
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import QUEUES_MAX
 
 FILE_NAME: Final = "assignments.json"
 """Name of the table's file in the config folder."""

@@ -8,18 +8,14 @@ Tests: tests/unit/net/allocation/test_strategies.py
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.route import TopicRouteData, legal_counts
 from turbopump.net.wire.topics import PERM_READ
 
 Shares = dict[str, list[MessageQueue]]
 """Map of client ids to their queues, in the order of the strategy; each member has an entry, even
 without queues."""
-
-QUEUES_MAX: Final = 65_536
-"""Maximum number of queues of a topic: a damaged route must not fill the memory."""
 
 
 class AllocationError(ValueError):
@@ -128,21 +124,24 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
     """(broker name, number of readable queues) of each broker of a route with read permission and
-    an address, sorted by name (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
+    an address, sorted by name, within the bounds of `legal_counts`
+    (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
     known = {broker.broker_name for broker in data.broker_datas if broker.broker_addrs}
     counts = {
         queues.broker_name: queues.read_queue_nums
         for queues in data.queue_datas
         if queues.perm & PERM_READ and queues.broker_name in known
     }
-    return tuple(sorted(counts.items()))
+    return tuple(legal_counts(sorted(counts.items())))
 
 
 def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
-    """List the queues 0 to count - 1 of each (broker name, count), sorted, at most QUEUES_MAX:
-    the queues of the last brokers beyond it are left out."""
-    queues: list[MessageQueue] = []
-    for broker_name, count in counts:
-        room = QUEUES_MAX - len(queues)
-        queues += [MessageQueue(topic, broker_name, at) for at in range(min(count, room))]
-    return tuple(sorted_queues(queues))
+    """List the queues 0 to count - 1 of each (broker name, count), sorted, within the bounds of
+    `legal_counts`."""
+    return tuple(
+        sorted_queues(
+            MessageQueue(topic, broker_name, queue_id)
+            for broker_name, count in legal_counts(counts)
+            for queue_id in range(count)
+        )
+    )

@@ -56,7 +56,6 @@ class GrpcCall:
         "on_message",
         "path",
         "reader",
-        "since",
         "stream_id",
         "timer",
     )
@@ -77,7 +76,6 @@ class GrpcCall:
         client's half has ended; None: never."""
         self.timer: Timer | None = None
         """The timer of the deadline, set at the end of the client's half."""
-        self.since = 0.0
         self.reader: MessageReader | None = None
         """The reader of the client's bytes; None for an ended call."""
         self.has_begun = self.has_received = False

@@ -29,8 +29,6 @@ WINDOW: Final = 32 << 20
 """Bytes that the server may send ahead in all calls of a connection."""
 HEADERS_MAX: Final = 16 << 10
 """Maximum bytes of the headers of an answer."""
-STREAMS_MAX: Final = 100
-"""Argument of H2Session without effect here: a client accepts no streams of the server."""
 PING_S: Final = 30.0
 """Interval of PINGs in seconds; a connection from which nothing arrives in an interval is
 closed."""
@@ -229,7 +227,8 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._session = H2Session(STREAMS_MAX, HEADERS_MAX, STREAM_WINDOW, WINDOW, True)
+        # A client lets the server begin no stream.
+        self._session = H2Session(0, HEADERS_MAX, STREAM_WINDOW, WINDOW, client=True)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, OutgoingCall] = {}
         self._over = asyncio.get_running_loop().create_future()

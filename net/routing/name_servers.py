@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 _ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
 
+ROUTE_MAX: Final = 1 << 20
+"""Maximum size in bytes of a name server's answer that a broker reads: the loop reads that much in
+some 20 ms. A route of ten thousand groups is smaller."""
+
 T = TypeVar("T")
 
 

@@ -10,6 +10,8 @@ States of an entry:
     fresh --doubt--> in doubt: its next use waits for a query
     absent --absent_ms--> its next use waits for a query
     any --unused_ms without use, or no room--> forgotten
+
+A flood of unknown names cannot displace the answers: `blanks_max` bounds the entries without one.
 """
 
 import sys
@@ -30,6 +32,8 @@ NEVER_MS: Final = sys.maxsize
 """A time in ms that never comes, or a duration that never ends."""
 
 T = TypeVar("T")
+
+_FULL: Final = Absent("too many unknown names are queried", is_certain=False)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -55,6 +59,9 @@ class CacheRules:
     are dropped first."""
     entries_max: int = sys.maxsize
     """Maximum number of entries; the least recently used are dropped first."""
+    blanks_max: int = sys.maxsize
+    """Maximum number of entries without an answer; the least recently used are dropped first. While
+    all of them are queried, a use of a further name results in an Absent that is not certain."""
     queries_max: int = sys.maxsize
     """Maximum number of concurrent queries; more are queued."""
 
@@ -87,7 +94,7 @@ class RouteCache(Generic[T]):
 
     `query` begins a query for a name; its second argument is the former answer, or None. `size_of`
     returns the size of an entry by its name and its answer, or None. Entries with pending uses are
-    not dropped, even beyond the bounds.
+    not dropped, even beyond the bounds of sizes and entries.
     """
 
     def __init__(
@@ -104,8 +111,12 @@ class RouteCache(Generic[T]):
         self._steady_ms = steady_ms
         self._entries: dict[str, _Entry[T]] = {}
         """The entries, the least recently used first."""
+        self._blanks: dict[str, _Entry[T]] = {}
+        """The entries without an answer, in the order of `_entries`, except that entries that
+        `_make_room` passed over are last."""
         self._queue: deque[_Entry[T]] = deque()
         self._asking = 0
+        self._goes_on = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,6 +137,8 @@ class RouteCache(Generic[T]):
         Counts as a use; if the answer is old, missing or in doubt, a query begins, whose result is
         for later uses."""
         entry = self._used(name)
+        if entry is None:
+            return _FULL
         if self._is_due(entry):
             self._enqueue(entry)
         return entry.value
@@ -138,6 +151,8 @@ class RouteCache(Generic[T]):
         A query may result in an Absent although `get` still returns the former answer.
         """
         entry = self._used(name)
+        if entry is None:
+            return Deferred.resolved(_FULL)
         if self._is_due(entry):
             self._enqueue(entry, holds=self._is_doubtful(entry))
         if entry.value is not None and not entry.holds:
@@ -149,6 +164,8 @@ class RouteCache(Generic[T]):
         that began less than `again_ms` ago counts: the Deferred waits for it, or resolves at once
         to the answer in use if it has ended. Counts as a use."""
         entry = self._used(name)
+        if entry is None:
+            return Deferred.resolved(_FULL)
         if at_once or self._age_ms(entry) >= self.rules.again_ms:
             self._enqueue(entry, holds=True)
         if entry.value is not None and not entry.is_asking:
@@ -159,8 +176,9 @@ class RouteCache(Generic[T]):
         """Set the answer for a name without a query; counts as a use. Its age is still that of the
         last query."""
         entry = self._used(name)
-        entry.value = value
-        self._resize(entry)
+        if entry is not None:
+            entry.value = value
+            self._resize(entry)
 
     def mark_doubtful(self, name: str) -> None:
         """Mark the answer as doubtful: a use waits for a query, once the last query is `again_ms`
@@ -192,20 +210,41 @@ class RouteCache(Generic[T]):
 
     def refresh(self) -> None:
         """Begin queries for all answers that are due; to be called periodically. It does not count
-        as a use."""
+        as a use. An absent name is queried by its next use alone: names that nothing has cost no
+        further query."""
         for entry in list(self._entries.values()):
-            if self._is_due(entry):
+            if entry.answer is not None and self._is_due(entry):
                 self._enqueue(entry)
 
-    def _used(self, name: str) -> _Entry[T]:
+    def _used(self, name: str) -> _Entry[T] | None:
+        """The entry, as the most recently used one; None if there is no room for a new name."""
         entry = self._entries.pop(name, None)
         is_new = entry is None
         entry = entry or _Entry[T](name)
-        self._entries[name] = entry  # as the most recently used entry
+        self._entries[name] = entry
+        if self._blanks.pop(name, None) is not None:
+            self._blanks[name] = entry
         entry.used_ms = self._steady_ms()
         if is_new:
+            if not self._make_room():
+                del self._entries[name]
+                return None
             self._resize(entry)
         return entry
+
+    def _make_room(self) -> bool:
+        """Make room for another entry without an answer; returns whether there is room."""
+        passed = 0
+        while len(self._blanks) >= self.rules.blanks_max:
+            oldest = next(iter(self._blanks.values()))
+            if not oldest.is_asking:
+                self._drop(oldest)
+            elif passed == _PASSED_MAX:
+                return False
+            else:
+                self._blanks[oldest.name] = self._blanks.pop(oldest.name)
+                passed += 1
+        return True
 
     def _wait(self, entry: _Entry[T]) -> Deferred[T | Absent]:
         wanted: Deferred[T | Absent] = Deferred()
@@ -235,13 +274,21 @@ class RouteCache(Generic[T]):
         self._go_on()
 
     def _go_on(self) -> None:
-        while self._queue and self._asking < self.rules.queries_max:
-            entry = self._queue.popleft()
-            if self._entries.get(entry.name) is not entry and not entry.waiting:
-                continue  # it was dropped, and no use waits for it
-            self._asking += 1
-            entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
-            self._query(entry.name, entry.answer).then(partial(self._take, entry))
+        if self._goes_on:
+            return  # a query was answered at once: the caller below continues
+        self._goes_on = True
+        try:
+            while self._queue and self._asking < self.rules.queries_max:
+                self._ask(self._queue.popleft())
+        finally:
+            self._goes_on = False
+
+    def _ask(self, entry: _Entry[T]) -> None:
+        if self._entries.get(entry.name) is not entry and not entry.waiting:
+            return  # it was dropped, and no use waits for it
+        self._asking += 1
+        entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
+        self._query(entry.name, entry.answer).then(partial(self._take, entry))
 
     def _take(self, entry: _Entry[T], value: T | Absent) -> None:
         self._asking -= 1
@@ -268,6 +315,10 @@ class RouteCache(Generic[T]):
     def _resize(self, entry: _Entry[T]) -> None:
         if self._entries.get(entry.name) is not entry:
             return
+        if entry.answer is not None:
+            self._blanks.pop(entry.name, None)
+        else:
+            self._blanks.setdefault(entry.name, entry)
         size = self._size_of(entry.name, entry.answer)
         self.size += size - entry.size
         entry.size = size
@@ -287,4 +338,5 @@ class RouteCache(Generic[T]):
 
     def _drop(self, entry: _Entry[T]) -> None:
         del self._entries[entry.name]
+        self._blanks.pop(entry.name, None)
         self.size -= entry.size

@@ -4,9 +4,11 @@ Owns RocketMQ's TopicRouteData, BrokerData, QueueData and ClusterInfo. It must n
 them. Bodies are strict compact JSON with quoted broker ids: every client can read that, and some
 can read nothing else.
 
-Tests: tests/unit/namesrv/test_routes.py, tests/unit/net/client/test_routes.py
+Tests: tests/unit/net/wire/test_route.py, tests/unit/namesrv/test_routes.py,
+    tests/unit/net/client/test_routes.py
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +30,8 @@ from turbopump.net.wire.bodies import (
 
 MASTER_ID: Final = 0
 """The broker id of a master (MixAll.MASTER_ID)."""
+QUEUES_MAX: Final = 65_536
+"""Maximum number of queues of a topic: a damaged route must not fill the memory."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,24 @@ class QueueData:
             "topicSysFlag": self.topic_sys_flag,
             "writeQueueNums": self.write_queue_nums,
         }
+
+
+def legal_counts(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Bound the numbers of queues that a peer sent, given as (broker name, number), and keep their
+    order: a negative number is 0, and if all together exceed QUEUES_MAX, the largest numbers are
+    lowered, so that a wrong number of a broker takes no queue of the others. All code that makes
+    queues of a route calls this function."""
+    found = [(name, max(count, 0)) for name, count in counts]
+    left = QUEUES_MAX
+    if sum(count for _, count in found) <= left:
+        return found
+    ascending = sorted(range(len(found)), key=lambda place: found[place][1])
+    for rank, place in enumerate(ascending):
+        name, count = found[place]
+        count = min(count, left // (len(found) - rank))
+        found[place] = (name, count)
+        left -= count
+    return found
 
 
 @dataclass(slots=True)

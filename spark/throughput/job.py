@@ -10,7 +10,7 @@ source of all others), seconds (per topic, queue, producer host and second), que
 stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
 
 Tests: tests/integration/spark/test_throughput_stores.py,
-    tests/unit/spark/throughput/test_local_tables.py
+    tests/unit/spark/throughput/test_local_tables.py, tests/unit/spark/throughput/test_job.py
 """
 
 import argparse
@@ -154,9 +154,18 @@ def _seconds(tables: SparkTables, cells: "DataFrame") -> "DataFrame":
 def _copies(
     spark: "SparkSession", origin: "DataFrame", copy: "DataFrame", options: ThroughputOptions
 ) -> tuple[CopyComparison, tuple[str, ...]]:
+    tables = SparkTables(spark, options.output, overwrite=options.overwrite)
+    try:
+        return _compared(tables, origin, copy, str(options.copy)), tuple(tables.written)
+    finally:
+        tables.close()
+
+
+def _compared(
+    tables: SparkTables, origin: "DataFrame", copy: "DataFrame", copy_store: str
+) -> CopyComparison:
     from pyspark.sql import functions as f
 
-    tables = SparkTables(spark, options.output, overwrite=options.overwrite)
     pairs = tables.cached(replicas.join_replicas(origin, copy))
     cells = tables.cached(replicas.copy_cells(pairs))
     inside = replicas.missing_inside(pairs)
@@ -174,14 +183,12 @@ def _copies(
     points = replicas.copy_statistics(stepped, ("second",)).selectExpr(
         "second as start_s", "copied", "missing", "delay_ms_p50", "delay_ms_p99"
     )
-    copies = CopyComparison(
-        str(options.copy),
+    return CopyComparison(
+        copy_store,
         totals,
         analysis.shown(tables, topics, "missing desc", "copied desc", "topic"),
         tables.first(points, ("start_s",)),
     )
-    tables.close()
-    return copies, tuple(tables.written)
 
 
 def _check(options: ThroughputOptions) -> None:

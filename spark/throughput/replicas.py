@@ -20,7 +20,7 @@ sent again under its key counts once, with its first store time. Negative delays
 disagree) are counted apart. A message the copy lacks is `missing_inside` if the copy has a later
 one of the topic, else it may still be on its way.
 
-Tests: tests/integration/spark/test_throughput_stores.py
+Tests: tests/integration/spark/test_throughput_stores.py, tests/unit/spark/throughput/test_job.py
 """
 
 from typing import TYPE_CHECKING, Any
@@ -56,24 +56,31 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
     """Compare two stores in a group, given as frames with NEEDED that include unconfirmed records;
     `names` are (leader, replica) for the result. Runs Spark jobs now."""
     theirs, ours = _records(replica), _records(leader)
-    their_blocks = _blocks(theirs).persist()
-    replica_ends = _ends(their_blocks)
-    our_blocks = _blocks(ours).persist()
+    their_blocks, our_blocks = _blocks(theirs).persist(), _blocks(ours).persist()
+    try:
+        return _lag((ours, our_blocks), (theirs, their_blocks), names)
+    finally:
+        for blocks in (our_blocks, their_blocks):
+            blocks.unpersist()
+
+
+def _lag(
+    leader: "tuple[DataFrame, DataFrame]",
+    replica: "tuple[DataFrame, DataFrame]",
+    names: tuple[str, str],
+) -> ReplicaLag:
+    """Compare two stores, each given by its records and its blocks."""
+    (ours, our_blocks), (theirs, their_blocks) = leader, replica
+    replica_ends = _ends(their_blocks)  # the replica is read first
     leader_ends = _ends(our_blocks)
     start = max(replica_ends["start"], leader_ends["start"])
     end = min(replica_ends["end"], leader_ends["end"])
-    difference = (
-        _first_difference((ours, our_blocks), (theirs, their_blocks), start, end)
-        if start < end
-        else None
-    )
+    difference = _first_difference(leader, replica, start, end) if start < end else None
     common_end = end if difference is None else difference
     lacking, extra = _behind(ours, common_end), _behind(theirs, common_end)
     near = ours.where(f"log_offset >= {common_end - BLOCK} and log_offset < {common_end}")
     last_common_ms = _one(near.selectExpr("max_by(store_ms, log_offset) as ms"))["ms"]
     last_ms = leader_ends["last_ms"]
-    for blocks in (our_blocks, their_blocks):
-        blocks.unpersist()
     return ReplicaLag(
         leader=names[0],
         replica=names[1],

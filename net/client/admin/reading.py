@@ -40,7 +40,7 @@ from turbopump.net.wire.headers.pull import (
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.route import TopicRouteData, legal_counts
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
 
 PULL_COUNT: Final = 32
@@ -283,12 +283,13 @@ def _wants(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
 def _queues(topic: str, route: TopicRouteData) -> Sequence[tuple[MessageQueue, str]]:
     """The readable queues of a route, each with an address of its broker."""
     brokers = {one.broker_name: one.broker_addrs for one in route.broker_datas if one.broker_addrs}
-    return [
-        (
-            MessageQueue(topic, data.broker_name, queue_id),
-            brokers[data.broker_name][min(brokers[data.broker_name])],
-        )
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+    counts = {
+        data.broker_name: data.read_queue_nums
+        for data in route.queue_datas
         if data.broker_name in brokers
-        for queue_id in range(data.read_queue_nums)
+    }
+    return [
+        (MessageQueue(topic, name, queue_id), brokers[name][min(brokers[name])])
+        for name, count in legal_counts(sorted(counts.items()))
+        for queue_id in range(count)
     ]

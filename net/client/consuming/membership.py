@@ -103,11 +103,11 @@ class ConsumerMembership:
 
     async def persist(self, *, confirmed: bool) -> None:
         """Commit the offsets of running queues that changed since the last call; `confirmed` waits
-        for the store's acknowledgement. Failures are logged; this method does not commit such an
-        offset again until it changes."""
+        for the store's acknowledgement, also of earlier commits. Failures are logged; this method
+        does not commit such an offset again until it changes."""
         changed: dict[MessageQueue, QueueOffset] = {}
         for queue, running in self.running.items():
             if running.positioned and running.committed != running.process.commit_queue_offset:
                 running.committed = changed[queue] = running.process.commit_queue_offset
-        if changed:
+        if changed or confirmed:
             await self.offsets.commit(changed, confirmed=confirmed)

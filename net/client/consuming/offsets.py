@@ -52,7 +52,8 @@ class OffsetStore(Protocol):
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
         """Commit the offset of the next message to consume of each queue; `confirmed` waits until
-        the store has acknowledged it. Failures are logged, not raised: the next commit follows."""
+        the store has acknowledged it, and earlier commits whose callers were cancelled. Failures
+        are logged, not raised: the next commit follows."""
 
 
 class QueueOffsets:
@@ -179,12 +180,15 @@ class LocalOffsets:
 
     The file is RocketMQ's (client/consumer/store/LocalFileOffsetStore), is read when the object is
     made (which raises BadBody for another content) and replaced atomically. Two processes need two
-    folders.
+    folders. Loop thread only; the file is written on another thread, one write at a time.
     """
 
     def __init__(self, group: str, folder: Path | None) -> None:
         self._offsets: dict[MessageQueue, QueueOffset] = {}
         self._files: ConfigFiles | None = None
+        self._has_news = False
+        """Whether offsets changed since the last write began."""
+        self._writing: asyncio.Task[None] | None = None
         if folder is not None:
             self._files = ConfigFiles(RealFiles(), str(folder / group))
             self._load(self._files.load(OFFSETS_FILE))
@@ -194,18 +198,31 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
-        """Change the offsets in memory and, with a folder, write the whole file, which blocks the
-        loop; unchanged offsets write nothing. A failed write is logged."""
+        """Change the offsets in memory and, with a folder, return once the file has them and all
+        offsets of earlier commits; unchanged offsets write nothing. A failed write is logged. A
+        write goes on if this method is cancelled."""
         del confirmed  # The file is always written before this method returns.
-        if all(self._offsets.get(queue) == offset for queue, offset in offsets.items()):
-            return
-        self._offsets.update(offsets)
-        if self._files is not None:
-            table = RawKeys({queue.bean_key(): at for queue, at in self._offsets.items()})
-            try:
-                self._files.save(OFFSETS_FILE, {"offsetTable": table})
-            except OSError as error:
-                logger.error("offsets were not saved: %s", error)
+        if any(self._offsets.get(queue) != offset for queue, offset in offsets.items()):
+            self._offsets.update(offsets)
+            self._has_news = self._files is not None
+        if self._has_news and self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        """Write the file until it has all changes: one write for all commits during the last."""
+        assert self._files is not None
+        try:
+            while self._has_news:
+                self._has_news = False
+                table = RawKeys({queue.bean_key(): at for queue, at in self._offsets.items()})
+                try:
+                    await asyncio.to_thread(self._files.save, OFFSETS_FILE, {"offsetTable": table})
+                except OSError as error:
+                    logger.error("offsets were not saved: %s", error)
+        finally:
+            self._writing = None
 
     def _load(self, value: object) -> None:
         if value is None:

@@ -26,7 +26,7 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.names import kept_size
-from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
+from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData, legal_counts
 from turbopump.net.wire.topics import TopicConfig
 from turbopump.proxy.config import ProxyConfig
 
@@ -50,6 +50,8 @@ BROKERS_MAX: Final = 10_000
 """Broker groups in the map, at most; further ones are ignored."""
 SIZE_MAX: Final = 32 << 20
 """Maximum bytes of the cached topics, and of the groups: 20,000 topics on a handful of brokers."""
+BLANKS_MAX: Final = 16_384
+"""Maximum number of cached topics without an answer, and of groups, some 10 MB."""
 ENTRY_SIZE: Final = 500
 """Estimated bytes of a cached name besides the name and its answer."""
 TOPIC_SIZE: Final = 600
@@ -224,15 +226,13 @@ class ClusterMap:
         for data in route.broker_datas:
             self._take_broker(data)
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
+        data = sorted(route.queue_datas, key=lambda one: one.broker_name)
+        data = [one for one in data if one.broker_name in served]
+        reads = legal_counts((one.broker_name, one.read_queue_nums) for one in data)
+        writes = legal_counts((one.broker_name, one.write_queue_nums) for one in data)
         topics = {
-            queue_data.broker_name: TopicConfig(
-                name,
-                max(queue_data.read_queue_nums, 0),
-                max(queue_data.write_queue_nums, 0),
-                queue_data.perm,
-            )
-            for queue_data in sorted(route.queue_datas, key=lambda one: one.broker_name)
-            if queue_data.broker_name in served
+            one.broker_name: TopicConfig(name, read_count, write_count, one.perm)
+            for one, (_, read_count), (_, write_count) in zip(data, reads, writes, strict=True)
         }
         if not topics:
             text = f"no broker of cluster {self._config.cluster_name} has topic {name}"
@@ -355,6 +355,7 @@ def _rules(fresh_seconds: int) -> CacheRules:
         gone_ms=30_000,
         doubts_failed=True,
         size_max=SIZE_MAX,
+        blanks_max=BLANKS_MAX,
         queries_max=64,
     )
 

@@ -14,7 +14,9 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
+from turbopump.net.wire.route import QUEUES_MAX
 from turbopump.proxy import backend, broker_calls
+from turbopump.proxy.cluster_map import KnownTopic
 
 TRAN: dict[str, Any] = {"topic": "TTran", "message_type": 4}
 
@@ -38,6 +40,19 @@ def test_a_route_has_the_queues_of_all_brokers_at_the_proxys_address(proxy: Prox
     assigned = proxy.ask("QueryAssignment", topic={"name": "TNormal"}, group=group).assignments
     queues = [one.message_queue for one in assigned]
     assert [(one.broker.name, one.id) for one in queues] == [("a", -1), ("b", -1)]
+
+
+def test_absurd_numbers_of_queues_in_a_route_are_bounded(proxy: ProxyWorld) -> None:
+    for broker, count in zip(proxy.brokers, (2**31 - 1, -8), strict=True):
+        topic = broker.world.broker.topics.get("TFifo")
+        assert topic is not None
+        topic.read_queue_nums = topic.write_queue_nums = count
+    found = proxy.known.topics.want("TFifo").value
+    assert isinstance(found, KnownTopic)
+    counts = {
+        name: (one.read_queue_nums, one.write_queue_nums) for name, one in found.topics.items()
+    }
+    assert counts == {"a": (QUEUES_MAX, QUEUES_MAX), "b": (0, 0)}
 
 
 def test_brokers_take_turns_and_a_group_has_one_queue(proxy: ProxyWorld) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from turbopump.engine.deferred import Deferred
 from turbopump.net.routing.name_servers import Absent
 from turbopump.net.routing.route_cache import NEVER_MS, CacheRules, RouteCache
@@ -245,3 +247,60 @@ def test_an_answer_can_be_put_without_a_query() -> None:
     one.cache.put("T", GONE)
     assert one.cache.get("T") == GONE and one.cache.size == 0
     assert one.asked() == []
+
+
+def test_an_absent_name_is_queried_by_its_next_use_alone() -> None:
+    one = Cache(absent_ms=500)
+    one.known("T", GONE)
+    one.known("U", SILENT)
+    for _ in range(240):
+        one.now_ms += 500
+        one.cache.refresh_later("T")
+        one.cache.refresh()
+    assert one.asked() == []
+    one.cache.use("T")
+    assert one.asked() == ["T"]
+
+
+def test_names_without_an_answer_do_not_displace_answers() -> None:
+    one = Cache(entries_max=20, blanks_max=4)
+    for name in "ABCDEFGH":
+        one.known(name, "1")
+    for number in range(1_000):
+        one.known(f"absent-{number}", GONE)
+    assert [name for name, answer in one.cache.items() if answer] == list("ABCDEFGH")
+    assert [name for name, answer in one.cache.items() if not answer] == [
+        f"absent-{number}" for number in range(996, 1_000)
+    ], "the least recently used are dropped first"
+    one.now_ms += 1_000
+    one.known("absent-996", "1")
+    one.known("new", GONE)
+    assert one.cache.get("absent-997") == GONE, "a name with an answer leaves its room"
+    one.known("newer", GONE)
+    assert one.cache.get("absent-997") is None
+
+
+@pytest.mark.parametrize("queries_max", [2, 100])
+def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: int) -> None:
+    one = Cache(blanks_max=40, queries_max=queries_max)
+    one.known("known", "1")
+    wanted = [one.cache.want(f"T{number}") for number in range(40)]
+    for number in range(1_000):
+        name = f"flood-{number}"
+        refusal = one.cache.use(name)
+        assert isinstance(refusal, Absent) and not refusal.is_certain
+        assert one.cache.want(name).value == one.cache.renew(name, at_once=True).value == refusal
+    assert len(one.cache) == 41 and len(one.asked()) == min(queries_max, 40)
+    assert one.cache.want("known").value == "1", "names with an answer are not affected"
+    while one.queries:
+        one.answer(GONE)
+    assert [later.value for later in wanted] == [GONE] * 40
+    assert not one.cache.want("another").done
+
+
+def test_queued_queries_that_are_answered_at_once_need_no_stack() -> None:
+    one = Cache(queries_max=1)
+    wanted = [one.cache.want(str(number)) for number in range(5_000)]
+    one.cache._query = lambda _name, _former: Deferred.resolved(GONE)
+    one.answer("first")
+    assert wanted[0].value == "first" and wanted[-1].value == GONE

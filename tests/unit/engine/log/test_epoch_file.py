@@ -136,6 +136,7 @@ class TestDamage:
         file = opened(disk, 1500, log_min=300)
         assert (file.trust, file.may_lead, file.epochs) == (Trust.UNPROVEN, False, Epochs())
         assert file.believed_end(LogOffset(1500)) == 300
+        assert ("it is missing" in file.reason) == (not disk.exists(PATH))
 
     def test_a_handshake_makes_it_whole_again(
         self, disk: SimDisk, damage: Callable[[SimDisk], None]
@@ -150,6 +151,18 @@ class TestDamage:
         assert opened(disk, 10).epochs == epochs({1: 0})
         if was is not None:
             assert disk.read(PATH + DAMAGED) == was
+
+
+def test_a_damaged_list_is_not_a_list_that_was_never_kept(disk: SimDisk) -> None:
+    put(disk, b"1\n1725254279\n1-0\n")
+    file = EpochFile.open(disk, PATH, LogOffset(0), LogOffset(1500), never_kept=True)
+    assert (file.trust, file.may_lead) == (Trust.UNPROVEN, False)
+
+
+def test_a_reader_takes_the_list_beside_a_damaged_second_copy() -> None:
+    text = epochs({1: 0}).encode()
+    found, faults = epoch_lines.newest_valid(text[:-2], text, None, is_marked=True)
+    assert (found, len(faults)) == (epochs({1: 0}), 1)
 
 
 def test_a_list_without_entries_labels_nothing(disk: SimDisk) -> None:

@@ -185,6 +185,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
             break
         bodies.append(body)
     assert store.max_log_offset < 16 << 10, "one file"
+    assert not store._log.is_idle, "a cut waits until the file was made"
     assert appended.status is PutStatus.OS_PAGE_CACHE_BUSY
     assert store.lane(lambda: None) is not None
     for passed_ms in range(0, 1_000, 100):
@@ -197,7 +198,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
     full = store.append(NewMessage("T", 0, body), NOW_MS)
     assert full.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     held_disk.make_files()
-    assert store.health is StoreHealth.FIT
+    assert store.health is StoreHealth.FIT and store._log.is_idle
     assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
     assert read_bodies(store) == [*bodies, body]
 
@@ -265,6 +266,10 @@ def test_the_look_at_the_files_is_a_disk_threads(
         return list_files(files, path)
 
     monkeypatch.setattr(RealFiles, "list_files", note)
+    for passed_ms in range(100, 1_000, 100):
+        store.tick(NOW_MS + passed_ms)
+        held_disk.drain()
+    assert looks == [], "one look a second"
     for passed_ms in range(1_000, 5_000, 100):
         store.tick(NOW_MS + passed_ms)
     assert looks == [], "the loop does not look, nor does a second look wait"

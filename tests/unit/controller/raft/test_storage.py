@@ -43,6 +43,16 @@ def again(disk: SimDisk, kill: bool = False) -> Restored:
     return restored
 
 
+def test_a_slice_ends_at_a_number_of_entries_and_of_bytes() -> None:
+    log = Log()
+    for body in b"one", b"two", b"three":
+        log.extend([log.next_entry(1, body)])
+    first, second, _ = log.entries()
+    both = first.size + second.size
+    assert log.slice(0, 9, both) == [first, second]
+    assert log.slice(0, 9, both - 1) == log.slice(0, 1, both) == log.slice(0, 9, 0) == [first]
+
+
 def test_real_files(tmp_path: Path) -> None:
     folder = f"{tmp_path}/n0"
     storage = RaftStorage(RealFiles(), folder)

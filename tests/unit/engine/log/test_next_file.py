@@ -1,10 +1,12 @@
 """The size of log files, the time at which the next file is made, and the effect of a full disk."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sim.disk import SimDisk
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -97,6 +99,20 @@ def test_small_files_have_their_next_one_at_once(
     store.tick(NOW_MS)
     assert log_files(tmp_path) == [0, 1]
     store.close(NOW_MS)
+
+
+def test_a_file_made_ahead_has_a_durable_name_and_is_unmapped_if_it_is_not_used(
+    begin: Callable[..., Store],
+) -> None:
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = begin(disk)
+    store.tick(NOW_MS)
+    made = store._log._next.ready
+    assert made is not None
+    assert made.path in disk.durable_paths(store.config.log_folder)
+    store._log.leave_unused()()
+    with pytest.raises(ValueError):
+        made.region.get_i32(0)
 
 
 @pytest.mark.parametrize("size", [FILE_SIZE, 3 * 4096])

@@ -66,7 +66,11 @@ def test_real_files(tmp_path: Path) -> None:
     storage.append(entries(2, 2, 3, size=30_000))
     with pytest.raises(StoreError, match="used by another"):
         RaftStorage(RealFiles(), folder).open()
+    mapped = storage._mapped
+    assert mapped is not None
     storage.close()
+    with pytest.raises(ValueError):
+        mapped.region.get_i32(0)
     restored = RaftStorage(RealFiles(), folder).open()
     assert (restored.term, restored.vote, restored.is_new) == (3, "n1", False)
     assert restored.log is not None

@@ -101,6 +101,15 @@ def test_small_files_have_their_next_one_at_once(
     store.close(NOW_MS)
 
 
+def test_an_opened_log_has_its_next_file(begin: Callable[..., Store], tmp_path: Path) -> None:
+    store = begin()
+    fill(store, FILE_SIZE // 2)
+    store.close(NOW_MS)
+    assert log_files(tmp_path) == [0]
+    begin()
+    assert log_files(tmp_path) == [0, 1]
+
+
 def test_a_file_made_ahead_has_a_durable_name_and_is_unmapped_if_it_is_not_used(
     begin: Callable[..., Store],
 ) -> None:

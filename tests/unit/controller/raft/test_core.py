@@ -125,7 +125,9 @@ def test_v4_a_shorter_log_neither_wins_nor_raises_terms() -> None:
     group.do("n0")
     group.settle()
     assert [raft.term for raft in group.rafts.values()] == [9, 3, 3]
-    assert group.rafts["n0"].role is RaftRole.CANDIDATE
+    loser = group.rafts["n0"]
+    assert loser.role is RaftRole.CANDIDATE
+    assert loser.campaign.next_ms - group.now_ms >= loser.options.max_vote_interval_ms
     assert group.elect() != "n0"
 
 

@@ -13,6 +13,7 @@ from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
     PushEntryRequest,
     PushType,
+    RaftMessage,
     RaftResponseCode,
 )
 from turbopump.controller.raft.options import RaftOptions
@@ -126,14 +127,33 @@ def test_r10_a_push_of_another_term_or_leader(kind, changes, code) -> None:
 
 
 def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
-    member = follower(1)
-    assert on_push(member, push(PushType.APPEND, LEADER, 2), 7).code == (
-        RaftResponseCode.INCONSISTENT_STATE
-    )
+    for kind in PushType.APPEND, PushType.TRUNCATE:
+        for told in {}, {"pre_log_index": None, "pre_log_term": None}:
+            member = follower(1)
+            answer = on_push(member, push(kind, LEADER, 2, **told), 7)
+            assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     member = follower(1, 2)
     answer = on_push(member, push(PushType.APPEND, LEADER, 2), 7)
     assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
+
+
+def test_a_call_whose_answer_is_lost_is_forgotten() -> None:
+    member = follower(1)
+    old, new = (member.call("n0", RaftMessage(), now_ms) for now_ms in (0, 9_000))
+    member.forget_old(10_000)
+    assert member.answered("n0", old) is None
+    assert member.answered("n0", new) is not None
+
+
+def test_the_leader_of_a_term_is_known_until_a_later_term() -> None:
+    member = follower(1)
+    member.save_term(5, "n0")
+    member.led_by = "n0"
+    member.save_term(5, "n0")
+    assert member.led_by == "n0", "the vote request came twice"
+    member.save_term(6, None)
+    assert member.led_by is None
 
 
 def test_append_replaces_contradicting_entries_after_an_agreed_entry() -> None:

@@ -8,8 +8,11 @@ from tests.sim.raft.group import Group
 
 from turbopump.controller.raft.actions import Committed, Failed, SaveTerm
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member_state import RaftRole, Restored
+from turbopump.controller.raft.member_state import MemberState, RaftRole, Restored
 from turbopump.controller.raft.messages import (
+    PushEntryRequest,
+    PushType,
+    RaftMessage,
     RaftResponseCode,
     VoteRequest,
     VoteResponse,
@@ -143,6 +146,31 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
     logs = [raft.member.log.entries() for raft in group.rafts.values()]
     assert logs[0] == logs[1] == logs[2]
     assert [entry.term for entry in logs[2]][:4] == [1, 1, 1, 2]
+
+
+def test_a_term_that_the_leader_lacks_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    call = MemberState.call
+
+    def note(member: MemberState, peer: str, request: RaftMessage, now_ms: int) -> int:
+        if isinstance(request, PushEntryRequest) and request.type is PushType.COMPARE:
+            sent.append(request.pre_log_index)
+        return call(member, peer, request, now_ms)
+
+    group = Group(3)
+    same = (1, *[3] * 20)
+    for peer, terms in {"n0": same, "n1": same, "n2": (1, *[2] * 20)}.items():
+        log = Log()
+        for term in terms:
+            log.extend([log.next_entry(term, b"%d" % term)])
+        group.stop(peer)
+        group.disks[peer].restored = Restored(3, None, log)
+        group.start(peer)
+    monkeypatch.setattr(MemberState, "call", note)
+    group.elect()
+    group.tick(3000)
+    assert len(group.rafts["n2"].member.log.entries()) > 20
+    assert sent == [20, 20, 0], "the end of the log to both, then the entry before term 2"
 
 
 class Elder:

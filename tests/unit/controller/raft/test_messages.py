@@ -3,6 +3,8 @@
 import base64
 import json
 from collections.abc import Generator
+from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from turbopump.controller.raft.messages import (
     PushEntryRequest,
     PushType,
     RaftMessage,
+    RaftRequestCode,
+    RaftResponseCode,
     decode,
     encode,
     push_in_steps,
@@ -23,6 +27,7 @@ from turbopump.controller.raft.messages import (
 )
 from turbopump.net.wire.bodies import finish
 
+REFERENCE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "controller.md"
 MEMBERS = {"group": "g", "localId": "n1", "remoteId": "n0", "leaderId": "n1", "term": 3}
 
 
@@ -34,6 +39,13 @@ def steps_of(steps: Generator[None, None, RaftMessage]) -> int:
             count += 1
     except StopIteration:
         return count
+
+
+@pytest.mark.parametrize("codes", [RaftRequestCode, RaftResponseCode])
+def test_each_code_is_a_code_of_the_reference(codes: type[IntEnum]) -> None:
+    text = REFERENCE.read_text().replace("\N{MINUS SIGN}", "-")
+    members = codes.__members__.items()
+    assert [name for name, code in members if f"{code.value} {name}" not in text] == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 99_999, 300_000])

@@ -43,6 +43,16 @@ def again(disk: SimDisk, kill: bool = False) -> Restored:
     return restored
 
 
+def test_a_slice_ends_at_a_number_of_entries_and_of_bytes() -> None:
+    log = Log()
+    for body in b"one", b"two", b"three":
+        log.extend([log.next_entry(1, body)])
+    first, second, _ = log.entries()
+    both = first.size + second.size
+    assert log.slice(0, 9, both) == [first, second]
+    assert log.slice(0, 9, both - 1) == log.slice(0, 1, both) == log.slice(0, 9, 0) == [first]
+
+
 def test_real_files(tmp_path: Path) -> None:
     folder = f"{tmp_path}/n0"
     storage = RaftStorage(RealFiles(), folder)
@@ -56,7 +66,11 @@ def test_real_files(tmp_path: Path) -> None:
     storage.append(entries(2, 2, 3, size=30_000))
     with pytest.raises(StoreError, match="used by another"):
         RaftStorage(RealFiles(), folder).open()
+    mapped = storage._mapped
+    assert mapped is not None
     storage.close()
+    with pytest.raises(ValueError):
+        mapped.region.get_i32(0)
     restored = RaftStorage(RealFiles(), folder).open()
     assert (restored.term, restored.vote, restored.is_new) == (3, "n1", False)
     assert restored.log is not None

@@ -119,6 +119,19 @@ def test_a_read_finds_it_and_goes_on_behind_it(
     assert (shown[0].file, shown[0].position) == (store.damage.file, store.damage.position)
 
 
+def test_a_record_in_the_body_of_a_damaged_one_is_not_the_next(stores: Any, put: Any) -> None:
+    store = stores.open()
+    starts = fill(store, put, 3)
+    inner = file_of(stores, 0).read_bytes()[: starts[1]]
+    [outer] = put(store, "T", 0, inner, NOW_MS).log_offsets
+    [last] = put(store, "T", 0, b"0004", NOW_MS).log_offsets
+    store.close(NOW_MS)
+    scribble(stores, outer, SIZE[1])
+    store = stores.open()
+    assert numbers(store) == [0, 1, 2, 4]
+    assert [(place.log_offset, place.end) for place in store.damages] == [(outer, last)]
+
+
 def test_a_search_by_key_finds_it(stores: Any, put: Any) -> None:
     store = stores.open()
     starts = fill(store, put)

@@ -13,6 +13,7 @@ from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_file import BACKUP, DAMAGED, EpochFile, Trust
 from turbopump.engine.log.epochs import Epochs, decode
 from turbopump.engine.types import LogOffset, StoreError
+from turbopump.pyx.crc32 import masked_crc32
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "ha" / "controller-json" / "epochs"
 PATH = "/store/epochFileCheckpoint"
@@ -136,6 +137,7 @@ class TestDamage:
         file = opened(disk, 1500, log_min=300)
         assert (file.trust, file.may_lead, file.epochs) == (Trust.UNPROVEN, False, Epochs())
         assert file.believed_end(LogOffset(1500)) == 300
+        assert ("it is missing" in file.reason) == (not disk.exists(PATH))
 
     def test_a_handshake_makes_it_whole_again(
         self, disk: SimDisk, damage: Callable[[SimDisk], None]
@@ -152,10 +154,23 @@ class TestDamage:
             assert disk.read(PATH + DAMAGED) == was
 
 
+def test_a_damaged_list_is_not_a_list_that_was_never_kept(disk: SimDisk) -> None:
+    put(disk, b"1\n1725254279\n1-0\n")
+    file = EpochFile.open(disk, PATH, LogOffset(0), LogOffset(1500), never_kept=True)
+    assert (file.trust, file.may_lead) == (Trust.UNPROVEN, False)
+
+
+def test_a_reader_takes_the_list_beside_a_damaged_second_copy() -> None:
+    text = epochs({1: 0}).encode()
+    found, faults = epoch_lines.newest_valid(text[:-2], text, None, is_marked=True)
+    assert (found, len(faults)) == (epochs({1: 0}), 1)
+
+
 def test_a_list_without_entries_labels_nothing(disk: SimDisk) -> None:
     put(disk, b"0\n0\n")
     assert opened(disk, 0).trust is Trust.NEW
-    assert opened(disk, 10).trust is Trust.UNPROVEN
+    file = opened(disk, 10)
+    assert file.trust is Trust.UNPROVEN and "no entries" in file.reason
 
 
 def test_a_disk_that_fails_is_not_a_damaged_file(
@@ -268,6 +283,13 @@ def test_a_line_that_is_torn_anywhere_is_none(disk: SimDisk) -> None:
             assert again.epochs == epochs({1: 0}), size
             disk.remove(PATH)
             disk.remove(PATH + BACKUP)
+
+
+def test_a_line_of_numbers_that_are_no_list_ends_the_lines() -> None:
+    first, last = epoch_lines.encode(1, epochs({1: 0})), epoch_lines.encode(3, epochs({2: 9}))
+    body = b"2 2-50 1-0"
+    wrong = b"%d %b\n" % (masked_crc32(body), body)
+    assert epoch_lines.newest(first + wrong + last) == (1, epochs({1: 0}), len(first))
 
 
 def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:

@@ -94,6 +94,11 @@ def test_records_rocketmq_passes_over_are_passed_over() -> None:
     assert decode(b"2\n0\n1-0\n3-0\n")[0] == epochs({1: 0, 3: 0})
 
 
+def test_the_greatest_numbers_of_java_are_read() -> None:
+    text = b"1\n0\n2147483647-9223372036854775807\n"
+    assert decode(text)[0] == epochs({2**31 - 1: 2**63 - 1})
+
+
 # --- changes
 
 

@@ -500,6 +500,8 @@ class TestSlowDisk:
         for _ in range(60):
             put(store, body=bytes(1000))
         assert store.flushed_log_offset > 0
+        unflushed = store.max_log_offset - store.flushed_log_offset
+        assert unflushed > 2_000, "no sync before there are many bytes to sync"
 
 
 class ReadOnlyFiles(RealFiles):

@@ -1,10 +1,12 @@
 """The size of log files, the time at which the next file is made, and the effect of a full disk."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sim.disk import SimDisk
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -99,6 +101,29 @@ def test_small_files_have_their_next_one_at_once(
     store.close(NOW_MS)
 
 
+def test_an_opened_log_has_its_next_file(begin: Callable[..., Store], tmp_path: Path) -> None:
+    store = begin()
+    fill(store, FILE_SIZE // 2)
+    store.close(NOW_MS)
+    assert log_files(tmp_path) == [0]
+    begin()
+    assert log_files(tmp_path) == [0, 1]
+
+
+def test_a_file_made_ahead_has_a_durable_name_and_is_unmapped_if_it_is_not_used(
+    begin: Callable[..., Store],
+) -> None:
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = begin(disk)
+    store.tick(NOW_MS)
+    made = store._log._next.ready
+    assert made is not None
+    assert made.path in disk.durable_paths(store.config.log_folder)
+    store._log.leave_unused()()
+    with pytest.raises(ValueError):
+        made.region.get_i32(0)
+
+
 @pytest.mark.parametrize("size", [FILE_SIZE, 3 * 4096])
 def test_the_files_that_are_there_tell_their_size(
     begin: Callable[..., Store], tmp_path: Path, size: int
@@ -185,6 +210,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
             break
         bodies.append(body)
     assert store.max_log_offset < 16 << 10, "one file"
+    assert not store._log.is_idle, "a cut waits until the file was made"
     assert appended.status is PutStatus.OS_PAGE_CACHE_BUSY
     assert store.lane(lambda: None) is not None
     for passed_ms in range(0, 1_000, 100):
@@ -197,7 +223,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
     full = store.append(NewMessage("T", 0, body), NOW_MS)
     assert full.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     held_disk.make_files()
-    assert store.health is StoreHealth.FIT
+    assert store.health is StoreHealth.FIT and store._log.is_idle
     assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
     assert read_bodies(store) == [*bodies, body]
 
@@ -265,6 +291,10 @@ def test_the_look_at_the_files_is_a_disk_threads(
         return list_files(files, path)
 
     monkeypatch.setattr(RealFiles, "list_files", note)
+    for passed_ms in range(100, 1_000, 100):
+        store.tick(NOW_MS + passed_ms)
+        held_disk.drain()
+    assert looks == [], "one look a second"
     for passed_ms in range(1_000, 5_000, 100):
         store.tick(NOW_MS + passed_ms)
     assert looks == [], "the loop does not look, nor does a second look wait"

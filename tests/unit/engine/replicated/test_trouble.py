@@ -269,8 +269,8 @@ def test_damage_in_unconfirmed_bytes_is_not_led(stores: Any, records: Any) -> No
 
 
 def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> None:
-    data, epochs = records(90)
-    store, log = open_copy(stores, data, epochs)
+    data, _epochs = records(90)
+    store, log = open_copy(stores, data, Epochs.from_pairs([(1, 0), (2, 100)]))
     log.confirm_to(LogOffset(len(data)), NOW_MS)
     for number in range(1, 4):
         store.tick(NOW_MS + number * 60_000)
@@ -290,6 +290,7 @@ def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> 
         pass
     assert log.min > size
     store.tick(late_ms)
+    assert log.epochs == Epochs.from_pairs([(2, 100)]), "an epoch goes with its bytes"
 
 
 def test_default_ha_knows_neither_epochs_nor_confirm(

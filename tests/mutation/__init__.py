@@ -1,0 +1,1 @@
+"""Mutation testing: small faults in the product, one at a time, which tests must notice."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.versus.filter_load import connect
+from bench.versus.connections import connect
 from bench.versus.pop_load import GROUP, TOPIC
 from interop.support import ports
 

@@ -346,28 +346,23 @@ class Rounds:
             self._called(server, grpc_load.RECEIVES, side, receive)
 
     def _called(
-        self, server: Server, name: str, side: str, load: Callable[[float], grpc_load.Called]
+        self, server: Server, name: str, side: str, load: Callable[[float], Result]
     ) -> None:
         load(GRPC_WARMING_S)
         self._rest(server)
         before_s = server.usage().cpu_s
         found = load(self._plan.duration_s)
-        self._note_called(name, side, found, server.usage().cpu_s - before_s)
-
-    def _note_called(self, name: str, side: str, found: grpc_load.Called, used_s: float) -> None:
-        cpu_us, refused = used_s * 1e6 / found.calls, found.refused / found.calls
-        measured = Measured(found.calls_per_s, cpu_us, found.p50_us, found.p99_us, refused)
-        self._note(name, side, measured)
+        self._note_result(name, side, found, server.usage().cpu_s - before_s)
 
     def _grpc_floor(self) -> None:
         """Measure the cost of libnghttp2 and the kernel alone, under the same sends."""
         program = grpc_load.build(self._folder.parent / "grpc")
         with grpc_load.floor(program) as least:
             for name, load in grpc_load.LOADS.items():
-                before_s = grpc_load.cpu_s(least.pid)
+                before_s = bound.cpu_s(least.pid)
                 found = grpc_load.send(program, least.port, *load, self._plan.duration_s)
-                used_s = grpc_load.cpu_s(least.pid) - before_s
-                self._note_called(name, BOUND, found, used_s)
+                used_s = bound.cpu_s(least.pid) - before_s
+                self._note_result(name, BOUND, found, used_s)
 
     def _note_result(self, name: str, side: str, found: Result, used_s: float) -> None:
         cpu_us, refused = used_s * 1e6 / found.messages, found.refused / found.messages

@@ -8,15 +8,14 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from bench.versus.connections import BODY, QUEUES, ask, connect, stored, topic_request
-from bench.versus.native_load import SILENCE_NS, Result, frame, run
+from bench.versus.native_load import Result, frame, run
 
-from turbopump.cli.bench.frames import Templates, difference
+from turbopump.cli.bench.frames import Parts, Templates, difference
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, new_request
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG, PullMessageRequest
@@ -51,40 +50,27 @@ class Lateness:
 
 def _send(properties: str, sys_flag: int) -> Templates:
     """The sends of a message to each queue."""
-    templates = Templates()
 
-    def make(queue_id: int, opaque: int, born_ms: int, serial: str) -> bytes:
-        text = f"UNIQ_KEY\x01{UNIQUE}{serial}\x02WAIT\x01true\x02{properties}"
+    def make(queue_id: int, parts: Parts) -> bytes:
+        text = f"UNIQ_KEY\x01{UNIQUE}{parts.serial}\x02WAIT\x01true\x02{properties}"
         header = SendMessageRequestV2(
-            GROUP, TOPIC, "TBW102", 4, queue_id, sys_flag, born_ms, 0, text
+            GROUP, TOPIC, "TBW102", 4, queue_id, sys_flag, parts.born_ms, 0, text
         )
-        return frame(new_request(RequestCode.SEND_MESSAGE_V2, header, BODY), opaque)
+        return frame(new_request(RequestCode.SEND_MESSAGE_V2, header, BODY), parts)
 
+    templates = Templates()
     for queue_id in range(QUEUES):
-        templates.add(
-            Codec.JSON,
-            "send",
-            lambda parts, at=queue_id: make(at, parts.opaque, parts.born_ms, parts.serial),
-        )
+        templates.add(Codec.JSON, "send", partial(make, queue_id))
     return templates
-
-
-def _run(address: str, count: int, templates: Templates, settle: Callable[[Load], None]) -> Result:
-    def settle_all(load: Load) -> None:
-        settle(load)
-        limits = {"silence_ns": SILENCE_NS, "drain_ns": SILENCE_NS, "pause_us": PAUSE_US}
-        load.set_limits(messages=count, **limits)
-
-    return run(address, CONNECTIONS, templates, settle_all)
 
 
 def send_timers(address: str, count: int, due_ms: int, spread_ms: int) -> Result:
     """Send `count` timers, due at each millisecond from `due_ms` in turn, for `spread_ms`."""
     templates = _send(f"TIMER_DELIVER_MS\x01{_DUE_MS}\x02", 0)
     other = _send(f"TIMER_DELIVER_MS\x01{_OTHER_DUE_MS}\x02", 0)
-    due_at = difference(templates.texts, other.texts)
-    settle = partial(Load.set_due, at=due_at, first_ms=due_ms, spread_ms=spread_ms)
-    return _run(address, count, templates, settle)
+    due_at = difference(bytes(templates.texts), bytes(other.texts))
+    due = partial(Load.set_due, at=due_at, first_ms=due_ms, spread_ms=spread_ms)
+    return run(address, CONNECTIONS, templates, due, messages=count, pause_us=PAUSE_US)
 
 
 def transact(address: str, count: int) -> Result:
@@ -92,11 +78,12 @@ def transact(address: str, count: int) -> Result:
     header = EndTransactionRequest(GROUP, 0, 0, 8, "\3", False, None, TOPIC, "broker")
     end = new_request(RequestCode.END_TRANSACTION, header, oneway=True)
     end.fields["commitLogOffset"], end.fields["tranStateTableOffset"] = "\1", "\2"
-    text = frame(end, 1)[8:]
+    text = frame(end, Parts())[8:]
     for escaped, value in ((rb"\u0001", b"\1"), (rb"\u0002", b"\2"), (rb"\u0003", b"\3")):
         text = text.replace(escaped, value)
-    settle = partial(Load.set_follow, kind=FOLLOW_END, text=text)
-    return _run(address, count, _send(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4), settle)
+    follow = partial(Load.set_follow, kind=FOLLOW_END, text=text)
+    templates = _send(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4)
+    return run(address, CONNECTIONS, templates, follow, messages=count, pause_us=PAUSE_US)
 
 
 async def _consume(

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.cli.bench.frames import Templates
+from turbopump.cli.bench.frames import Parts, Templates
 from turbopump.net.wire.command import Command, encode
 from turbopump.pyx.load import DONE, SEND, Load
 
@@ -31,9 +31,9 @@ class Result:
     worst_us: float
 
 
-def frame(request: Command, opaque: int) -> bytes:
-    """Encode a request with an opaque."""
-    request.opaque = opaque
+def frame(request: Command, parts: Parts) -> bytes:
+    """Encode a request with the opaque of `parts`."""
+    request.opaque = parts.opaque
     return b"".join(map(bytes, encode(request)))
 
 
@@ -41,17 +41,32 @@ def run(
     address: str,
     connections: int,
     templates: Templates,
-    settle: Callable[[Load], None],
-    body: bytes = b"",
+    prepare: Callable[[Load], None] = lambda load: None,
+    *,
+    messages: int = 0,
+    serial: int = 0,
+    duration_s: float = 0.0,
+    rate: float = 0.0,
+    pause_us: int = 0,
 ) -> Result:
-    """Send the requests of `templates` in turn on each connection, which sends the next one when
-    the last one was answered; `settle` sets the limits of the load.
+    """Send the requests of `templates` in turn, on each connection the next one when the last one
+    was answered, or `rate` requests a second; the other limits are as for Load.set_limits.
 
-    Raises RuntimeError if the run does not end by its limits, with the first refusal.
+    `prepare` may change the load before it begins. Raises RuntimeError if the run does not end by
+    its limits, or if all requests are refused.
     """
     host, _, port = address.rpartition(":")
-    load = Load(bytes(templates.texts), templates.rows, body, connections=connections)
-    settle(load)
+    load = Load(bytes(templates.texts), templates.rows, b"", connections=connections)
+    prepare(load)
+    load.set_limits(
+        interval_ns=round(1e9 / rate) if rate else 0,
+        duration_ns=round(duration_s * 1e9),
+        drain_ns=SILENCE_NS,
+        silence_ns=SILENCE_NS,
+        messages=messages,
+        serial=serial,
+        pause_us=pause_us,
+    )
     with ExitStack() as stack:
         epoll = stack.enter_context(select.epoll())
         for number in range(connections):

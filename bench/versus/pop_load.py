@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from bench.versus import connections
-from bench.versus.native_load import SILENCE_NS, Result, frame, run
+from bench.versus.native_load import Result, frame, run
 
-from turbopump.cli.bench.frames import Templates
+from turbopump.cli.bench.frames import Parts, Templates
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, new_request
 from turbopump.net.wire.headers.pop import PopMessageRequest
@@ -35,11 +35,6 @@ def fill(address: str, count: int) -> int:
     return connections.fill(address, TOPIC, count)
 
 
-def _settle(load: Load, duration_s: float, ack: str) -> None:
-    load.set_follow(FOLLOW_ACKS, ack.encode())
-    load.set_limits(duration_ns=int(duration_s * 1e9), silence_ns=SILENCE_NS, drain_ns=SILENCE_NS)
-
-
 def handle(
     address: str,
     size: int,
@@ -53,32 +48,19 @@ def handle(
 
     It ends after some seconds, or when no message is left.
     """
+
+    def make(parts: Parts) -> bytes:
+        born_ms, order = parts.born_ms, False
+        header = PopMessageRequest(
+            GROUP, TOPIC, -1, size, invisible_ms, 0, born_ms, 0, "TAG", "*", order
+        )
+        return frame(new_request(RequestCode.POP_MESSAGE, header), parts)
+
     templates = Templates()
-    templates.add(
-        Codec.JSON,
-        "pop",
-        lambda parts: frame(
-            new_request(
-                RequestCode.POP_MESSAGE,
-                PopMessageRequest(
-                    GROUP,
-                    TOPIC,
-                    -1,
-                    size,
-                    invisible_ms,
-                    0,
-                    parts.born_ms,
-                    0,
-                    "TAG",
-                    "*",
-                    order=False,
-                ),
-            ),
-            parts.opaque,
-        ),
-    )
-    settle = partial(_settle, duration_s=duration_s, ack=ACK % broker if acks else "")
-    return run(address, CONNECTIONS, templates, settle)
+    templates.add(Codec.JSON, "pop", make)
+    text = (ACK % broker if acks else "").encode()
+    follow = partial(Load.set_follow, kind=FOLLOW_ACKS, text=text)
+    return run(address, CONNECTIONS, templates, follow, duration_s=duration_s)
 
 
 def main() -> None:

@@ -6,19 +6,17 @@ know the broker's kind. To run it by hand: `python -m bench.versus.topic_load --
 
 import argparse
 import json
-import time
 from functools import partial
 from typing import Final
 
 from bench.versus.connections import BODY, ask, topic_request
-from bench.versus.native_load import SILENCE_NS, Result, frame, run
+from bench.versus.native_load import Result, frame, run
 
-from turbopump.cli.bench.frames import Templates
+from turbopump.cli.bench.frames import Parts, Templates
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Codec, Command, new_request
+from turbopump.net.wire.command import Codec, new_request
 from turbopump.net.wire.headers.send import SendMessageRequest
 from turbopump.net.wire.topics import TopicConfig
-from turbopump.pyx.load import Load
 
 LISTED: Final = 500
 """Topics in a request that makes many."""
@@ -26,24 +24,12 @@ QUEUES: Final = 4
 KINDS: Final = ("update", "send")
 
 
-def _request(kind: str, topic: str) -> Command:
+def _request(kind: str, parts: Parts) -> bytes:
+    topic = f"Created_{parts.serial}"
     if kind == "update":
-        return topic_request(topic, QUEUES)
-    header = SendMessageRequest(
-        "versus", topic, "TBW102", QUEUES, 0, 0, int(time.time() * 1000), 0, "", 0
-    )
-    return new_request(RequestCode.SEND_MESSAGE, header, BODY)
-
-
-def _settle(load: Load, first: int, count: int, rate: float, limit_s: float) -> None:
-    load.set_limits(
-        interval_ns=int(1e9 / rate) if rate else 0,
-        duration_ns=int(limit_s * 1e9),
-        messages=count,
-        serial=first,
-        silence_ns=SILENCE_NS,
-        drain_ns=SILENCE_NS,
-    )
+        return frame(topic_request(topic, QUEUES), parts)
+    header = SendMessageRequest("versus", topic, "TBW102", QUEUES, 0, 0, parts.born_ms, 0, "", 0)
+    return frame(new_request(RequestCode.SEND_MESSAGE, header, BODY), parts)
 
 
 def create(
@@ -61,13 +47,16 @@ def create(
     for its answer. Raises RuntimeError if one is refused.
     """
     templates = Templates()
-    templates.add(
-        Codec.JSON,
-        kind,
-        lambda parts: frame(_request(kind, f"Created_{parts.serial}"), parts.opaque),
+    templates.add(Codec.JSON, kind, partial(_request, kind))
+    found = run(
+        address,
+        connections,
+        templates,
+        messages=count,
+        serial=first,
+        duration_s=limit_s,
+        rate=rate,
     )
-    settle = partial(_settle, first=first, count=count, rate=rate, limit_s=limit_s)
-    found = run(address, connections, templates, settle)
     if found.refused:
         raise RuntimeError(f"{address} refuses {found.refused} topics")
     return found

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "frame.h"
 #include "load_end.h"
@@ -149,6 +150,7 @@ static void put_send(struct load *load, struct load_connection *connection, int6
     uint32_t target = connection->first_target + connection->next_target;
     const struct load_template *template = &load->templates[target];
     uint8_t *out = connection->out + connection->out_end;
+    uint64_t serial = load->serial;
     size_t size;
     if (connection->sizes != NULL) {
         size = load_put_replay(out, load->texts, template, &load->corpus, slot, &load->stamp,
@@ -157,6 +159,9 @@ static void put_send(struct load *load, struct load_connection *connection, int6
     } else {
         size = load_put_send(out, load->texts, template, &load->body, slot, &load->stamp,
                              &load->serial);
+    }
+    if (load->due.at != 0) {
+        load_put_due(out, &load->due, serial);
     }
     connection->next_target++;
     if (connection->next_target == connection->target_count) {
@@ -200,17 +205,68 @@ static void end_queue(struct load *load, struct load_queue *queue, enum load_que
     }
 }
 
+/* Write the requests that follow a good answer; returns its number of messages, -1: it is
+ * malformed. */
+static int64_t follow(struct load *load, struct load_connection *connection,
+                      const struct load_answer *answer)
+{
+    size_t size;
+    int64_t count = load_follow(&load->follow_up, answer, connection->out + connection->out_end,
+                                connection->out_size - connection->out_end, &size);
+    if (count < 0) {
+        lose(load, connection, LOAD_CODE_MALFORMED);
+        return -1;
+    }
+    connection->out_end += size;
+    if (load->follow_up.kind == LOAD_FOLLOW_END) {
+        return load->messages_per_send;
+    }
+    connection->awaited = size > 0 ? (uint32_t)count : 0;
+    connection->in_flight += connection->awaited;
+    load->stats[LOAD_SEND].in_flight += connection->awaited;
+    return count;
+}
+
 static void take_sent(struct load *load, struct load_connection *connection, uint32_t slot,
                       int64_t started_ns, const struct load_answer *answer)
 {
-    connection->free[connection->free_count++] = slot;
+    int64_t messages = load->messages_per_send;
     if (answer->code == ANSWER_SUCCESS) {
+        if (load->follow_up.kind != LOAD_FOLLOW_NOTHING &&
+            (messages = follow(load, connection, answer)) < 0) {
+            return;
+        }
         load_acked(load, connection);
-        account(load, LOAD_SEND, started_ns, load->messages_per_send,
+        account(load, LOAD_SEND, started_ns, (uint64_t)messages,
                 connection->sizes != NULL ? connection->sizes[slot] : load->body.size);
+    } else if (load->follow_up.kind == LOAD_FOLLOW_ACKS &&
+               (answer->code == ANSWER_PULL_NOT_FOUND || answer->code == ANSWER_POLLING_FULL ||
+                answer->code == ANSWER_POLLING_TIMEOUT)) {
+        load->dry++;
+        return;
     } else {
         load_count_error(&load->stats[LOAD_SEND], answer->code, 1, answer);
         load_failed(load, connection, 1);
+        usleep(load->pause_us);
+    }
+    if (connection->awaited == 0) {
+        connection->free[connection->free_count++] = slot;
+    }
+}
+
+/* Take the answer to an acknowledgement; after the last one the connection pops again. */
+static void take_acked(struct load *load, struct load_connection *connection,
+                       const struct load_answer *answer)
+{
+    load->heard_ns = load->now_ns;
+    load->end_ns = load->draining ? load->now_ns : load->end_ns;
+    load->stats[LOAD_SEND].in_flight--;
+    connection->in_flight--;
+    if (answer->code != ANSWER_SUCCESS) {
+        load_count_error(&load->stats[LOAD_SEND], answer->code, 1, answer);
+    }
+    if (--connection->awaited == 0) {
+        connection->free[connection->free_count++] = 0;
     }
 }
 
@@ -274,6 +330,10 @@ static void take_answer(struct load *load, struct load_connection *connection,
                         const struct load_answer *answer)
 {
     int64_t slot = (int64_t)answer->opaque - LOAD_OPAQUE_BASE, started_ns;
+    if (slot == connection->window && connection->awaited > 0) {
+        take_acked(load, connection, answer);
+        return;
+    }
     if (slot < 0 || slot >= connection->window || connection->started_ns[slot] == 0) {
         load->strays++;
         return;

@@ -11,6 +11,9 @@
  * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue ends
  * at its `end`, or when the broker reports the end of the queue.
  *
+ * With `follow_up` requests follow good answers (load_follow.h). A connection whose pop finds nothing
+ * ends, and the run with the last of them.
+ *
  * With `reconnect` a lost connection may get another socket from another thread, see load_outage.h:
  * its requests in flight are counted as failed, and it continues.
  *
@@ -22,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "load_follow.h"
 #include "load_frame.h"
 #include "load_hist.h"
 #include "load_outage.h"
@@ -93,6 +97,7 @@ struct load_connection {
     uint32_t target_count;
     uint32_t next_target;
     uint32_t in_flight;
+    uint32_t awaited; /* of in_flight: acknowledgements of the last pop */
     uint32_t free_count;
     uint32_t *free;      /* window slots; unused in a pulling connection: slot = queue */
     int64_t *started_ns; /* per slot, 0: not in flight */
@@ -120,6 +125,8 @@ struct load {
     const struct load_template *templates;
     struct load_body body;
     struct load_corpus corpus; /* instead of the body, if it has any */
+    struct load_due due;
+    struct load_follow follow_up;
     struct load_connection *connections;
     struct load_queue *queues;
     uint32_t *touched; /* connection_count numbers */
@@ -137,6 +144,7 @@ struct load {
     int64_t duration_ns; /* after the warm-up, 0: no limit */
     int64_t drain_ns;    /* longest wait for answers at the end */
     int64_t silence_ns;  /* longest time without any answer */
+    uint32_t pause_us;   /* of the whole load after a refused send */
     uint64_t limit;      /* messages from the start, 0: none */
     uint64_t serial;     /* of the next UNIQ_KEY */
 
@@ -153,6 +161,7 @@ struct load {
     uint32_t outage_count;
     struct load_outage outages[LOAD_OUTAGES];
     uint32_t open_queues;
+    uint32_t dry; /* connections whose pop found nothing */
     uint64_t issued; /* requests of the open loop */
     uint64_t strays; /* answers without a request */
     size_t row_count;

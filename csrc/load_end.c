@@ -28,7 +28,8 @@ static int is_over(const struct load *load)
         return 1;
     }
     if (sends->total != NULL) {
-        return load->limit > 0 && sends->all_requests * load->messages_per_send >= load->limit;
+        return (load->dry > 0 && load->dry >= load->alive[LOAD_SEND]) ||
+               (load->limit > 0 && sends->all_requests * load->messages_per_send >= load->limit);
     }
     return load->open_queues == 0 ||
            (load->limit > 0 && load->stats[LOAD_PULL].all_messages >= load->limit);

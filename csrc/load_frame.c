@@ -53,13 +53,21 @@ static void put_head(uint8_t *out, const uint8_t *texts, const struct load_templ
 {
     memcpy(out, texts + template->at, template->size);
     load_put_opaque(out + template->opaque_at, template->codec, LOAD_OPAQUE_BASE + (int32_t)slot);
-    memcpy(out + template->born_at, stamp->digits, LOAD_BORN_DIGITS);
+    if (template->born_at != 0) {
+        memcpy(out + template->born_at, stamp->digits, LOAD_BORN_DIGITS);
+    }
     if (template->keys_at != 0) {
         memcpy(out + template->keys_at, stamp->digits, LOAD_KEYS_DIGITS);
     }
     if (template->unique_at != 0) {
         put_hex(out + template->unique_at, (*serial)++, LOAD_UNIQUE_DIGITS);
     }
+}
+
+void load_put_due(uint8_t *frame, const struct load_due *due, uint64_t serial)
+{
+    uint64_t due_ms = (uint64_t)due->first_ms + serial % (uint64_t)due->spread_ms;
+    put_digits(frame + due->at, due_ms, LOAD_BORN_DIGITS);
 }
 
 size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
@@ -282,24 +290,31 @@ static const uint8_t *find_binary(const struct load_answer *answer, const char *
     return NULL;
 }
 
-int load_number(const struct load_answer *answer, const char *name, int64_t *value)
+const uint8_t *load_text(const struct load_answer *answer, const char *name, size_t *size)
 {
     const uint8_t *end = answer->header + answer->header_size, *at = answer->header;
-    size_t size = strlen(name);
+    size_t name_size = strlen(name);
     if (answer->codec == LOAD_ROCKETMQ) {
-        size_t found;
-        at = find_binary(answer, name, &found);
-        return at != NULL && read_number(at, at + found, value);
+        return find_binary(answer, name, size);
     }
-    while ((at = memmem(at, (size_t)(end - at), name, size)) != NULL) {
-        int named = at > answer->header && at[-1] == '"' && end - at > (ptrdiff_t)size + 3;
-        at += size;
+    while ((at = memmem(at, (size_t)(end - at), name, name_size)) != NULL) {
+        int named = at > answer->header && at[-1] == '"' && end - at > (ptrdiff_t)name_size + 3;
+        at += name_size;
         if (named && at[0] == '"' && at[1] == ':') {
-            at += 2;
-            return read_number(at + (*at == '"'), end, value);
+            const uint8_t *begin = at + 2 + (at[2] == '"');
+            const uint8_t *quote = at[2] == '"' ? memchr(begin, '"', (size_t)(end - begin)) : end;
+            *size = quote == NULL ? 0 : (size_t)(quote - begin);
+            return quote == NULL ? NULL : begin;
         }
     }
-    return 0;
+    return NULL;
+}
+
+int load_number(const struct load_answer *answer, const char *name, int64_t *value)
+{
+    size_t size;
+    const uint8_t *at = load_text(answer, name, &size);
+    return at != NULL && read_number(at, at + size, value);
 }
 
 size_t load_remark(const struct load_answer *answer, uint8_t *text, size_t room)

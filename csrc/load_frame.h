@@ -72,6 +72,17 @@ struct load_corpus {
     uint32_t per_send;      /* messages of a request */
 };
 
+/* Times to deliver at, 13 digits in each template: a first time, and how many ms follow it in turn
+ * with the serial of the UNIQ_KEY. */
+struct load_due {
+    uint32_t at; /* 0: the templates have no such time */
+    int64_t first_ms;
+    int64_t spread_ms;
+};
+
+/* Write the time to deliver of the message with this serial. */
+void load_put_due(uint8_t *frame, const struct load_due *due, uint64_t serial);
+
 /* The time of a request, as texts for the frame. */
 struct load_stamp {
     int64_t ms;
@@ -117,6 +128,9 @@ int load_read(const uint8_t *frame, size_t size, struct load_hint *hint,
 
 /* Write an opaque into a frame whose opaque has LOAD_OPAQUE_DIGITS digits, or is binary. */
 void load_put_opaque(uint8_t *at, uint32_t codec, int32_t opaque);
+
+/* The text of an extField, with JSON escapes as they stand; NULL if it is missing. */
+const uint8_t *load_text(const struct load_answer *answer, const char *name, size_t *size);
 
 /* Read the number of an extField into *value; 0 if it is missing or no number. */
 int load_number(const struct load_answer *answer, const char *name, int64_t *value);

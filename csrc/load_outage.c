@@ -90,7 +90,7 @@ int load_hand_over(struct load *load, uint32_t number, int fd)
 void load_renew(struct load_connection *connection)
 {
     connection->in_end = connection->out_at = connection->out_end = 0;
-    connection->in_flight = 0;
+    connection->in_flight = connection->awaited = 0;
     connection->waits_writable = 0;
     memset(connection->started_ns, 0, connection->window * sizeof *connection->started_ns);
     if (connection->kind == LOAD_SEND) {

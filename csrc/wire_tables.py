@@ -53,6 +53,8 @@ ANSWERS: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT,
 )
 """The answers that the load generator distinguishes."""
 

@@ -1,6 +1,8 @@
-"""csrc/load.h, load_frame.h and load_hist.h: the load generator."""
+"""csrc/load.h, load_follow.h, load_frame.h and load_hist.h: the load generator."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from turbopump.pyx.c_traffic cimport trf_text
 
 cdef extern from "load_hist.h" nogil:
     enum:
@@ -43,6 +45,10 @@ cdef extern from "load_frame.h" nogil:
         size_t element_size
         size_t unique_at
         uint32_t per_send
+    struct load_due:
+        uint32_t at
+        int64_t first_ms
+        int64_t spread_ms
     struct load_stamp:
         int64_t ms
     struct load_answer:
@@ -64,6 +70,15 @@ cdef extern from "load_frame.h" nogil:
     int load_number(const load_answer *answer, const char *name, int64_t *value)
     size_t load_remark(const load_answer *answer, uint8_t *text, size_t room)
     int64_t load_count_records(const uint8_t *body, size_t size, int check_crc, int64_t *born_ms)
+
+cdef extern from "load_follow.h" nogil:
+    enum:
+        LOAD_FOLLOW_NOTHING
+        LOAD_FOLLOW_END
+        LOAD_FOLLOW_ACKS
+    struct load_follow:
+        uint32_t kind
+        trf_text text
 
 cdef extern from "load_outage.h" nogil:
     struct load_outage:
@@ -137,6 +152,8 @@ cdef extern from "load.h" nogil:
         const load_template *templates
         load_body body
         load_corpus corpus
+        load_due due
+        load_follow follow_up
         load_connection *connections
         load_queue *queues
         uint32_t *touched
@@ -154,6 +171,7 @@ cdef extern from "load.h" nogil:
         int64_t duration_ns
         int64_t drain_ns
         int64_t silence_ns
+        uint32_t pause_us
         uint64_t limit
         uint64_t serial
         int stop

@@ -9,6 +9,10 @@ SEND: int
 """Kind of request: sends."""
 PULL: int
 """Kind of request: pulls."""
+FOLLOW_END: int
+"""Kind of requests that follow: the oneway end of a transaction after each half message."""
+FOLLOW_ACKS: int
+"""Kind of requests that follow: an acknowledgement of each popped message."""
 DONE: int
 """Status: all is sent and answered, all is read, or the time ended."""
 LATE: int
@@ -31,6 +35,8 @@ IN_PULL: int
 """Bytes of the read buffer of a connection that pulls."""
 OUT_MIN: int
 """Least bytes of the write buffer of a connection that sends."""
+FOLLOW_MAX: int
+"""Bytes of the text of a request that follows, at most."""
 OUT_MAX: int
 """Bytes of a write buffer above which a larger window is written in pieces."""
 
@@ -82,6 +88,21 @@ class Load:
         `unique_at` unless that is 0.
         """
 
+    def set_due(self, at: int, first_ms: int, spread_ms: int) -> None:
+        """Declare that each template has 13 digits at `at`, the message's time to deliver: the
+        message with serial n (see set_limits) is due at first_ms + n mod spread_ms, in epoch ms."""
+
+    def set_follow(self, kind: int, text: bytes) -> None:
+        """Let requests of `kind` follow each good answer of a sender; call this before add_sender.
+
+        `text` is a JSON header without frame. Its bytes 1, 2 ... are replaced by values of the
+        answer. FOLLOW_END: log offset, queue offset, transaction id. FOLLOW_ACKS, for templates of
+        a pop and windows of 1: queue offset, queue id, start offset, number of the retry topic, pop
+        time, invisible time, revive queue; its opaque is OPAQUE_BASE + 1; with an empty text
+        nothing is acknowledged. Then a request's messages are the popped ones, and the run ends
+        when no connection finds messages.
+        """
+
     def set_limits(
         self,
         *,
@@ -95,6 +116,7 @@ class Load:
         follow: bool = False,
         check_crc: bool = False,
         reconnect: bool = False,
+        pause_us: int = 0,
     ) -> None:
         """Set the pace and the limits of the run: a request is due every interval_ns, 0 is a closed
         loop; duration_ns counts from the end of the warm-up, `messages` from the start, 0 is no
@@ -103,7 +125,8 @@ class Load:
         drain_ns: the longest wait for the last answers; silence_ns: the longest time without any
         answer. serial: of the first UNIQ_KEY. follow: queues do not end, pulls wait for messages
         and deliveries are measured. check_crc: of the bodies read. reconnect: lost connections wait
-        for `hand_over`, for silence_ns if all are lost.
+        for `hand_over`, for silence_ns if all are lost. pause_us: the whole load sleeps after each
+        refused send.
         """
 
     def add_sender(self, fd: int, window: int, first: int, count: int, begin: int = 0) -> None:

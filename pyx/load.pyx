@@ -12,6 +12,7 @@ from turbopump.pyx.c_load cimport *
 from turbopump.pyx.load_parts cimport check_batch, claim, corpus_of, load_template_of
 
 SEND, PULL = LOAD_SEND, LOAD_PULL
+FOLLOW_END, FOLLOW_ACKS = LOAD_FOLLOW_END, LOAD_FOLLOW_ACKS
 DONE, LATE, LOST, SYSTEM = LOAD_DONE, LOAD_LATE, LOAD_LOST, LOAD_SYSTEM
 CODE_UNANSWERED, CODE_LOST, CODE_MALFORMED = (
     LOAD_CODE_UNANSWERED, LOAD_CODE_LOST, LOAD_CODE_MALFORMED
@@ -20,6 +21,7 @@ WINDOW_MAX = LOAD_WINDOW_MAX
 IN_SEND = 256 * 1024    # many times the answers of a window
 IN_PULL = 8 << 20       # a message of 4 MiB, a broker's largest, and its frame
 OUT_MIN = 64 * 1024     # with a smaller buffer a window would go out in pieces
+FOLLOW_MAX = 4096       # a request that follows an answer is a small header
 OUT_MAX = 4 << 20       # a larger window goes out in pieces: a socket accepts at most this at once
 
 
@@ -27,7 +29,7 @@ cdef class Load:
     """A run of the load generator; see the stub."""
 
     cdef load run_of
-    cdef bytes texts, body
+    cdef bytes texts, body, follow_text
     cdef load_template *templates
     cdef uint32_t connection_max, queue_max, template_count, template_max
     cdef readonly int ended
@@ -101,13 +103,38 @@ cdef class Load:
         self.run_of.messages_per_send = per_send
         self.corpus = (data, starts, ends, element)  # they live as long as the run
 
+    def set_due(self, uint32_t at, int64_t first_ms, int64_t spread_ms):
+        """Declare 13 digits of a time to deliver in all templates; see the stub."""
+        cdef uint32_t i
+        self.unrun()
+        for i in range(self.template_count):
+            if at == 0 or <uint64_t>at + 13 > self.templates[i].size:
+                raise ValueError("the time to deliver reaches out of its template")
+        if first_ms < 0 or spread_ms <= 0:
+            raise ValueError(f"no times to deliver: {first_ms}, {spread_ms}")
+        self.run_of.due.at = at
+        self.run_of.due.first_ms, self.run_of.due.spread_ms = first_ms, spread_ms
+
+    def set_follow(self, uint32_t kind, bytes text not None):
+        """Let requests follow good answers; see the stub."""
+        self.unrun()
+        if self.run_of.connection_count:
+            raise ValueError("the connections are there already")
+        if kind not in (LOAD_FOLLOW_END, LOAD_FOLLOW_ACKS) or len(text) > FOLLOW_MAX:
+            raise ValueError("no such requests to follow")
+        self.follow_text = text
+        self.run_of.follow_up.kind = kind
+        self.run_of.follow_up.text.at = <const uint8_t *>self.follow_text
+        self.run_of.follow_up.text.size = <uint32_t>len(text)
+
     def set_limits(self, *, int64_t interval_ns=0, int64_t warmup_ns=0, int64_t duration_ns=0,
                    int64_t drain_ns=0, int64_t silence_ns=0, uint64_t messages=0, uint64_t serial=0,
-                   bint follow=False, bint check_crc=False, bint reconnect=False):
+                   bint follow=False, bint check_crc=False, bint reconnect=False,
+                   uint32_t pause_us=0):
         self.unrun()
         self.run_of.interval_ns, self.run_of.warmup_ns = interval_ns, warmup_ns
         self.run_of.duration_ns, self.run_of.drain_ns = duration_ns, drain_ns
-        self.run_of.silence_ns = silence_ns
+        self.run_of.silence_ns, self.run_of.pause_us = silence_ns, pause_us
         self.run_of.limit, self.run_of.serial = messages, serial
         self.run_of.follow, self.run_of.check_crc = follow, check_crc
         self.run_of.reconnect = reconnect
@@ -136,6 +163,8 @@ cdef class Load:
         cdef load_connection *made
         if begin >= count or first + count > self.template_count:
             raise ValueError("no such templates")
+        if self.run_of.follow_up.kind == LOAD_FOLLOW_ACKS and window != 1:
+            raise ValueError("a connection has one pop in flight")
         made = self._connection(fd, LOAD_SEND, window)
         made.first_target, made.target_count, made.next_target = first, count, begin
         for slot in range(window):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.versus.filter_load import connect
+from bench.versus.connections import connect
 from interop.support.ports import free_port
 
 from turbopump import Message, Producer

@@ -1,6 +1,6 @@
 """Pulls with an expression of SQL92 that matches 1 % of the messages.
 
-Owns the frames and the connections of that load. It must never know the broker's kind. To run it by
+Owns the pulls of that load. It must never know the broker's kind. To run it by
 hand: `python -m bench.versus.filter_load HOST:PORT`.
 """
 
@@ -10,17 +10,16 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from bench.versus import connections
+from bench.versus.connections import BATCH, QUEUES, connect
+
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
-from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.message import encode_batch
 
 TOPIC: Final = "Filtered"
-QUEUES: Final = 8
-BATCH: Final = 500
-BODY: Final = b"x" * 128
 EVERY: Final = 100
+PROPERTIES: Final = [f"price\x01{at}\x02region\x01north\x02" for at in range(EVERY)]
 EXPRESSION: Final = "price = 7 AND region IS NOT NULL"
 PULL_RETRY_IMMEDIATELY: Final = 20
 LATE_MAX: Final = 500
@@ -34,56 +33,6 @@ class Scanned:
     messages_per_s: float
     looked_at: int
     matched: int
-
-
-class Connection:
-    """A connection to a broker, with one request at a time."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    async def ask(self, request: Command) -> Command:
-        """Send a request and return its answer."""
-        self._writer.write(b"".join(map(bytes, encode(request))))
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
-
-
-async def connect(address: str) -> Connection:
-    """Connect to HOST:PORT. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    return Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
-
-
-async def _fill(address: str, count: int) -> None:
-    connection = await connect(address)
-    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES)}
-    fields |= {"writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG"}
-    fields |= {"topicSysFlag": "0", "order": "false"}
-    made = await connection.ask(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
-    assert made.code == 0, made.remark
-    batches = [
-        encode_batch(
-            (
-                0,
-                BODY,
-                f"UNIQ_KEY\x01{at:032d}\x02price\x01{at % EVERY}\x02region\x01north\x02".encode(),
-            )
-            for at in range(first, first + BATCH)
-        )
-        for first in range(0, EVERY * BATCH, BATCH)
-    ]
-    for number in range(count // BATCH):
-        header = SendMessageRequestV2(
-            "versus", TOPIC, "TBW102", 4, number % QUEUES, 0, 1, 0, batch=True
-        )
-        body = batches[number % len(batches)]
-        response = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
-        while response.code:  # RocketMQ is sometimes busy
-            await asyncio.sleep(0.01)
-            response = await connection.ask(
-                new_request(RequestCode.SEND_BATCH_MESSAGE, header, body)
-            )
 
 
 async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
@@ -117,7 +66,7 @@ async def _scan(address: str, count: int) -> Scanned:
 
 def fill(address: str, count: int) -> None:
     """Send `count` messages, in batches, to all queues of the topic."""
-    asyncio.run(_fill(address, count))
+    connections.fill(address, TOPIC, count, PROPERTIES)
 
 
 def scan(address: str, count: int) -> Scanned:

@@ -11,12 +11,11 @@
  * when no message is left or the time has passed. `serve` answers each call with the bytes in
  * `answer`, whatever the request: the cost of libnghttp2 and the kernel alone.
  *
- * Prints JSON: seconds, calls (messages, for receives), refused, p50_us and p99_us.
+ * Prints JSON: seconds, messages (sent, or acknowledged), refused, p50_us, p99_us, worst_us.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bytes.h"
 #include "h2.h"
+#include "load_hist.h"
+#include "protobuf.h"
 
 enum {
     CONNECTIONS_MAX = 256,
@@ -34,7 +36,6 @@ enum {
     READ_MAX = 64 << 10,
     OUT_MAX = 256 << 10,
     REQUEST_MAX = 8 << 10,
-    BUCKETS = 1 << 20,
     PREFIX = 5,
     ID_DIGITS = 16,
     TELEMETRY = 1,
@@ -46,7 +47,7 @@ enum {
 struct call {
     int kind; /* 0: free */
     int32_t stream_id;
-    int64_t begun_us;
+    int64_t begun_ns;
     struct h2_outbox outbox;
     uint8_t *answer;
     size_t answer_size, answer_room;
@@ -65,8 +66,8 @@ static uint8_t room[H2_ROOM_LEAST], out[OUT_MAX], read_room[READ_MAX];
 static uint8_t settings[REQUEST_MAX], request[REQUEST_MAX], ack[REQUEST_MAX];
 static size_t settings_size, request_size, ack_size;
 static size_t id_at;
-static uint32_t latencies[BUCKETS];
-static int64_t end_us, done_count, measured, refused, number;
+static struct load_hist latencies;
+static int64_t end_ns, done_count, refused, number;
 static int mode, in_flight, connection_count, epoll_fd;
 
 static void fail(const char *what)
@@ -75,11 +76,11 @@ static void fail(const char *what)
     exit(1);
 }
 
-static int64_t now_us(void)
+static int64_t now_ns(void)
 {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000000 + at.tv_nsec / 1000;
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
 static size_t load(const char *path, uint8_t *bytes)
@@ -140,7 +141,7 @@ static void begin(struct connection *connection, struct call *call, int kind, si
     size_t pairs_size = headers_of(kind, connection, pairs);
     call->kind = kind;
     call->answer_size = 0;
-    call->begun_us = now_us();
+    call->begun_ns = now_ns();
     memset(&call->outbox, 0, sizeof call->outbox);
     call->outbox.bytes = call->request;
     call->outbox.size = size;
@@ -167,7 +168,7 @@ static struct call *free_call(struct connection *connection)
 static void ask(struct connection *connection)
 {
     struct call *call = free_call(connection);
-    if (now_us() >= end_us) {
+    if (now_ns() >= end_ns) {
         connection->is_done = 1;
         return;
     }
@@ -180,74 +181,38 @@ static void ask(struct connection *connection)
     begin(connection, call, mode, request_size);
 }
 
-static uint64_t varint(const uint8_t **at, const uint8_t *end)
+/* The length-delimited field with that number; at == NULL if missing. */
+static struct trf_text field(struct trf_text message, uint64_t wanted)
 {
-    uint64_t value = 0;
-    for (int shift = 0; *at < end && shift < 64; shift += 7) {
-        uint8_t byte = *(*at)++;
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            break;
+    struct pb_parts parts = pb_parts_of(message);
+    while (pb_next(&parts) > 0) {
+        if (parts.kind == PB_TEXT && parts.number == wanted) {
+            return parts.text;
         }
     }
-    return value;
-}
-
-/* The length-delimited field with that number; NULL if missing. */
-static const uint8_t *field(const uint8_t *at, const uint8_t *end, uint64_t wanted, size_t *size)
-{
-    while (at < end) {
-        uint64_t tag = varint(&at, end), value = varint(&at, end);
-        if ((tag & 7) == 2) {
-            if (value > (uint64_t)(end - at)) {
-                break;
-            }
-            if (tag >> 3 == wanted) {
-                *size = (size_t)value;
-                return at;
-            }
-            at += value;
-        }
-    }
-    return NULL;
-}
-
-static size_t put_text(uint8_t *at, int tag, const uint8_t *text, size_t size)
-{
-    size_t used = 1;
-    at[0] = (uint8_t)tag;
-    for (size_t left = size; ; left >>= 7) {
-        at[used++] = (uint8_t)(left & 0x7F) | (left > 0x7F ? 0x80 : 0);
-        if (left <= 0x7F) {
-            break;
-        }
-    }
-    memcpy(at + used, text, size);
-    return used + size;
+    return (struct trf_text){NULL, 0};
 }
 
 /* Acknowledge a received message. */
-static void settle(struct connection *connection, const uint8_t *message, size_t size)
+static void settle(struct connection *connection, struct trf_text message)
 {
     struct call *call = free_call(connection);
     uint8_t entry[1024];
-    size_t system_size, id_size, handle_size, used;
-    const uint8_t *system = field(message, message + size, 3, &system_size), *id, *handle;
-    if (system == NULL) {
-        fail("no system properties");
+    struct trf_text system = field(message, 3), id = {NULL, 0}, handle = {NULL, 0};
+    size_t used;
+    if (system.at != NULL) {
+        id = field(system, 3);
+        handle = field(system, 12);
     }
-    id = field(system, system + system_size, 3, &id_size);
-    handle = field(system, system + system_size, 12, &handle_size);
-    if (id == NULL || handle == NULL || id_size + handle_size > sizeof entry - 16) {
+    if (id.at == NULL || handle.at == NULL || id.size + handle.size > sizeof entry - 16) {
         fail("no receipt");
     }
-    used = put_text(entry, 0x0A, id, id_size);
-    used += put_text(entry + used, 0x12, handle, handle_size);
+    used = (size_t)(pb_put_text(pb_put_text(entry, 0x0A, id), 0x12, handle) - entry);
     memcpy(call->request, ack, ack_size);
-    used = ack_size + put_text(call->request + ack_size, 0x1A, entry, used);
-    call->request[0] = call->request[1] = call->request[2] = 0;
-    call->request[3] = (uint8_t)((used - PREFIX) >> 8);
-    call->request[4] = (uint8_t)(used - PREFIX);
+    used = (size_t)(pb_put_text(call->request + ack_size, 0x1A,
+                                (struct trf_text){entry, (uint32_t)used}) - call->request);
+    call->request[0] = 0;
+    be_put_i32(call->request + 1, (int32_t)(used - PREFIX));
     begin(connection, call, ACK, used);
 }
 
@@ -261,9 +226,7 @@ static int is_good(const struct call *call)
 
 static void note(const struct call *call)
 {
-    int64_t took_us = now_us() - call->begun_us;
-    latencies[took_us < BUCKETS ? took_us : BUCKETS - 1]++;
-    measured++;
+    load_hist_record(&latencies, now_ns() - call->begun_ns);
 }
 
 static void complain(const struct call *call)
@@ -284,15 +247,15 @@ static void received(struct connection *connection, struct call *call)
     }
     note(call);
     while (end - at > PREFIX) {
-        size_t size = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4], inner;
-        const uint8_t *message;
+        size_t size = be_u32(at + 1);
+        struct trf_text message;
         at += PREFIX;
         if (size > (size_t)(end - at)) {
             fail("a message is cut");
         }
-        message = field(at, at + size, 2, &inner);
-        if (message != NULL) {
-            settle(connection, message, inner);
+        message = field((struct trf_text){at, (uint32_t)size}, 2);
+        if (message.at != NULL) {
+            settle(connection, message);
         }
         at += size;
     }
@@ -502,18 +465,6 @@ static void serve(int port)
     }
 }
 
-static int64_t percentile(double part)
-{
-    int64_t wanted = (int64_t)((double)measured * part), seen = 0;
-    for (int64_t us = 0; us < BUCKETS; us++) {
-        seen += latencies[us];
-        if (seen > wanted) {
-            return us;
-        }
-    }
-    return BUCKETS;
-}
-
 static int is_over(void)
 {
     for (int i = 0; i < connection_count; i++) {
@@ -528,8 +479,8 @@ static void run(int port, double seconds)
 {
     struct epoll_event events[CONNECTIONS_MAX];
     struct sockaddr_in address;
-    int64_t begin_us = now_us();
-    end_us = begin_us + (int64_t)(seconds * 1e6);
+    int64_t begin_ns = now_ns();
+    end_ns = begin_ns + (int64_t)(seconds * 1e9);
     for (int i = 0; i < connection_count; i++) {
         int fd = socket_at(port, &address);
         struct call *call;
@@ -554,10 +505,11 @@ static void run(int port, double seconds)
             }
         }
     }
-    printf("{\"seconds\": %.6f, \"calls\": %lld, \"refused\": %lld, \"p50_us\": %lld,"
-           " \"p99_us\": %lld}\n",
-           (double)(now_us() - begin_us) / 1e6, (long long)done_count, (long long)refused,
-           (long long)percentile(0.5), (long long)percentile(0.99));
+    printf("{\"seconds\": %.6f, \"messages\": %lld, \"refused\": %lld, \"p50_us\": %.3f,"
+           " \"p99_us\": %.3f, \"worst_us\": %.3f}\n",
+           (double)(now_ns() - begin_ns) / 1e9, (long long)done_count, (long long)refused,
+           (double)load_hist_at(&latencies, 0.5) / 1e3,
+           (double)load_hist_at(&latencies, 0.99) / 1e3, (double)latencies.max / 1e3);
 }
 
 int main(int count, char **arguments)

@@ -5,9 +5,7 @@ is the floor. It must never know more about its target. To run it by hand: `pyth
 bench.versus.grpc_load PORT`.
 """
 
-import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.versus.filter_load import connect
+from bench.bound import cpu_s
+from bench.versus.connections import ask
+from bench.versus.native_load import Result
 from bench.versus.pop_load import GROUP, TOPIC
 from interop.support import ports
 
@@ -32,8 +32,7 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = (
     Path(__file__).resolve().with_suffix(".c"),
-    ROOT / "csrc" / "h2.c",
-    ROOT / "csrc" / "h2_library.c",
+    *(ROOT / "csrc" / f"{unit}.c" for unit in ("h2", "h2_library", "load_hist")),
 )
 LOADS: Final = {"grpc-64x1-1k": (64, 1), "grpc-8x32-1k": (8, 32)}
 """Sends: (connections, calls in flight on each)."""
@@ -42,19 +41,7 @@ SIZE: Final = 1024
 BATCH: Final = 32
 RECEIVERS: Final = 16
 INVISIBLE_S: Final = 20
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 READY_S: Final = 0.3
-
-
-@dataclass(frozen=True)
-class Called:
-    """Result of a run; latencies of sends, or of receives."""
-
-    calls_per_s: float
-    calls: int
-    refused: int
-    p50_us: float
-    p99_us: float
 
 
 def build(folder: Path) -> Path:
@@ -138,7 +125,7 @@ def _answer() -> Any:
     return _message("SendMessageResponse", status=good, entries=[entry])
 
 
-def _run(program: Path, files: dict[str, bytes], *line: object) -> Called:
+def _run(program: Path, files: dict[str, bytes], *line: object) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             Path(folder, name).write_bytes(data)
@@ -150,22 +137,21 @@ def _run(program: Path, files: dict[str, bytes], *line: object) -> Called:
             text=True,
         )
     found = json.loads(done.stdout)
-    rate = found["calls"] / found["seconds"]
-    return Called(rate, found["calls"], found["refused"], found["p50_us"], found["p99_us"])
+    return Result(found["messages"] / found.pop("seconds"), **found)
 
 
 def _settings(settings: Any) -> bytes:
     return framed(_message("TelemetryCommand", settings=settings).SerializeToString())
 
 
-def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Called:
+def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Result:
     """Call SendMessage for some seconds."""
     request = framed(_send_request().SerializeToString())
     files = {"settings": _settings(_producer()), "request": request}
     return _run(program, files, "send", port, connections, in_flight, seconds)
 
 
-def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") -> Called:
+def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") -> Result:
     """Receive and acknowledge for some seconds, or until no message is left.
 
     The counted calls are acknowledgements, one for each message.
@@ -185,21 +171,9 @@ def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") 
 
 def make_group(port: int) -> None:
     """Make the consumer group, which RocketMQ's proxy does not do by itself."""
-
-    async def make() -> None:
-        body = SubscriptionGroupConfig(GROUP).encode()
-        asked = new_request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        response = await (await connect(f"127.0.0.1:{port}")).ask(asked)
-        if response.code:
-            raise RuntimeError(f"the group is refused: {response.remark}")
-
-    asyncio.run(make())
-
-
-def cpu_s(pid: int) -> float:
-    """Return the processor time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    body = SubscriptionGroupConfig(GROUP).encode()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    ask(f"127.0.0.1:{port}", lambda: new_request(code, body=body))
 
 
 @dataclass(frozen=True)
@@ -234,12 +208,12 @@ def main() -> None:
             for connections, in_flight in LOADS.values():
                 before_s = cpu_s(at[1])
                 found = send(program, at[0], connections, in_flight, 3.0)
-                cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / found.calls
+                cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / found.messages
                 print(f"{connections}x{in_flight}: {cpu_us:.1f} us of CPU a call, {found}")
         if sys.argv[1:]:
             before_s = cpu_s(at[1])
             found = receive(program, at[0], 3.0)
-            cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / max(1, found.calls)
+            cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / max(1, found.messages)
             print(f"receive: {cpu_us:.1f} us of CPU a message, {found}")
 
 

@@ -12,7 +12,16 @@ from functools import partial
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import filter_load, grpc_load, grpc_targets, later_load, pop_load, topic_load
+from bench.versus import (
+    connections,
+    filter_load,
+    grpc_load,
+    grpc_targets,
+    later_load,
+    pop_load,
+    topic_load,
+)
+from bench.versus.native_load import Result
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -201,12 +210,12 @@ class Rounds:
                 found = topic_load.create(address, "update", made, CREATED, CREATORS)
                 cpu_us = (server.usage().cpu_s - before_s) * 1e6 / CREATED
                 made += CREATED
-                self.results.add(f"{name}.topics_per_s", side, found.topics_per_s)
+                self.results.add(f"{name}.topics_per_s", side, found.messages_per_s)
                 self.results.add(f"{name}.cpu_us", side, cpu_us)
-                self.results.add(f"{name}.p99_ms", side, found.p99_ms)
+                self.results.add(f"{name}.p99_ms", side, found.p99_us / 1000)
                 self._say(
-                    f"  {name}, {side}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
-                    f" p99 {found.p99_ms:,.1f} ms"
+                    f"  {name}, {side}: {found.messages_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
+                    f" p99 {found.p99_us / 1000:,.1f} ms"
                 )
                 if name == "creation":
                     topic_load.fill(address, EXISTING_TOPICS)
@@ -235,33 +244,33 @@ class Rounds:
         """Measure transactions, and timers that are sent, that wait, and that become due."""
         if not self._plan.wants("later"):
             return
-        program = later_load.build(self._folder.parent / "later")
         with running(side, self._folder, {}) as server:
-            port = server.ports.broker
-            later_load.make_topic(port)
-            later_load.transact(program, port, LATER_WARMING)
+            address = server.ports.broker_address
+            later_load.make_topic(address)
+            later_load.transact(address, LATER_WARMING)
             self._rest(server)
-            before_s, had = server.usage().cpu_s, later_load.stored(port)
-            sent = later_load.transact(program, port, TRANSACTIONS)
+            before_s, had = server.usage().cpu_s, connections.stored(address, later_load.TOPIC)
+            sent = later_load.transact(address, TRANSACTIONS)
             self._rest(server)
-            lost = sent.taken - (later_load.stored(port) - had)
-            self._note_sent("transactions", side, sent, server.usage().cpu_s - before_s)
+            stored = connections.stored(address, later_load.TOPIC)
+            lost = sent.messages - (stored - had)
+            self._note_result("transactions", side, sent, server.usage().cpu_s - before_s)
             self._say(f"  transactions, {side}: {lost} commits are missing")
         with running(side, self._folder, {}) as server:
-            port = server.ports.broker
-            later_load.make_topic(port)
+            address = server.ports.broker_address
+            later_load.make_topic(address)
             hour_ms = int(time.time() * 1000) + 3_600_000
-            later_load.send_timers(program, port, LATER_WARMING, hour_ms, 3_600_000)
+            later_load.send_timers(address, LATER_WARMING, hour_ms, 3_600_000)
             self._rest(server)
             before_s = server.usage().cpu_s
-            sent = later_load.send_timers(program, port, TIMERS - LATER_WARMING, hour_ms, 3_600_000)
+            sent = later_load.send_timers(address, TIMERS - LATER_WARMING, hour_ms, 3_600_000)
             self._rest(server)
-            self._note_sent("timers", side, sent, server.usage().cpu_s - before_s)
+            self._note_result("timers", side, sent, server.usage().cpu_s - before_s)
             anonymous_mb = server.usage().anonymous_mb
             self.results.add("timers.anonymous_mb", side, anonymous_mb)
             begin_s = time.time() + DUE_BEHIND_S
-            later_load.send_timers(program, port, DUE, int(begin_s * 1000), 1000 * DUE // DUE_RATE)
-            late = later_load.watch(port, begin_s + 2 * DUE_BEHIND_S, DUE)
+            later_load.send_timers(address, DUE, int(begin_s * 1000), 1000 * DUE // DUE_RATE)
+            late = later_load.watch(address, begin_s + 2 * DUE_BEHIND_S, DUE)
             self.results.add("lateness.p50_ms", side, late.p50_ms)
             self.results.add("lateness.p99_ms", side, late.p99_ms)
             self._say(
@@ -276,25 +285,20 @@ class Rounds:
         """
         if not self._plan.wants("pop"):
             return
-        program = pop_load.build(self._folder.parent / "pop")
         for size in POP_SIZES:
             with running(side, self._folder, {}) as server:
-                port, name = server.ports.broker, f"pop-{size}"
-                cuts = pop_load.fill(port, POP_FILLED)
+                address, name = server.ports.broker_address, f"pop-{size}"
+                cuts = pop_load.fill(address, POP_FILLED)
                 if cuts:
                     self._say(f"  {name}, {side}: {cuts} connections were cut while it was filled")
-                warmed = pop_load.handle(program, port, size, POP_WARMING_S, POP_HIDDEN_MS)
+                warmed = pop_load.handle(address, size, POP_WARMING_S, POP_HIDDEN_MS)
                 if warmed.messages > POP_FILLED // 4:
-                    pop_load.fill(port, warmed.messages)
+                    pop_load.fill(address, warmed.messages)
                 self._revived(server)
                 before_s = server.usage().cpu_s
-                found = pop_load.handle(program, port, size, self._plan.duration_s, POP_HIDDEN_MS)
+                found = pop_load.handle(address, size, self._plan.duration_s, POP_HIDDEN_MS)
                 used_s = server.usage().cpu_s - before_s
-                cpu_us, refused = used_s * 1e6 / found.messages, found.refused / found.messages
-                measured = Measured(
-                    found.messages_per_s, cpu_us, found.p50_us, found.p99_us, refused
-                )
-                self._note(name, side, measured)
+                self._note_result(name, side, found, used_s)
                 before_s = server.usage().cpu_s
                 self._revived(server)
                 behind_us = (server.usage().cpu_s - before_s) * 1e6 / found.messages
@@ -310,11 +314,11 @@ class Rounds:
         """Measure the memory with UNACKNOWLEDGED messages popped and not acknowledged."""
         if not self._plan.wants("unacknowledged"):
             return
-        program, hour_ms = pop_load.build(self._folder.parent / "pop"), 3_600_000
+        hour_ms = 3_600_000
         with running(side, self._folder, {}) as server:
-            port = server.ports.broker
-            pop_load.fill(port, UNACKNOWLEDGED)
-            found = pop_load.handle(program, port, 32, 600.0, hour_ms, acks=False)
+            address = server.ports.broker_address
+            pop_load.fill(address, UNACKNOWLEDGED)
+            found = pop_load.handle(address, 32, 600.0, hour_ms, acks=False)
             time.sleep(SETTLE_S)
             anonymous_mb = server.usage().anonymous_mb
             self.results.add("unacknowledged.anonymous_mb", side, anonymous_mb)
@@ -331,44 +335,38 @@ class Rounds:
         kind = grpc_targets.kind_of(side)
         with running(kind, self._folder, {}) as server:
             port = grpc_targets.port_of(server)
-            pop_load.fill(server.ports.broker, pop_load.BATCH)  # makes the topic
+            pop_load.fill(server.ports.broker_address, connections.BATCH)  # makes the topic
             for name, load in grpc_load.LOADS.items():
                 self._called(server, name, side, partial(grpc_load.send, program, port, *load))
         with running(kind, self._folder, {}) as server:
             port = grpc_targets.port_of(server)
-            pop_load.fill(server.ports.broker, GRPC_FILLED)
+            pop_load.fill(server.ports.broker_address, GRPC_FILLED)
             grpc_load.make_group(server.ports.broker)
             receive = partial(grpc_load.receive, program, port)
             self._called(server, grpc_load.RECEIVES, side, receive)
 
     def _called(
-        self, server: Server, name: str, side: str, load: Callable[[float], grpc_load.Called]
+        self, server: Server, name: str, side: str, load: Callable[[float], Result]
     ) -> None:
         load(GRPC_WARMING_S)
         self._rest(server)
         before_s = server.usage().cpu_s
         found = load(self._plan.duration_s)
-        self._note_called(name, side, found, server.usage().cpu_s - before_s)
-
-    def _note_called(self, name: str, side: str, found: grpc_load.Called, used_s: float) -> None:
-        cpu_us, refused = used_s * 1e6 / found.calls, found.refused / found.calls
-        measured = Measured(found.calls_per_s, cpu_us, found.p50_us, found.p99_us, refused)
-        self._note(name, side, measured)
+        self._note_result(name, side, found, server.usage().cpu_s - before_s)
 
     def _grpc_floor(self) -> None:
         """Measure the cost of libnghttp2 and the kernel alone, under the same sends."""
         program = grpc_load.build(self._folder.parent / "grpc")
         with grpc_load.floor(program) as least:
             for name, load in grpc_load.LOADS.items():
-                before_s = grpc_load.cpu_s(least.pid)
+                before_s = bound.cpu_s(least.pid)
                 found = grpc_load.send(program, least.port, *load, self._plan.duration_s)
-                used_s = grpc_load.cpu_s(least.pid) - before_s
-                self._note_called(name, BOUND, found, used_s)
+                used_s = bound.cpu_s(least.pid) - before_s
+                self._note_result(name, BOUND, found, used_s)
 
-    def _note_sent(self, name: str, side: str, sent: later_load.Sent, used_s: float) -> None:
-        refused = sent.refused / sent.taken
-        cpu_us = used_s * 1e6 / sent.taken
-        measured = Measured(sent.messages_per_s, cpu_us, sent.p50_us, sent.p99_us, refused)
+    def _note_result(self, name: str, side: str, found: Result, used_s: float) -> None:
+        cpu_us, refused = used_s * 1e6 / found.messages, found.refused / found.messages
+        measured = Measured(found.messages_per_s, cpu_us, found.p50_us, found.p99_us, refused)
         self._note(name, side, measured)
 
     def _rest(self, server: Server) -> None:

@@ -4,7 +4,6 @@ Starts Apache RocketMQ with the comparison's heap (2 GB, G1) and its defaults ot
 its defaults. Both get the same properties file.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import bound
 from bench.versus.workloads import Target
 from interop.support import groups, processes, toolchain
 from interop.support.groups import Group, Kind, Ports
@@ -22,7 +22,6 @@ GET_BROKER_RUNTIME_INFO = 28
 READY_TIMEOUT_S = 120
 POLL_S = 0.01
 JAVA_OPTIONS = ["-XX:+UseG1GC"]
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class RocketMQ(groups.RocketMQ):
@@ -103,10 +102,9 @@ class Server:
         """Return the resources of the broker's process."""
         assert self._group is not None
         proc = Path("/proc") / str(self._group.members[1].child.pid)
-        fields = (proc / "stat").read_text().rpartition(")")[2].split()
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         return Usage(
-            (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            bound.cpu_s(self._group.members[1].child.pid),
             int(status["VmRSS"].split()[0]) / 1024,
             int(status["RssAnon"].split()[0]) / 1024,
         )

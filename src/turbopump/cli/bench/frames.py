@@ -65,7 +65,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """Values of the variable parts of a frame."""
 
     opaque: int = OPAQUE_BASE
@@ -83,21 +83,21 @@ class Templates:
     rows: list[Row] = field(default_factory=list)
     _positions: dict[object, tuple[int, int, int, int, int]] = field(default_factory=dict)
 
-    def add(self, codec: Codec, kind: object, make: Callable[[_Parts], bytes]) -> int:
+    def add(self, codec: Codec, kind: object, make: Callable[[Parts], bytes]) -> int:
         """Add the frame that `make` encodes, and return its row number.
 
         Frames of the same `kind` must have their variable parts at the same positions: these are
         found for the first one only.
         """
-        frame = make(_Parts())
+        frame = make(Parts())
         found = self._positions.get(kind)
         if found is None:
             others = (
-                _Parts(opaque=OTHER_OPAQUE),
-                _Parts(born_ms=OTHER_BORN_MS),
-                _Parts(seconds=OTHER_SECONDS),
-                _Parts(serial=OTHER_SERIAL),
-                _Parts(queue_offset=1),
+                Parts(opaque=OTHER_OPAQUE),
+                Parts(born_ms=OTHER_BORN_MS),
+                Parts(seconds=OTHER_SECONDS),
+                Parts(serial=OTHER_SERIAL),
+                Parts(queue_offset=1),
             )
             opaque, born, keys, unique, offset = (difference(frame, make(it)) for it in others)
             found = self._positions[kind] = (opaque, born, keys, unique, offset)
@@ -135,7 +135,7 @@ def padding(size: int) -> dict[str, str]:
     return made
 
 
-def _properties(shape: Shape, parts: _Parts, tag: int) -> dict[str, str]:
+def _properties(shape: Shape, parts: Parts, tag: int) -> dict[str, str]:
     values: dict[str, str] = {}
     if shape.keys:
         values[KEYS] = parts.seconds
@@ -153,11 +153,11 @@ def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
     """Return (body of a batch of `shape.batch` messages with the body `content`, position of the
     first UNIQ_KEY's serial or 0, bytes from one message to the next)."""
 
-    def element(parts: _Parts) -> bytes:
+    def element(parts: Parts) -> bytes:
         return encode_batch([(0, content, encode_properties(_properties(shape, parts, 0)))])
 
-    one = element(_Parts())
-    return one * shape.batch, difference(one, element(_Parts(serial=OTHER_SERIAL))), len(one)
+    one = element(Parts())
+    return one * shape.batch, difference(one, element(Parts(serial=OTHER_SERIAL))), len(one)
 
 
 def empty_element(shape: Shape) -> tuple[bytes, int]:
@@ -171,7 +171,7 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
     its length field includes the `body` bytes that follow the frame."""
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
 
-    def make(parts: _Parts) -> bytes:
+    def make(parts: Parts) -> bytes:
         header = SendMessageRequestV2(
             producer_group=shape.group,
             topic=queue.topic,
@@ -200,7 +200,7 @@ def add_pull(
     """Add the frame of a pull of at most `count` messages, and return its row number; with `follow`
     the broker may hold it until messages arrive."""
 
-    def make(parts: _Parts) -> bytes:
+    def make(parts: Parts) -> bytes:
         header = PullMessageRequest(
             consumer_group=group,
             topic=queue.topic,
@@ -221,6 +221,6 @@ def add_pull(
     return templates.add(codec, ("pull", *map(len, widths)), make)
 
 
-def _frame(command: Command, codec: Codec, parts: _Parts) -> bytes:
+def _frame(command: Command, codec: Codec, parts: Parts) -> bytes:
     command.codec, command.opaque = codec, parts.opaque
     return b"".join(bytes(part) for part in encode(command))

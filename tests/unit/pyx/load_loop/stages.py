@@ -23,6 +23,10 @@ def framed(header: bytes, body: bytes = b"") -> bytes:
 
 def answer(opaque: int, code: int = 0, next_offset: int | None = None, body: bytes = b"") -> bytes:
     fields = {} if next_offset is None else {"nextBeginOffset": str(next_offset)}
+    return answer_with(opaque, code, fields, body)
+
+
+def answer_with(opaque: int, code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
     header = {"code": code, "extFields": fields, "flag": 1, "opaque": opaque, "remark": f"r{code}"}
     return framed(json.dumps(header, separators=(",", ":")).encode(), body)
 
@@ -63,6 +67,7 @@ class Request:
     queue_offset: int
     number: int
     body: bytes
+    fields: dict[str, str]
 
 
 Script = Callable[[Request], bytes | None]
@@ -100,9 +105,8 @@ class Peer:
         size = int.from_bytes(frame[5:8], "big")
         header = json.loads(frame[8 : 8 + size])
         offset = int(header["extFields"].get("queueOffset", -1))
-        made = Request(
-            header["code"], header["opaque"], offset, len(self.requests), frame[8 + size :]
-        )
+        number, body, fields = len(self.requests), frame[8 + size :], header["extFields"]
+        made = Request(header["code"], header["opaque"], offset, number, body, fields)
         self.requests.append(made)
         return made
 

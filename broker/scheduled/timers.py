@@ -465,9 +465,9 @@ class Timers:
 
     def _left(self, due: DueUnit, facts: TimerFacts | None) -> None:
         """Finish a unit that was sent to another master, or is dropped (without facts)."""
-        self._slots.done(due)
+        is_first = self._slots.done(due)
         self._late.pop(due.position, None)
-        if facts is not None:
+        if facts is not None and is_first:
             self._deliveries.count(facts, self._now_ms)
 
     # Publishing and saving

@@ -3,8 +3,10 @@
 import pytest
 from tests.unit.broker.escape.cluster import Replica, bodies, records
 
+from turbopump.broker.scheduled import wheel_reader
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
 from turbopump.broker.scheduled.timers import TimerProgress
+from turbopump.broker.scheduled.wheel_reader import ASIDE_MAX, SLOTS_MAX
 from turbopump.broker.tables.data_versions import ACTING_STEP
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
@@ -232,3 +234,53 @@ def test_rolls_of_slots_that_another_broker_has_passed_are_not_lost(replica: Rep
     master.pass_time(1_000)
     assert bodies(master, TIMER_TOPIC) == [b"far", b"far"]
     assert timers.durable.current.read_ms > begin_ms + timers._roll_ms
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("wait_ms", [300, 12_000])
+@pytest.mark.parametrize("kept", [ASIDE_MAX, 0])
+def test_a_clock_that_is_set_back_while_a_timer_is_on_its_way(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, is_taken: bool, wait_ms: int, kept: int
+) -> None:
+    """Both timers are in one slot. If no slot may be kept, a timer comes twice, unless it is still
+    on its way when its slot is read again."""
+    monkeypatch.setattr(wheel_reader, "ASIDE_MAX", kept)
+    other = replica.master("m")
+    replica.pass_time(1_000 - replica.world.now_ms % 1_000)
+    timer(replica, b"first", 2_150)
+    timer(replica, b"later", 2_850)
+    replica.others.silent = True
+    if not is_taken:
+        replica.others.dead.add("m")
+    replica.pass_time(2_400)
+    assert len(replica.others.waiting) == 1
+    replica.world.set_clock(-5_000)
+    replica.pass_time(wait_ms)
+    replica.others.silent = False
+    replica.others.dead.clear()
+    replica.others.answer_all()
+    replica.pass_time(25_000)
+    assert set(bodies(other)) == {b"first", b"later"}
+    assert len(bodies(other)) == (2 if kept or wait_ms > 5_000 else 3)
+    timers = replica.world.broker.timers
+    assert (timers.dequeued.total, timers.metrics.total) == (2, 0)
+    assert told(replica).master_queue_offset == 2
+    assert len(timers._slots.heap) == 0
+
+
+def test_a_timer_that_no_master_takes_holds_up_no_later_slot(replica: Replica) -> None:
+    other = replica.master("m")
+    for number in range(SLOTS_MAX):
+        timer(replica, b"alone", 2_000 + 1_000 * number, topic="Alone")
+    due_ms = [timer(replica, b"%d" % number, 2_500 + 1_000 * number) for number in range(150)]
+    replica.pass_time(155_000)
+    assert bodies(other) == [b"%d" % number for number in range(150)]
+    late_ms = [record.store_timestamp_ms for record in records(other)]
+    assert all(at_ms >= each_ms for at_ms, each_ms in zip(late_ms, due_ms, strict=True))
+    slots = replica.world.broker.timers._slots
+    assert len(slots._waiting) <= SLOTS_MAX + 2, "slots without units are forgotten"
+    assert told(replica).read_ms < due_ms[0]
+    replica.master("n", topic="Alone")
+    replica.pass_time(20_000)
+    assert len(bodies(replica.others.masters["n"], "Alone")) == SLOTS_MAX
+    assert told(replica).read_ms >= due_ms[-1]

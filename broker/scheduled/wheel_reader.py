@@ -54,6 +54,8 @@ ASIDE_MAX: Final = 1_024
 BEGUN_MAX: Final = 1 << 16
 """Maximum number of remembered slots of which a unit was delivered, some 6 MB, while a unit that is
 out holds up the cursor. Beyond it a clock that is set back makes some timers be delivered twice."""
+PASSED_TICK: Final = 0
+"""Tick of the units of `add_passed`; no slot has it."""
 MAX_FLOORS: Final = 64
 """Maximum number of remembered clock steps. Beyond it timers may be delivered twice."""
 
@@ -187,10 +189,12 @@ class WheelReader:
         """Return slots to the wheel whose time is now later, so that the heap has room for the
         slots that come first. A slot that was begun, or has a unit out, stays: otherwise its
         messages would be delivered twice."""
-        kept = self._begun | self._out.keys()
+        kept = (self._begun | self._out.keys()) - {PASSED_TICK}
         if len(kept) > ASIDE_MAX or sum(self._waiting.get(one, 0) for one in kept) > ROOM // 4:
             logger.warning("the clock was set back: some timers are delivered twice")
             kept = set()
+        if PASSED_TICK in self._waiting:
+            kept.add(PASSED_TICK)  # no slot can be read for these units again
         self.heap.keep(sorted(kept))
         if self._loading is not None and self._loading.tick not in kept:
             self._loading = None
@@ -220,6 +224,15 @@ class WheelReader:
                 self._push(due)
             else:
                 self._parts[due.tick] = due.position
+
+    def add_passed(self, due: DueUnit) -> None:
+        """Add a unit of a slot that counts as delivered. The cursor does not move until `done`."""
+        self._push(due._replace(tick=PASSED_TICK))
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether a unit of `add_passed` is not done."""
+        return self._waiting.get(PASSED_TICK, 0) > 0
 
     @property
     def takes_many(self) -> bool:

@@ -63,6 +63,9 @@ class RetryWindow(Generic[K, A]):
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, item: K) -> bool:
+        return item in self._open
+
     def start(self, item: K) -> None:
         """Add an item that is not in the window, and send it now."""
         self._open[item] = _Open()

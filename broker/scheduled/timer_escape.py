@@ -68,7 +68,9 @@ class TimerEscape:
             due_ms = self._slots.next_due_ms
             if due_ms is None or due_ms > until_ms or not self._has_room:
                 return False
-            self._window.start(self._slots.pop())
+            due = self._slots.pop()
+            if due not in self._window:  # else its slot was returned to the wheel, and read again
+                self._window.start(due)
         return True
 
     @property

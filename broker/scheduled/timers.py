@@ -153,6 +153,7 @@ class Timers:
         """Begin to follow a master, which delivers now. Removes units after the safe progress from
         the wheel: the master's wheel may differ there."""
         if self._leads:
+            self._stop_escaping()
             self._leads, self._held = False, None
             self._slots.clear()
             self.durable.follow()
@@ -191,6 +192,7 @@ class Timers:
         log was cut or begins again."""
         if not self._enabled:
             return
+        self._stop_escaping()
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
         self._newer = None
@@ -258,7 +260,7 @@ class Timers:
         return until_ms
 
     def _advance(self, progress: TimerProgress) -> None:
-        if self._rolls is not None:
+        if self._rolls is not None or self._slots.has_passed:
             return
         if self._escaping is None:
             self.durable.current = progress
@@ -293,21 +295,21 @@ class Timers:
         if not read_tick:  # there was no timer yet, or a checkpoint was lost
             read_tick = max(1, now_tick - self._ring // 2 + BLANK_SLOTS)
             read_tick = read_tick if self._files.exists else max(1, now_tick)
-        self._start_slots(read_tick, now_tick, is_ours=newer is None)
+        self._start_slots(read_tick, now_tick, newer)
         self._newer = self._rolls = None
         if newer is not None:
             since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
             self._rolls = passed_rolls(self._files, since, read_tick, self._precision_ms)
-            if self._files.queue_offset > newer.queue_offset:
-                self._files.rewind(newer.queue_offset)
 
-    def _start_slots(self, read_tick: int, now_tick: int, *, is_ours: bool) -> None:
+    def _start_slots(self, read_tick: int, now_tick: int, newer: TimerProgress | None) -> None:
         stepped, files = self._files.stepped, self._files
-        ours = self.durable.current
-        if stepped is not None and not (is_ours and ours.position >= 0 and now_tick < read_tick):
+        ours, is_behind = self.durable.current, now_tick < read_tick
+        if stepped is not None and not (newer is None and ours.position >= 0 and is_behind):
             files.rewind(ours.queue_offset)
             stepped = None
         files.stepped = None
+        if newer is not None and files.queue_offset > newer.queue_offset:
+            files.rewind(newer.queue_offset)  # now: `begin` notes the end of the timer log
         if stepped is None:
             self._slots.begin(read_tick, now_tick)
             return
@@ -316,12 +318,16 @@ class Timers:
         self._held = ours.queue_offset, ours.position
 
     def _take_rolls(self) -> bool:
-        """Add first parts of long waits from passed slots; return whether there are more."""
-        for due in self._rolls or ():
+        """Add first parts of long waits from passed slots while the heap has room; return whether
+        to call again at once."""
+        while self._rolls is not None and self._slots.has_room:
+            due = next(self._rolls, self)
             if due is None:
                 return True
-            self._slots.added(due)
-        self._rolls = None
+            if isinstance(due, DueUnit):
+                self._slots.add_passed(due)
+            else:
+                self._rolls = None
         return False
 
     def _progress(self) -> TimerProgress:
@@ -465,9 +471,9 @@ class Timers:
 
     def _left(self, due: DueUnit, facts: TimerFacts | None) -> None:
         """Finish a unit that was sent to another master, or is dropped (without facts)."""
-        self._slots.done(due)
+        is_first = self._slots.done(due)
         self._late.pop(due.position, None)
-        if facts is not None:
+        if facts is not None and is_first:
             self._deliveries.count(facts, self._now_ms)
 
     # Publishing and saving

@@ -4,7 +4,10 @@ Owns the cursor over the wheel, the units that were taken out of slots and wait 
 millisecond, and the effect of clock changes on both. It neither delivers nor reads the clock.
 
     slots     ... delivered | cursor ... scanned | in the wheel alone ...
-                              ^ units of these are in the heap (of a very full slot a part)
+                              ^ units of these are in the heap (of a very full slot a part), or out
+
+A unit is out from `pop` until `done` or `put_back`: its message is on the way to its queue, or to
+another broker. It counts as a waiting unit of its slot, so the cursor does not pass it.
 
 A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
 slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it
@@ -12,7 +15,9 @@ begins.
 
 If the clock is set back, the cursor goes back with it, because new units may be due before those
 already delivered. Delivered units are not read again: for slots below `high`, units count only from
-the position at which the log ended then (`_floors`).
+the position at which the log ended then (`_floors`). A slot of which a unit was delivered, or is
+out, keeps its units in the heap. Beyond a limit all units return to the wheel, and some timers are
+delivered twice; a unit that was out then is unknown to `done` and `put_back`.
 """
 
 import logging
@@ -31,7 +36,7 @@ ROOM: Final = 1 << 17
 """Number of units in the heap at which slots are not taken out further, some 7 MB. A slot with more
 units is read in parts, in the order in which they were written."""
 SLOTS_MAX: Final = 64
-"""Maximum number of slots that are taken out at once: the slots of a backlog are few, or small."""
+"""Maximum number of slots with units in the heap: the slots of a backlog are few, or small."""
 LOADED_PER_STEP: Final = 512
 """Maximum number of units whose exact time one step reads, some 2 ms; native code reads
 NATIVE_SPEED times as many."""
@@ -45,7 +50,12 @@ RECALLS_MAX: Final = kernel.RECALLS
 """Maximum number of recalls of a slot: beyond it a message is delivered although it was
 recalled."""
 ASIDE_MAX: Final = 1_024
-"""Maximum number of slots that were begun and are kept when the clock is set back."""
+"""Maximum number of slots that are kept when the clock is set back."""
+BEGUN_MAX: Final = 1 << 16
+"""Maximum number of remembered slots of which a unit was delivered, some 6 MB, while a unit that is
+out holds up the cursor. Beyond it a clock that is set back makes some timers be delivered twice."""
+PASSED_TICK: Final = 0
+"""Tick of the units of `add_passed`; no slot has it."""
 MAX_FLOORS: Final = 64
 """Maximum number of remembered clock steps. Beyond it timers may be delivered twice."""
 
@@ -105,7 +115,9 @@ class WheelReader:
         self._is_scanning = False
         """Whether slots up to now still have to be searched, as after a step of the clock."""
         self._waiting: dict[int, int] = {}
-        """Tick to the number of its units in the heap; includes empty slots from the cursor."""
+        """Tick to the number of its units in the heap or out; includes some empty slots."""
+        self._out: dict[int, set[DueUnit]] = {}
+        """Tick to its units that are out."""
         self._parts: dict[int, int] = {}
         """Tick to the position at which the rest of the slot begins, still to be taken out."""
         self._recalls: dict[int, set[str]] = {}
@@ -113,12 +125,14 @@ class WheelReader:
         self._begun: set[int] = set()
         """Slots from the cursor of which a unit was delivered."""
         self._aside: set[int] = set()
-        """Slots that were begun before the clock was set back: the rest of them stays in the
-        heap."""
-        self.cursor = self.high = self._scanned = 0
+        """Slots that were begun, or had units out, when the clock was set back: the rest of them
+        stays in the heap."""
+        self.cursor = 0
+        """Tick of the first slot that may still have a unit to deliver."""
+        self.high = 0
         """Greatest tick that `cursor` has had; it is greater than `cursor` while slots are read
         again."""
-        """Tick of the first slot that may still have a unit to deliver."""
+        self._scanned = 0
 
     def begin(self, read_tick: int, now_tick: int) -> None:
         """Clear all state, and start at the slot `read_tick`: the slots before it count as
@@ -140,11 +154,11 @@ class WheelReader:
         return tuple(self._floors)
 
     def clear(self) -> None:
-        """Forget all units taken out of the wheel, because another broker delivers now; `cursor`
-        and `high` stay until `begin`."""
+        """Forget all units taken out of the wheel, out or not, because another broker delivers now;
+        `cursor` and `high` stay until `begin`."""
         self.heap.clear()
         self._loading = None
-        for table in (self._waiting, self._parts, self._recalls):
+        for table in (self._waiting, self._out, self._parts, self._recalls):
             table.clear()
         self._begun.clear()
         self._aside.clear()
@@ -173,18 +187,22 @@ class WheelReader:
 
     def _unload(self) -> None:
         """Return slots to the wheel whose time is now later, so that the heap has room for the
-        slots that come first. A slot that was begun stays, or its messages would be delivered
-        twice."""
-        kept = {tick for tick in self._waiting if tick in self._begun}
-        if len(kept) > ASIDE_MAX or sum(self._waiting[tick] for tick in kept) > ROOM // 4:
+        slots that come first. A slot that was begun, or has a unit out, stays: otherwise its
+        messages would be delivered twice."""
+        kept = (self._begun | self._out.keys()) - {PASSED_TICK}
+        if len(kept) > ASIDE_MAX or sum(self._waiting.get(one, 0) for one in kept) > ROOM // 4:
             logger.warning("the clock was set back: some timers are delivered twice")
             kept = set()
+        if PASSED_TICK in self._waiting:
+            kept.add(PASSED_TICK)  # no slot can be read for these units again
         self.heap.keep(sorted(kept))
         if self._loading is not None and self._loading.tick not in kept:
             self._loading = None
-        for table in (self._waiting, self._parts, self._recalls):
+        for table in (self._waiting, self._out, self._parts, self._recalls):
             for tick in [tick for tick in table if tick not in kept]:
                 del table[tick]
+        for tick in kept:
+            self._waiting.setdefault(tick, 0)  # so that the slot is not read again
         self._begun, self._aside = set(kept), kept
 
     def free_tick(self, tick: int) -> int | None:
@@ -206,6 +224,15 @@ class WheelReader:
                 self._push(due)
             else:
                 self._parts[due.tick] = due.position
+
+    def add_passed(self, due: DueUnit) -> None:
+        """Add a unit of a slot that counts as delivered. The cursor does not move until `done`."""
+        self._push(due._replace(tick=PASSED_TICK))
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether a unit of `add_passed` is not done."""
+        return self._waiting.get(PASSED_TICK, 0) > 0
 
     @property
     def takes_many(self) -> bool:
@@ -229,14 +256,18 @@ class WheelReader:
         """Note units that native code delivered from the heap: (tick, number of units) of each
         slot."""
         for tick, count in ticks:
-            self._waiting[tick] -= count
-            self._begun.add(tick)
+            self._count_delivered(tick, count)
 
     @property
     def slots_with_recalls(self) -> tuple[int, ...]:
         """Ticks of taken slots that contain recalls, in no order; their units are not delivered
         natively."""
         return tuple(self._recalls)
+
+    def _count_delivered(self, tick: int, count: int) -> None:
+        self._waiting[tick] -= count
+        if len(self._begun) < BEGUN_MAX:
+            self._begun.add(tick)
 
     def _push(self, due: DueUnit) -> None:
         self.heap.push(*due)
@@ -257,22 +288,28 @@ class WheelReader:
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget, self._is_scanning = LOADED_PER_STEP, False
-        for tick in [tick for tick in self._parts if not self._waiting.get(tick)]:
+        for tick in [tick for tick in self._parts if not self._in_heap(tick)]:
             if self._loading is None and self.has_room:
                 self._begin(tick)
+        taken = sum(self._in_heap(tick) > 0 for tick in self._waiting.keys() - self._aside)
         while budget > 0:
             if self._loading is not None:
                 budget -= self._load_more(budget)
-            elif not self._find(until):
+            elif taken < SLOTS_MAX and self._find(until):
+                taken += 1
+            else:
                 break
         if self._loading is None and not self.heap:
             self.heap.clear()
         return self._loading is not None or self._is_scanning
 
+    def _in_heap(self, tick: int) -> int:
+        """Number of units of a slot in the heap: a unit that is out for long holds up no others."""
+        return self._waiting.get(tick, 0) - len(self._out.get(tick, ()))
+
     def _find(self, until: int) -> bool:
         """Begin with the next slot that has units; False if there is no such slot yet."""
-        taken = len(self._waiting) - len(self._aside)
-        if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
+        if len(self.heap) >= ROOM // 2:
             return False
         wanted = until
         if self._files.slots > SCANNED_PER_STEP:  # a whole round costs more than one step may
@@ -353,18 +390,34 @@ class WheelReader:
         return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
 
     def pop(self) -> DueUnit:
-        """Take the first unit from the heap, due or not; the heap must not be empty. `done` or
-        `put_back` must follow."""
-        return DueUnit(*self.heap.pop())  # type: ignore[arg-type]
+        """Take the first unit from the heap, due or not; the heap must not be empty. The unit is
+        out until `done` or `put_back`."""
+        due = DueUnit(*self.heap.pop())  # type: ignore[arg-type]
+        self._out.setdefault(due.tick, set()).add(due)
+        return due
 
     def put_back(self, due: DueUnit) -> None:
-        """Return a unit of `pop` to the heap: it could not be delivered now."""
-        self.heap.push(*due)
+        """Return a unit of `pop` to the heap: it could not be delivered now. No effect for a unit
+        that is not out, as after `clear`: the wheel still has it."""
+        if self._end_out(due):
+            self.heap.push(*due)
 
-    def done(self, due: DueUnit) -> None:
-        """Count a unit of `pop` as delivered or dropped."""
-        self._waiting[due.tick] -= 1
-        self._begun.add(due.tick)
+    def done(self, due: DueUnit) -> bool:
+        """Count a unit of `pop` as delivered or dropped. False, without any effect, for a unit that
+        is not out, as after `clear`: the unit is read from the wheel again."""
+        is_out = self._end_out(due)
+        if is_out:
+            self._count_delivered(due.tick, 1)
+        return is_out
+
+    def _end_out(self, due: DueUnit) -> bool:
+        units = self._out.get(due.tick, set())
+        if due not in units:
+            return False
+        units.remove(due)
+        if not units:
+            del self._out[due.tick]
+        return True
 
     def topic_hash_of(self, due: DueUnit) -> int | None:
         """Return the topic hash stored in a unit of the timer log; None if the unit is gone."""
@@ -380,16 +433,16 @@ class WheelReader:
         """Move the cursor forward to `now_tick`, or to the first slot before it that has waiting
         units; never back."""
         loading = self._loading.tick if self._loading is not None else self._scanned
-        busy = [tick for tick, count in self._waiting.items() if count]
-        cursor = min(now_tick, self._scanned, loading, *busy, *self._parts)
+        ended = min(now_tick, self._scanned, loading, *self._parts)
+        cursor = min([ended, *(tick for tick, count in self._waiting.items() if count)])
+        for tick in [one for one, count in self._waiting.items() if one < ended and not count]:
+            del self._waiting[tick]
+            self._recalls.pop(tick, None)
         if cursor <= self.cursor:
             return
         self.cursor = cursor
-        for tick in [tick for tick in self._waiting if tick < cursor]:
-            del self._waiting[tick]
-            self._recalls.pop(tick, None)
-            self._begun.discard(tick)
-            self._aside.discard(tick)
+        self._begun = {tick for tick in self._begun if tick >= cursor}
+        self._aside = {tick for tick in self._aside if tick >= cursor}
         while self._floors and self._floors[-1][0] <= cursor:
             self._floors.pop()
         self.high = max(self.high, cursor)

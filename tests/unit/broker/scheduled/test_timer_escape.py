@@ -1,10 +1,13 @@
 """Timers that are due go to other masters while a replica acts (RIP-32, I11, I14)."""
 
 import pytest
+from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies, records
 
+from turbopump.broker.scheduled import wheel_reader
 from turbopump.broker.scheduled.timer_escape import OUT_MAX
 from turbopump.broker.scheduled.timers import TimerProgress
+from turbopump.broker.scheduled.wheel_reader import ASIDE_MAX, SLOTS_MAX
 from turbopump.broker.tables.data_versions import ACTING_STEP
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
@@ -231,4 +234,119 @@ def test_rolls_of_slots_that_another_broker_has_passed_are_not_lost(replica: Rep
     master.now_ms += timers._roll_ms + 6_000
     master.pass_time(1_000)
     assert bodies(master, TIMER_TOPIC) == [b"far", b"far"]
+    assert timers.durable.current.read_ms > begin_ms + timers._roll_ms
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("wait_ms", [300, 12_000])
+@pytest.mark.parametrize("kept", [ASIDE_MAX, 0])
+def test_a_clock_that_is_set_back_while_a_timer_is_on_its_way(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, is_taken: bool, wait_ms: int, kept: int
+) -> None:
+    """Both timers are in one slot. If no slot may be kept, a timer comes twice, unless it is still
+    on its way when its slot is read again."""
+    monkeypatch.setattr(wheel_reader, "ASIDE_MAX", kept)
+    other = replica.master("m")
+    replica.pass_time(1_000 - replica.world.now_ms % 1_000)
+    timer(replica, b"first", 2_150)
+    timer(replica, b"later", 2_850)
+    replica.others.silent = True
+    if not is_taken:
+        replica.others.dead.add("m")
+    replica.pass_time(2_400)
+    assert len(replica.others.waiting) == 1
+    replica.world.set_clock(-5_000)
+    replica.pass_time(wait_ms)
+    replica.others.silent = False
+    replica.others.dead.clear()
+    replica.others.answer_all()
+    replica.pass_time(25_000)
+    assert set(bodies(other)) == {b"first", b"later"}
+    assert len(bodies(other)) == (2 if kept or wait_ms > 5_000 else 3)
+    timers = replica.world.broker.timers
+    assert (timers.dequeued.total, timers.metrics.total) == (2, 0)
+    assert told(replica).master_queue_offset == 2
+    assert len(timers._slots.heap) == 0
+
+
+def test_a_timer_that_no_master_takes_holds_up_no_later_slot(replica: Replica) -> None:
+    other = replica.master("m")
+    for number in range(SLOTS_MAX):
+        timer(replica, b"alone", 2_000 + 1_000 * number, topic="Alone")
+    due_ms = [timer(replica, b"%d" % number, 2_500 + 1_000 * number) for number in range(150)]
+    replica.pass_time(155_000)
+    assert bodies(other) == [b"%d" % number for number in range(150)]
+    late_ms = [record.store_timestamp_ms for record in records(other)]
+    assert all(at_ms >= each_ms for at_ms, each_ms in zip(late_ms, due_ms, strict=True))
+    slots = replica.world.broker.timers._slots
+    assert len(slots._waiting) <= SLOTS_MAX + 2, "slots without units are forgotten"
+    assert told(replica).read_ms < due_ms[0]
+    replica.master("n", topic="Alone")
+    replica.pass_time(20_000)
+    assert len(bodies(replica.others.masters["n"], "Alone")) == SLOTS_MAX
+    assert told(replica).read_ms >= due_ms[-1]
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_answers_after_the_log_or_the_master_has_changed_count_nothing(
+    replica: Replica, is_cut: bool
+) -> None:
+    other = replica.master("m")
+    timer(replica, b"a", 1_500)
+    replica.others.silent = True
+    replica.pass_time(2_500)
+    timers = replica.world.broker.timers
+    before, counted = timers.durable.current.read_ms, timers.dequeued.total
+    if is_cut:
+        timers.truncated()
+    else:
+        timers.follow()
+    replica.others.silent = False
+    replica.others.answer_all()
+    assert (timers.durable.current.read_ms, timers.dequeued.total) == (before, counted)
+    replica.pass_time(2_000)
+    assert bodies(other) == [b"a", b"a"]
+    assert timers.dequeued.total == counted + 1
+
+
+def returned(replica: Replica, delays_ms: tuple[int, ...]) -> World:
+    """Return a master whose replica acted for it; before, it put timers into its wheel."""
+    master = replica.master("m", begins=False)
+    replica.others.masters.clear()
+    stored, replica.world = replica.world, master
+    for number, delay_ms in enumerate(delays_ms):
+        timer(replica, b"%d" % number, delay_ms)
+    replica.world = stored
+    master.pass_time(1_000)
+    assert master.broker.timers._files.queue_offset == len(delays_ms)
+    master.broker.timers._leads = False
+    return master
+
+
+def test_slots_that_a_replica_with_another_clock_has_passed(replica: Replica) -> None:
+    """The replica had the first timer alone, and its clock was ahead."""
+    begin_ms = replica.world.now_ms // 1_000 * 1_000
+    master = returned(replica, (3_500, 5_500, 7_500))
+    master.broker.timers.take_newer(checkpoint(begin_ms + 60_000, 1))
+    master.pass_time(12_000)
+    assert bodies(master) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("ahead_ms", [6_000, -3_000])
+def test_rolls_of_passed_slots_are_not_lost_if_the_clock_is_behind(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, ahead_ms: int
+) -> None:
+    begin_ms = replica.world.now_ms // 1_000 * 1_000
+    master = returned(replica, (9 * HOUR_MS,))
+    timers = master.broker.timers
+    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
+    master.now_ms += timers._roll_ms + ahead_ms
+    with monkeypatch.context() as patch:
+        patch.setattr(timers._deliveries, "step", lambda *_times: False)
+        master.pass_time(1_000)
+        assert timers.durable.current.read_ms < begin_ms + timers._roll_ms, "it is not delivered"
+        master.set_clock(-60_000)
+        master.pass_time(1_000)
+    master.pass_time(70_000)
+    assert bodies(master, TIMER_TOPIC) == [b"0", b"0"]
     assert timers.durable.current.read_ms > begin_ms + timers._roll_ms

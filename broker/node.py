@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -175,31 +176,29 @@ class BrokerNode:
         self._disk = DiskThreads(self._disk_mailbox.post, loop=self._loop)
         # Separate threads: writing a large table must not delay the syncs that sends wait for.
         self._config_disk = DiskThreads(self._disk_mailbox.post, threads=1)
-        self._saver = TableSaver(self._config_files, self._config_disk)
-        self._topics = TopicTable(self._config, self._saver)
-        try:
+        async with AsyncExitStack() as parts:  # if the start fails, the last one is released first
+            parts.callback(self._config_disk.close)
+            parts.callback(self._disk.close)
+            self._saver = TableSaver(self._config_files, self._config_disk)
+            self._topics = TopicTable(self._config, self._saver)
             if self._config.replication.is_elected:
                 self._life = previous_shutdown.read_previous_shutdown(
                     self._files, self._config.store, self._confirmed
                 )
             await self._open_store()
-            try:
-                self._build()
-                await self._saved()
-                await self._replicate()
-                await self._listen()
-            except BaseException:
-                await self._stop_replication()
-                await self._stop_store(partial(self._store.close, self._now_ms()))
-                raise
-        except BaseException:
-            self._disk.close()
-            self._config_disk.close()
-            raise
+            parts.push_async_callback(self._stop_store, lambda: self._store.close(self._now_ms()))
+            parts.push_async_callback(self._client.close)
+            parts.push_async_callback(self._calls.stop)
+            parts.push_async_callback(self._stop_replication)
+            self._build()
+            await self._saved()
+            await self._replicate()
+            await self._listen(parts)
+            parts.pop_all()  # from here on `_end` releases them
         logger.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._runs = True
-        self._tick()
         try:
+            self._tick()
             await self._name_servers.first()
         except BaseException:
             await self._end()
@@ -364,7 +363,6 @@ class BrokerNode:
         try:
             await self._replicating.start()
         except OSError as error:
-            self._replicating = None
             port = options.ha_listen_port
             raise StartError(f"replicas cannot be served at port {port}: {error}") from None
 
@@ -388,19 +386,22 @@ class BrokerNode:
         self.context.pop.waiters.release_all()
         self._register_topics([])
 
-    async def _listen(self) -> None:
+    async def _listen(self, parts: AsyncExitStack) -> None:
+        """Open the ports and make the parts that need the address; `parts` releases them. Raises
+        StartError."""
         config = self._config
         fast, table = self.context.fast, request_table(self.context)
         self.table = table
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
-        self._server = Server(table, options, self._now_ms, self._begin_grpc(table))
+        self._server = server = Server(table, options, self._now_ms, self._begin_grpc(table))
+        parts.push_async_callback(self._stop_serving)
         host = config.bind_address
         try:
             turn = Turn(fast.lane, self._loop.call_soon)
             gate = Gate(fast.lane, fast.pulls, turn)
-            port = await self._server.start(host, config.listen_port or self._port, gate=gate)
+            port = await server.start(host, config.listen_port or self._port, gate=gate)
             self._port = port  # kept for reopening, which uses the same port
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
@@ -409,12 +410,9 @@ class BrokerNode:
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
                 gate = Gate(fast.lane, turn=turn)
-                await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
-        except BaseException as error:
-            await self._stop_serving()
-            if isinstance(error, OSError | TlsError):
-                raise StartError(why_not(host, config.listen_port, error)) from None
-            raise
+                await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
+        except (OSError, TlsError) as error:
+            raise StartError(why_not(host, config.listen_port, error)) from None
         registration = Registration(
             config, self._topics, self._address, lambda: self.context.role.broker_id
         )
@@ -428,21 +426,20 @@ class BrokerNode:
             on_lost=self._forgotten,
             is_old=self._is_old,
         )
+        parts.push_async_callback(self._name_servers.stop)
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
         self._metrics = MetricsExporter(
             self.context, self._run_on_thread, partial(asyncio.sleep, 0), self._now_ms
         )
+        parts.push_async_callback(self._metrics.stop)
         try:
             if self._replicating is not None:
                 self._replicating.register(registration)
             await self._listen_for_grpc()
             await self._metrics.start()
-        except BaseException as error:
-            await self._stop_serving()
-            if isinstance(error, OSError | IdentityError):
-                raise StartError(str(error)) from None
-            raise
+        except (OSError, IdentityError) as error:
+            raise StartError(str(error)) from None
 
     def _begin_grpc(self, table: Dispatcher) -> Upgrade | None:
         """Load and make the gRPC side if it is enabled; returns the upgrade for the broker's port,
@@ -485,9 +482,11 @@ class BrokerNode:
                 raise StartError(f"gRPC cannot be served at {host}:{port}: {error}") from None
 
     async def _stop_serving(self) -> None:
-        if self._grpc is not None:
-            await self._grpc.stop()
-        await self._server.stop()
+        try:
+            if self._grpc is not None:
+                await self._grpc.stop()
+        finally:
+            await self._server.stop()
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)

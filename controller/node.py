@@ -146,11 +146,11 @@ class ControllerNode:
             self._folder = str(Path(self._config.folder).expanduser())
             self._disk = DiskThreads(self._loop.call_soon_threadsafe, threads=1)
             self._begin()
+            self._tick()
         except BaseException:
             await self.stop()
             raise
         logger.info("controller %s listens on %s", self._config.self_id, self.address)
-        self._tick()
 
     async def stop(self) -> None:
         """Leave the quorum and close every connection, so that the peers elect another leader at
@@ -158,16 +158,23 @@ class ControllerNode:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._parts.driver is not None:
-            self._parts.driver.end()
+        try:
+            if self._parts.driver is not None:
+                self._parts.driver.end()
+        finally:
+            await self._stop_serving()
+        self._server = self._disk = None
+
+    async def _stop_serving(self) -> None:
+        """Close the port, the connections and the files."""
         try:
             if self._server is not None:
                 await self._server.stop()
-        finally:
             await self._calls.stop()
             for task in list(self._tasks):
                 task.cancel()
             await self._client.close()
+        finally:
             if self._disk is None or await self._disk.close_within(STOP_S):
                 self._close_storage()
             else:
@@ -175,7 +182,6 @@ class ControllerNode:
                     "controller %s: a sync did not return within the time of a stop",
                     self._config.self_id,
                 )
-        self._server = self._disk = None
 
     def _members(self) -> dict[str, str]:
         members = self._config.members

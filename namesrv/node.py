@@ -103,8 +103,16 @@ class NameServerNode:
         """Load the key values, listen, and begin to scan for silent brokers.
 
         Raises ConfigError, StoreError or TlsError, a sentence about the unusable setting or file;
-        then call `stop`.
+        nothing runs then.
         """
+        try:
+            await self._begin()
+        except BaseException:
+            await self.stop()
+            raise
+        logger.info("name server listens on %s", join(self._config.bind_address, self._port))
+
+    async def _begin(self) -> None:
         dispatcher = Dispatcher()
         key_values = self._load_key_values()
         loop = asyncio.get_running_loop()
@@ -124,34 +132,32 @@ class NameServerNode:
             idle_timeout_ms=self._config.server_channel_max_idle_seconds * 1_000,
             tls=self._config.tls,
         )
-        server = Server(dispatcher, options, steady_ms)
+        self._server = Server(dispatcher, options, steady_ms)
         host, port = self._config.bind_address, self._config.listen_port
         try:
-            self._port = await server.start(host, port)
+            self._port = await self._server.start(host, port)
         except OSError as error:
             # the numbers of a resolver's errors are no errno
             known = error.errno is not None and error.errno > 0
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the name server cannot listen on {join(host, port)}: {what}"
-            await self.stop()
             raise ConfigError(reason) from None
-        self._server = server
         self._scan()
-        logger.info("name server listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
-        """Finish pending requests, close every connection, and wait at most STOP_S for the disk;
-        also after a failed start."""
+        """Finish pending requests, close every connection, and wait at most STOP_S for the disk. No
+        effect on a name server that does not run."""
         if self._scanning is not None:
             self._scanning.cancel()
-        if self._server is not None:
-            await self._server.stop()
-        for task in list(self._sending):
-            task.cancel()
-        await self._client.close()
-        if self._disk is not None:
+        try:
+            if self._server is not None:
+                await self._server.stop()
+            for task in list(self._sending):
+                task.cancel()
+            await self._client.close()
+        finally:
             disk, self._disk = self._disk, None
-            if not await disk.close_within(STOP_S):
+            if disk is not None and not await disk.close_within(STOP_S):
                 logger.error("the disk did not finish a write of the key values in time: abandoned")
 
     def _scan(self) -> None:

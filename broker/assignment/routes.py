@@ -2,9 +2,6 @@
 
 Owns the choice of the coordinator, and the versions of routes (RocketMQ: TopicRouteInfoManager). It
 must never open a connection: a function sends the requests.
-
-Tests: tests/unit/broker/assignment/test_routes.py,
-    tests/unit/broker/assignment/test_coordinator.py
 """
 
 from collections.abc import Callable, Mapping, Sequence

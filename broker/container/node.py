@@ -164,6 +164,18 @@ class ContainerNode:
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1_000, tls=config.tls
         )
         self._server = Server(table, options, _now_ms)
+        try:
+            await self._listen()
+            logger.info("container listens at %s", self._address)
+            for path in config.broker_config_paths:
+                self.add(path)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self) -> None:
+        """Open the ports and start the disk's thread. Raises StartError."""
+        config = self._config
         host, vip = config.bind_address, config.vip_port_enable
         vip = vip and config.listen_port > VIP_DISTANCE
         try:
@@ -171,14 +183,10 @@ class ContainerNode:
             if vip:
                 await self._server.start(host, port - VIP_DISTANCE)
         except (OSError, TlsError) as error:
-            await self._server.stop()
             raise StartError(why_not(host, config.listen_port, error)) from None
         self._disk = DiskThreads(asyncio.get_running_loop().call_soon_threadsafe, threads=1)
         self._members = Members(own_claims(host, port, vip))
         self._address = join(config.broker_container_ip or local_ip(), port)
-        logger.info("container listens at %s", self._address)
-        for path in config.broker_config_paths:
-            self.add(path)
 
     async def stop(self) -> None:
         """Stop all brokers, replicas before masters, and close the port; returns when all have

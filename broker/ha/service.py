@@ -139,6 +139,8 @@ class HaService:
         """Decides about a new SyncStateSet."""
         self._make_shell = shell
         self._shell: Shell
+        self._has_shell = False
+        """Whether `start` was called."""
         self.coming_epoch = NO_EPOCH
         """Epoch of the term being recorded; NO_EPOCH otherwise."""
         self._link: int | None = None
@@ -160,6 +162,7 @@ class HaService:
         StoreError; the port is closed then."""
         options = self.options
         self._shell = self._make_shell(self)
+        self._has_shell = True
         self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
         try:
             if not options.switches:
@@ -177,8 +180,10 @@ class HaService:
 
     async def stop(self) -> None:
         """Leave the role (pending sends fail with SERVICE_NOT_AVAILABLE), then close the port and
-        all connections, and wait until they are closed."""
+        all connections, and wait until they are closed. No-op before `start`."""
         self._stopped = True
+        if not self._has_shell:
+            return
         self._leave()
         await self._shell.stop()
 

@@ -44,17 +44,17 @@ class Client:
     """Calls servers by `host:port`; requests of servers on the same connections go to `handlers`
     (default: all are answered REQUEST_CODE_NOT_SUPPORTED).
 
-    A lost connection is opened again by the next call. Loop thread only. `now_ms` is the clock
-    whose value `handlers` receive, in ms.
+    A lost connection is opened again by the next call. Loop thread only. `handler_clock_ms` is the
+    clock whose value `handlers` receive, in ms; all time-outs are measured by the loop's clock.
     """
 
     def __init__(
         self,
-        now_ms: Callable[[], int],
+        handler_clock_ms: Callable[[], int],
         handlers: Dispatcher | None = None,
         options: RemotingOptions | None = None,
     ) -> None:
-        self._now_ms = now_ms
+        self._handler_clock_ms = handler_clock_ms
         self._handlers = handlers or Dispatcher()
         self._options = options or RemotingOptions()
         tls = self._options.tls
@@ -231,7 +231,7 @@ class Client:
     async def _open(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()
         if self._hub is None:
-            self._hub = _ClientHub(self._handlers, self._options, self._now_ms, loop)
+            self._hub = _ClientHub(self._handlers, self._options, self._handler_clock_ms, loop)
             self._hub.start_sweeping()
         hub = self._hub
         try:
@@ -275,10 +275,10 @@ class _ClientHub(Hub):
         self,
         dispatcher: Dispatcher,
         options: RemotingOptions,
-        now_ms: Callable[[], int],
+        handler_clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(dispatcher, options, now_ms, loop)
+        super().__init__(dispatcher, options, handler_clock_ms, loop)
         self._waiting: dict[Swept, asyncio.Future[None]] = {}
         self._complaint = ""
 

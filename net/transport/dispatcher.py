@@ -30,7 +30,7 @@ Answer = Command | Deferred[Command] | Deferred[Command | None] | None
 """A response, a Deferred of a response that is ready later, or None: no response is sent, as for a
 Deferred that resolves to None."""
 Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
-"""Arguments: request, peer, and `now_ms`, the time of the server's clock (see Server). Result: the
+"""Arguments: request, peer, and `now_ms`, the time of the handlers' clock (see Server). Result: the
 answer. While a later answer is pending, the request has no body and no fields.
 
 A handler that may take long is a generator: it yields after each step of a few milliseconds and

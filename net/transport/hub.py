@@ -99,7 +99,7 @@ class Swept(Closable, Protocol):
 
 class Hub(ConnectionSet[Swept]):
     """The connections of a server or client, without the limits that only a server has. Loop thread
-    only. `now_ms` is the clock of the handlers, see Server."""
+    only. `handler_clock_ms`: see Server."""
 
     is_server = False
     """Whether the connections belong to a server."""
@@ -108,7 +108,7 @@ class Hub(ConnectionSet[Swept]):
         self,
         dispatcher: Dispatcher,
         options: ConnectionOptions,
-        now_ms: Callable[[], int],
+        handler_clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         shortest_ms = min(
@@ -124,16 +124,16 @@ class Hub(ConnectionSet[Swept]):
         self.in_flight = 0
         """Number of requests whose answers are pending."""
         self._dispatcher = dispatcher
-        self._now_ms = now_ms
+        self._handler_clock_ms = handler_clock_ms
         self._unsent: dict[Swept, int] = {}
         self._unsent_total = 0
 
     def dispatch(
         self, request: Command, peer: Peer, dispatcher: Dispatcher | None
     ) -> Answer | Steps[Answer]:
-        """Have a request handled, with the time of `now_ms`, by `dispatcher`, the connection's own,
-        or by the hub's for None. Never raises, see Dispatcher.dispatch."""
-        return (dispatcher or self._dispatcher).dispatch(request, peer, self._now_ms())
+        """Have a request handled, with the time of the handlers' clock, by `dispatcher`, the
+        connection's own, or by the hub's for None. Never raises, see Dispatcher.dispatch."""
+        return (dispatcher or self._dispatcher).dispatch(request, peer, self._handler_clock_ms())
 
     def admit(self, connection: Swept) -> bool:
         """Add a new connection; False if the caller has to abort it. A client's hub admits all."""

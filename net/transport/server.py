@@ -42,23 +42,25 @@ _GO_AWAY = "please go away"
 class Server:
     """Serves a dispatcher on the ports that `start` opens. Loop thread only.
 
-    `options` None: the defaults, without TLS. `now_ms` is the clock in ms whose value handlers
-    receive: epoch time in a broker, monotonic time in a name server and a controller. `upgrade`
-    serves peers that speak HTTP/2; None: they are closed.
+    `options` None: the defaults, without TLS. `handler_clock_ms` is the clock in ms whose value
+    handlers receive as `now_ms`: epoch time in a broker, whose messages have it, monotonic time in
+    a name server and a controller, which measure signs of life. The server itself measures all
+    times of connections by the loop's monotonic clock. `upgrade` serves peers that speak HTTP/2;
+    None: they are closed.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         options: ServerOptions | None,
-        now_ms: Callable[[], int],
+        handler_clock_ms: Callable[[], int],
         upgrade: Upgrade | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._options = options or ServerOptions()
         self._upgrade = upgrade
         self._tls = ServerTls(self._options.tls, () if upgrade is None else [HTTP2])
-        self._now_ms = now_ms
+        self._handler_clock_ms = handler_clock_ms
         self._hub: _ServerHub | None = None
         self._listeners: list[asyncio.Server] = []
 
@@ -84,7 +86,12 @@ class Server:
         hub = self._hub
         if hub is None:
             hub = _ServerHub(
-                self._dispatcher, self._options, self._now_ms, loop, self._tls, self._upgrade
+                self._dispatcher,
+                self._options,
+                self._handler_clock_ms,
+                loop,
+                self._tls,
+                self._upgrade,
             )
         listener = await loop.create_server(
             lambda: Connection(hub, dispatcher=dispatcher, gate=gate),
@@ -129,12 +136,12 @@ class _ServerHub(Hub):
         self,
         dispatcher: Dispatcher,
         options: ServerOptions,
-        now_ms: Callable[[], int],
+        handler_clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
         tls: ServerTls,
         upgrade: Upgrade | None,
     ) -> None:
-        super().__init__(dispatcher, options, now_ms, loop)
+        super().__init__(dispatcher, options, handler_clock_ms, loop)
         self._most, self._of_process = options.max_connections, _connections_of_process()
         if self._of_process < self._most:
             logger.info("the limit of open files allows %d connections", self._of_process)

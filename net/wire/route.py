@@ -3,9 +3,6 @@
 Owns RocketMQ's TopicRouteData, BrokerData, QueueData and ClusterInfo. It must never cache or merge
 them. Bodies are strict compact JSON with quoted broker ids: every client can read that, and some
 can read nothing else.
-
-Tests: tests/unit/net/wire/test_route.py, tests/unit/namesrv/test_routes.py,
-    tests/unit/net/client/test_routes.py
 """
 
 from collections.abc import Iterable

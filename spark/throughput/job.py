@@ -8,9 +8,6 @@ records more than once (throughput/source.py), nor collect more than throughput/
 The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (the
 source of all others), seconds (per topic, queue, producer host and second), queues, topics, hosts,
 stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
-
-Tests: tests/integration/spark/test_throughput_stores.py,
-    tests/unit/spark/throughput/test_local_tables.py, tests/unit/spark/throughput/test_job.py
 """
 
 import argparse

@@ -226,13 +226,13 @@ class ClusterMap:
         for data in route.broker_datas:
             self._take_broker(data)
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
-        data = sorted(route.queue_datas, key=lambda one: one.broker_name)
-        data = [one for one in data if one.broker_name in served]
-        reads = legal_counts((one.broker_name, one.read_queue_nums) for one in data)
-        writes = legal_counts((one.broker_name, one.write_queue_nums) for one in data)
+        queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
+        queues = [one for one in queues if one.broker_name in served]
+        reads = legal_counts((one.broker_name, one.read_queue_nums) for one in queues)
+        writes = legal_counts((one.broker_name, one.write_queue_nums) for one in queues)
         topics = {
             one.broker_name: TopicConfig(name, read_count, write_count, one.perm)
-            for one, (_, read_count), (_, write_count) in zip(data, reads, writes, strict=True)
+            for one, (_, read_count), (_, write_count) in zip(queues, reads, writes, strict=True)
         }
         if not topics:
             text = f"no broker of cluster {self._config.cluster_name} has topic {name}"

@@ -80,17 +80,18 @@ class ProxyNode:
         host, port = config.bind_address, config.grpc_server_port
         try:
             await self._names.look_up()
-            self._port = await self._server.start(host, port)
-        except OSError as error:
-            await self.stop()
-            what = error.strerror or str(error)
-            raise ConfigError(f"the proxy cannot listen on {join(host, port)}: {what}") from None
+            try:
+                self._port = await self._server.start(host, port)
+            except OSError as error:
+                what = error.strerror or str(error)
+                text = f"the proxy cannot listen on {join(host, port)}: {what}"
+                raise ConfigError(text) from None
+            self._runs = True
+            self._messaging.start()
+            self._tick()
         except BaseException:
             await self.stop()
             raise
-        self._runs = True
-        self._messaging.start()
-        self._tick()
         logger.info("the proxy listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
@@ -101,17 +102,21 @@ class ProxyNode:
             self._timer.cancel()
         if self._server is None or self._client is None:
             return
-        self._names.stop()
-        self._messaging.stop()
-        self._health.changed()
-        await self._server.stop()
-        self._members.leave_all()
-        until = self._loop.time() + LEAVE_S
-        while self._calls.held and self._loop.time() < until:
-            await asyncio.sleep(0.01)
-        await self._under_way.stop()
-        await self._client.close()
-        self._client = None
+        client, self._client = self._client, None
+        try:
+            self._names.stop()
+            self._messaging.stop()
+            self._health.changed()
+        finally:
+            await self._server.stop()
+            try:
+                self._members.leave_all()
+                until = self._loop.time() + LEAVE_S
+                while self._calls.held and self._loop.time() < until:
+                    await asyncio.sleep(0.01)
+            finally:
+                await self._under_way.stop()
+                await client.close()
 
     def _build(self) -> None:
         config, table = self._config, Dispatcher()

@@ -3,10 +3,15 @@ many unsent bytes."""
 
 from types import SimpleNamespace
 
+import pytest
+
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.hub import Hub
 from turbopump.net.transport.options import MIB, ServerOptions
-from turbopump.net.wire.command import FRAME_MAX
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.command import FRAME_MAX, new_request
+
+DAY_MS = 86_400_000
 
 
 class Unread:
@@ -45,3 +50,41 @@ def test_a_server_keeps_little_and_the_largest_answer_always_fits() -> None:
     assert options.unsent_max <= 128 * MIB
     assert options.write_high_water <= MIB
     assert options.write_max >= FRAME_MAX + options.write_high_water
+
+
+class Quiet:
+    """A connection on which nothing is read or written."""
+
+    def __init__(self, active_at: float) -> None:
+        self.peer = SimpleNamespace(address="quiet")
+        self.active_at, self.touched = active_at, False
+        self.slow_since = self.closing_at = self.blocked_since = 0.0
+        self.ends: list[str] = []
+
+    def close(self) -> None:
+        self.ends.append("close")
+
+    def abort(self) -> None:
+        self.ends.append("abort")
+
+
+@pytest.mark.parametrize("step_ms", [-365 * DAY_MS, -1, 1, 365 * DAY_MS])
+def test_a_stepped_clock_of_handlers_moves_no_limit_of_connections(step_ms: int) -> None:
+    wall_ms, steady_s = 1_700_000_000_000, 1_000.0
+    loop = SimpleNamespace(time=lambda: steady_s, call_soon=lambda callback: None)
+    handled: list[int] = []
+    table = Dispatcher()
+    table.add(1, lambda request, peer, now_ms: handled.append(now_ms))
+    hub = Hub(table, ServerOptions(), lambda: wall_ms, loop)
+    idle_s = hub.options.idle_timeout_ms / 1_000
+    live, half_sent, dead = Quiet(hub.clock()), Quiet(hub.clock()), Quiet(hub.clock() - idle_s)
+    half_sent.slow_since = hub.clock() - hub.options.frame_timeout_ms / 1_000 + 1
+    hub.connections |= {live, half_sent, dead}
+    wall_ms += step_ms
+    hub.sweep(hub.clock())
+    assert (live.ends, half_sent.ends, dead.ends) == ([], [], ["close"])
+    steady_s += idle_s
+    hub.sweep(hub.clock())
+    assert (live.ends, half_sent.ends) == (["close"], ["abort"])
+    hub.dispatch(new_request(1), Peer("x:1", b"", None), None)  # type: ignore[arg-type]
+    assert handled == [wall_ms], "handlers receive the stepped time"

@@ -1,0 +1,209 @@
+"""A start that fails at any step raises its error and leaves no port, file, lock, thread or task.
+Failures are planted in each kind of node."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import uvloop
+from tests.integration.controller import quorum
+
+from turbopump.broker.config.config import load_config
+from turbopump.broker.container import node as container
+from turbopump.broker.container.config import ContainerConfig
+from turbopump.broker.node import BrokerNode
+from turbopump.controller.node import ControllerNode
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.node import NameServerNode
+from turbopump.proxy.config import ProxyConfig
+from turbopump.proxy.node import ProxyNode
+
+pytestmark = pytest.mark.integration
+
+TURNS = 50
+"""Turns of the loop in which closed transports and cancelled tasks end."""
+
+
+SPARE = "/dev/null"
+"""The file that the loop keeps open from its first port on, to refuse a connection when the process
+has no other descriptor."""
+
+
+class PlantedError(Exception):
+    """The failure that a test plants."""
+
+
+class Node(Protocol):
+    """A node of any kind."""
+
+    async def start(self) -> None:
+        """Start it."""
+
+    async def stop(self) -> None:
+        """Stop it."""
+
+
+def fail(*_given: Any, **_named: Any) -> Any:
+    raise PlantedError
+
+
+async def fail_later(*_given: Any, **_named: Any) -> Any:
+    raise PlantedError
+
+
+def broker(folder: Path) -> Node:
+    return BrokerNode(
+        load_config(
+            f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
+            "listenPort=0\nbrokerRole=SYNC_MASTER\nhaListenPort=0\nnamesrvAddr=127.0.0.1:1\n"
+            "metricsExporterType=PROM\nmetricsPromExporterPort=0\ngrpcServerPort=0\n"
+            "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=200000\n"
+            "maxHashSlotNum=1000\nmaxIndexNum=10000\n"
+        )[0]
+    )
+
+
+def name_server(folder: Path) -> Node:
+    return NameServerNode(
+        NamesrvConfig(
+            bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json")
+        )
+    )
+
+
+def controller(folder: Path) -> Node:
+    return ControllerNode(quorum.config(folder, 0), seed=0)
+
+
+def proxy(_folder: Path) -> Node:
+    return ProxyNode(
+        ProxyConfig(namesrv_addr=["127.0.0.1:1"], bind_address="127.0.0.1", grpc_server_port=0)
+    )
+
+
+def container_node(_folder: Path) -> Node:
+    config = ContainerConfig(bind_address="127.0.0.1", listen_port=0)
+    return container.ContainerNode(config)
+
+
+def held() -> tuple[list[str], int, int]:
+    """The names of open files and sockets, and the numbers of threads and tasks."""
+    descriptors = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            descriptors.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:
+            continue  # the descriptor of the listing
+        if descriptors[-1] == SPARE:
+            descriptors.pop()
+    threads = [one for one in threading.enumerate() if not one.name.startswith("asyncio")]
+    return sorted(descriptors), len(threads), len(asyncio.all_tasks())
+
+
+@contextmanager
+def planted(patch: pytest.MonkeyPatch, place: str) -> Iterator[None]:
+    """Let a function, `module:name` or `module:Class.name`, raise in the block."""
+    module, _, name = place.partition(":")
+    target: Any = __import__(f"turbopump.{module}", fromlist=["_"])
+    *owners, last = name.split(".")
+    for owner in owners:
+        target = getattr(target, owner)
+    is_coroutine = asyncio.iscoroutinefunction(getattr(target, last))
+    with patch.context() as block:
+        block.setattr(target, last, fail_later if is_coroutine else fail)
+        yield
+
+
+BROKER = "broker.node:"
+STEPS: list[tuple[Callable[[Path], Node], str]] = [
+    *(
+        (broker, BROKER + step)
+        for step in (
+            "TableSaver",
+            "TopicTable",
+            "Store.open",
+            "make_broker",
+            "PeriodicTasks",
+            "BrokerNode._saved",
+            "ReplicationSetup",
+            "ReplicationSetup.start",
+            "request_table",
+            "BrokerNode._begin_grpc",
+            "Server.start",
+            "pack_ip",
+            "Registration",
+            "NameServers",
+            "MetricsExporter",
+            "ReplicationSetup.register",
+            "BrokerNode._listen_for_grpc",
+            "MetricsExporter.start",
+            "BrokerNode._tick",
+            "NameServers.first",
+        )
+    ),
+    *(
+        (name_server, f"namesrv.node:{step}")
+        for step in (
+            "NameServerNode._load_key_values",
+            "NameServer",
+            "handlers.register",
+            "Server",
+            "Server.start",
+            "NameServerNode._scan",
+        )
+    ),
+    *(
+        (controller, f"controller.node:{step}")
+        for step in (
+            "Server.start",
+            "DiskThreads",
+            "RaftStorage",
+            "RaftStorage.open",
+            "Raft",
+            "Driver",
+            "ControllerCore",
+            "Driver.begin",
+            "ControllerNode._tick",
+        )
+    ),
+    *(
+        (proxy, f"proxy.node:{step}")
+        for step in (
+            "FollowedNames.look_up",
+            "GrpcServer.start",
+            "Messaging.start",
+            "ProxyNode._tick",
+        )
+    ),
+    *(
+        (container_node, f"broker.container.node:{step}")
+        for step in ("Server.start", "DiskThreads", "own_claims", "local_ip")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "place"), STEPS, ids=[place.replace(":", "-") for _, place in STEPS]
+)
+def test_a_failed_start_leaves_nothing(
+    make: Callable[[Path], Node], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        await asyncio.to_thread(lambda: None)  # the thread of `to_thread` stays
+        before = held()
+        with planted(monkeypatch, place), pytest.raises(PlantedError):
+            await make(tmp_path).start()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert held() == before
+        again = make(tmp_path)
+        await again.start()
+        assert held() != before
+        await again.stop()
+
+    uvloop.run(run())

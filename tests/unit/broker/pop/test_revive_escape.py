@@ -105,6 +105,7 @@ def test_unacknowledged_messages_come_to_consumers_at_another_master(replica: Po
     other = taker(replica)
     point = replica.pop(b"a", b"b", b"c")
     replica.ack(point, 1)
+    replica.store(TIMER_TOPIC, 0, b"{", {"TAGS": "ack", "REAL_TOPIC": REVIVE})
     end = replica.world.broker.store.max_log_offset
     replica.pass_time(4_900)
     assert bodies(other, RETRY) == []

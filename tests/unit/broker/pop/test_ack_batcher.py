@@ -17,8 +17,11 @@ class Log:
 
     def __init__(self) -> None:
         self.written: list[tuple[tuple[int, ...], int]] = []
+        self.fails = False
 
     def add_ack(self, ack: Acknowledgement, invisible_ms: int, *_rest: Any) -> Deferred[PutStatus]:
+        if self.fails and ack.key == KEY:
+            raise RuntimeError("planted")
         self.written.append((ack.queue_offsets, invisible_ms))
         written: Deferred[PutStatus] = Deferred()
         written.resolve(PutStatus.PUT_OK)
@@ -35,3 +38,14 @@ def test_a_full_record_and_another_time_are_written_first(monkeypatch: pytest.Mo
     batcher.flush()
     assert log.written == [((0, 1), 900), ((2,), 900), ((3,), 800)]
     assert all(answer.value is PutStatus.PUT_OK for answer in answers)
+
+
+@pytest.mark.logs_tracebacks
+def test_an_error_answers_its_acknowledgements_and_no_others() -> None:
+    log: Any = Log()
+    log.fails = True
+    batcher = ack_batcher.AckBatcher(log, lambda _flush: None, lambda: 1)
+    other = KEY._replace(queue_id=1)
+    answers = [batcher.add(key, QueueOffset(0), 900, 0) for key in (KEY, other)]
+    batcher.flush()
+    assert [one.value for one in answers] == [PutStatus.UNKNOWN_ERROR, PutStatus.PUT_OK]

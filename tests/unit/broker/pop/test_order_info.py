@@ -133,6 +133,9 @@ def test_a_damaged_file_is_named(config_files: ConfigFiles) -> None:
 def test_batches_of_another_master_are_removed(config_files: ConfigFiles) -> None:
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10)
+    of_one = batches.size
+    given(batches, 7_000, 10, 11, 12)
+    assert batches.size > of_one
     batches.clear_all()
     assert (batches.get(*QUEUE), batches.size) == (None, 0)
 

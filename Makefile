@@ -18,6 +18,7 @@ SEED ?=
 FIRST ?= 0
 MINUTES ?= 10
 ROUNDS ?= 120
+ROOM ?= engine/log
 # Whatever PYTHONDONTWRITEBYTECODE says: without bytecode each start compiles all sources. Rooms are
 # links, which are followed only where they are named, with a slash.
 BYTECODE = $(BIN)/python -m compileall -q src/turbopump src/turbopump/*/
@@ -32,7 +33,7 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test long sim transcripts chaos fuzz attacks lowest lint types bench versus asan interop rebalance clean
+.PHONY: help run test long sim transcripts chaos fuzz attacks lowest mutation lint types bench versus asan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
@@ -66,6 +67,10 @@ attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest 
 
 lowest: $(VENV)/.dev ## the commands under the lowest versions of the dependencies (needs the package index)
 	$(BIN)/python -m tests.integration.cli.lowest
+
+mutation: $(VENV)/.dev ## small faults in a room's modules, one at a time: ROOM=engine/log (ARGS='--seed 2 --number 60')
+	$(BIN)/python -m pip install --quiet --group mutation
+	$(BIN)/python -m tests.mutation --room $(ROOM) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

@@ -1,8 +1,8 @@
-"""`python -m tests.mutation --room engine/log`: are small faults noticed by a room's tests?
+"""Play mutants of a room: `python -m tests.mutation --room engine/log --seed 1 --number 60`.
 
-Plays a seeded sample of a room's mutants, one after the other, and appends a line of JSON for each
-to a file: the place, the difference, and the first run of tests that failed. A mutant without such
-a run has survived. It must never change the checkout: mutants live in a copy of the tree.
+Owns the run of each mutant of a seeded sample, one after the other, and a file with a line of JSON
+for each: the place, the difference, and the number of the first run of tests that failed. A mutant
+without such a run has survived. It must never change the checkout: mutants live in a copy.
 """
 
 import argparse
@@ -43,7 +43,10 @@ def _limits(processor_s: int) -> Callable[[], None]:
 
 
 def _play(tree: Path, tests: list[str], limit_s: int) -> str | None:
-    """Why a run of tests notices the fault: "failed" or "time"; None if it passes."""
+    """Run tests in the tree: return "failed" or "time" if they notice the fault, else None.
+
+    `limit_s`: seconds of a processor; WALL_MAX times as much of the clock.
+    """
     base = tree / "tmp"
     command = [sys.executable, "-m", "pytest", "-x", "-q", f"--basetemp={base}", *tests]
     run = subprocess.Popen(
@@ -71,7 +74,8 @@ def _play(tree: Path, tests: list[str], limit_s: int) -> str | None:
 
 
 def _judge(tree: Path, mutant: Mutant, runs: int, limit_s: int) -> dict[str, object]:
-    """The line of a mutant. The file has its old content and time afterwards: bytecode is kept."""
+    """Return the line of a mutant. Afterwards the module has its old text and time, so that its
+    bytecode counts."""
     path = tree / mutant.module
     old, times, began = path.read_text(), path.stat(), time.monotonic()
     new = mutant.source(tree)
@@ -102,14 +106,14 @@ def _check(tree: Path, mutants: list[Mutant], runs: int, limit_s: int) -> None:
 
 
 def _lines(path: Path) -> dict[Mutant, dict[str, object]]:
-    """What a file has of earlier runs."""
+    """Read the lines of earlier runs; no lines if there is no such file."""
     texts = path.read_text().splitlines() if path.exists() else []
     lines = [json.loads(text) for text in texts]
     return {Mutant(*(line[field] for field in Mutant._fields)): line for line in lines}
 
 
 def main() -> None:
-    """Play what the file has no line of, and with --again what has survived."""
+    """Play each mutant of the sample without a line in the file, with --again survivors too."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("--room", choices=ROOMS, required=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
 """The mutants of a module, and a seeded sample of them.
 
-Owns the choice of operators and of places. It must never mutate text that no test can judge: lines
-of the log, annotations, and the message of an assert. Cosmic Ray finds the places and changes the
+Owns the choice of operators and of places. It must never mutate text that no test judges: lines of
+the log, annotations, and the message of an assert. Cosmic Ray finds the places and changes the
 source; two operators that it lacks are here.
 """
 
@@ -56,7 +56,7 @@ class ReturnNone(_NoneInPlace):
         if node.type != "return_stmt":
             return None
         value = node.children[1]
-        # A caller rarely tells False from None.
+        # For most callers False and None are the same.
         return None if value.get_code().strip() in ("None", "False") else value
 
 
@@ -72,8 +72,10 @@ class NoCall(_NoneInPlace):
 
 # A family is as likely to be drawn as another, whatever the number of its places.
 FAMILIES: Final = {
-    "comparison": ["Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Is_IsNot"]
-    + ["IsNot_Is"],
+    "comparison": [
+        *("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt"),
+        *("Gt_GtE", "GtE_Gt", "Is_IsNot", "IsNot_Is"),
+    ],
     "boolean": ["AndWithOr", "OrWithAnd", "TrueWithFalse", "FalseWithTrue"],
     "not": ["AddNot", "Delete_Not"],
     "number": ["NumberReplacer"],
@@ -129,9 +131,7 @@ def _unjudged(source: str) -> list[Place]:
             nodes.append(node)
         elif isinstance(node, ast.Assert) and node.msg is not None:
             nodes.append(node.msg)
-        elif isinstance(node, ast.AnnAssign):
-            nodes.append(node.annotation)
-        elif isinstance(node, ast.arg) and node.annotation is not None:
+        elif isinstance(node, ast.AnnAssign | ast.arg) and node.annotation is not None:
             nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef) and node.returns is not None:
             nodes.append(node.returns)

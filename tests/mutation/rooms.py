@@ -12,7 +12,8 @@ from typing import Final
 ROOMS: Final = {
     "engine/log": (
         "tests/unit/engine/log",
-        "tests/property/test_store.py tests/property/test_consistent_point.py tests/sim/test_seeds.py",
+        "tests/property/test_store.py tests/property/test_consistent_point.py"
+        " tests/sim/test_seeds.py",
     ),
     "broker/pop": (
         "tests/unit/broker/pop tests/unit/broker/handlers/pop",

@@ -8,7 +8,7 @@ from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.broker.pop.in_flight import InFlight
+from turbopump.broker.pop.in_flight import FORGET_MS, InFlight
 from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.admin import parse
@@ -135,3 +135,6 @@ def test_counts_are_forgotten_with_their_time() -> None:
     assert in_flight.counts(1_000) == Counter(g=3)
     assert in_flight.count_of("g", "T", 6_000) == (0, [])
     assert not in_flight._counts and not in_flight._first and not in_flight._looked
+    for now_ms in 1_000, 1_000 + FORGET_MS:  # native pops, of which nothing reads the counts
+        in_flight.counted(("g", "T"), now_ms + 900, 0, 1, (3, QueueOffset(4)), now_ms)
+    assert len(in_flight._counts["g", "T"]) == 1

@@ -14,6 +14,7 @@ from turbopump.broker.pop.order_info import (
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.java_properties import ConfigError
 
 QUEUE = ("T", "g", 2)
 
@@ -121,6 +122,22 @@ def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> N
 
 def test_a_batch_without_messages_is_none() -> None:
     assert OrderedBatch.from_json({"popTime": 1, "i": 1, "o": []}) is None
+
+
+def test_a_damaged_file_is_named(config_files: ConfigFiles) -> None:
+    config_files.save("consumerOrderInfo.json", {"table": {"T@g": 3}})
+    with pytest.raises(ConfigError, match=r"consumerOrderInfo\.json is damaged"):
+        OrderedBatches(config_files).load()
+
+
+def test_batches_of_another_master_are_removed(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10)
+    of_one = batches.size
+    given(batches, 7_000, 10, 11, 12)
+    assert batches.size > of_one
+    batches.clear_all()
+    assert (batches.get(*QUEUE), batches.size) == (None, 0)
 
 
 def test_stale_entries_are_forgotten(config_files: ConfigFiles) -> None:

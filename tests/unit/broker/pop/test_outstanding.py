@@ -1,5 +1,8 @@
 """Hand-outs, and the point at which they advance the group's offset."""
 
+import pytest
+from tests.unit.broker.conftest import World
+
 from turbopump.broker.pop.outstanding import OutstandingPops, PoppedQueue
 from turbopump.engine.types import QueueOffset
 
@@ -64,3 +67,15 @@ def test_a_hand_out_that_fails_late_takes_nothing_of_a_later_one_with_it() -> No
     outstanding.settle(QUEUE, again)
     outstanding.settle(QUEUE, rest)
     assert committed == [4, 9]
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_hand_outs_of_a_deleted_name_move_no_offset(world: World, kind: str) -> None:
+    pops, queue_offset = world.broker.pop, QueueOffset(4)
+    deleted, other = PoppedQueue("T", "g", 0), PoppedQueue("U", "h", 0)
+    hand_outs = [(queue, pops.outstanding.add(queue, queue_offset)) for queue in (deleted, other)]
+    pops.forget_topic("T") if kind == "topic" else pops.forget_group("g")
+    for queue, hand_out in hand_outs:
+        pops.outstanding.settle(queue, hand_out)
+    committed = [world.broker.offsets.query(one.group, one.topic, 0) for one in (deleted, other)]
+    assert committed == [-1, 4]

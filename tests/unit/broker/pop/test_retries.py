@@ -9,6 +9,7 @@ from turbopump.broker.pop.retries import OWNER
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import FILE_NAME, TABLE
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -128,6 +129,16 @@ def test_a_pulling_group_of_the_name_keeps_its_retry_topic(pops: World, has_topi
         pops.pass_time(3_000)
         assert pop(pops, "a_b", "c") == [("c", "for a_b")]
     assert stored(pops, SHARED) == int(has_topic)
+
+
+def test_a_group_that_pulls_now_finds_them_in_the_topic_that_it_reads(pops: World) -> None:
+    send(pops, "c", "popped")
+    assert pop(pops, "g", "c") == [("c", "popped")]
+    members = {"topic": "c", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}
+    answer = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    assert answer.code == ResponseCode.SUCCESS
+    pops.pass_time(3_000)
+    assert (stored(pops, "%RETRY%g"), stored(pops, "%RETRY%g_c")) == (1, 0)
 
 
 def test_the_deletion_of_one_topic_keeps_the_retry_topic_of_the_other(pops: World) -> None:

@@ -429,11 +429,22 @@ def test_results_of_earlier_timers_are_noted_for_the_master(
     acting.world.broker.role.is_acting = False
     point = acting.pop(b"a", b"b", topic="Alone", waits=False)
     acting.ack(point, 0)
+    acting.store(TIMER_TOPIC, 0, b"{", {"TAGS": "ack", "REAL_TOPIC": REVIVE})  # of a client
     acting.pass_time(10_000)
     acting.world.broker.role.is_acting = True
     acting.pass_time(3_000)
     note = acting.notes.get(point.key)
     assert note is not None and note.acked == (0,)
+
+
+def test_a_pop_that_is_noted_later_leaves_in_its_time(acting: Acting) -> None:
+    other = taker(acting)
+    acting.pass_time(1_000)
+    acting.fill(b"here")
+    key = CheckPointKey("T", GROUP, 1, QueueOffset(0), acting.world.now_ms, "b")
+    acting.notes.add_check_point(CheckPoint(key, 1_000, (0,)), 3, acting.world.now_ms)
+    acting.pass_time(3_000)
+    assert bodies(other, RETRY) == [b"here"]
 
 
 def test_a_pop_of_another_replica_that_is_not_here_yet_is_not_done(acting: Acting) -> None:

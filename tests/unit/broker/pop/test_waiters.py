@@ -1,5 +1,8 @@
 """Waiting pops: an arrival wakes one pop of each group, and each pop is answered once."""
 
+import pytest
+
+from turbopump.broker.pop import waiters
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, WaiterAdded
 
 
@@ -117,6 +120,17 @@ def test_too_many_of_a_group_are_refused() -> None:
     assert world.waiters.add(more) is WaiterAdded.WAITS
 
 
+@pytest.mark.parametrize("limit", ["MAX_SIZE", "MAX_WAITING"])
+def test_waiting_pops_are_bounded(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.add("first")
+    one = world.waiters.size if limit == "MAX_SIZE" else 1
+    monkeypatch.setattr(waiters, limit, 2 * one)
+    world.add("second")
+    more = PopWaiter(("T",), "g", -1, 100, "more", lambda _arrived: True)
+    assert world.waiters.add(more) is WaiterAdded.FULL
+
+
 def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:
     world = World()
     world.add("a")
@@ -124,3 +138,5 @@ def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:
     world.waiters.drop("a")
     world.waiters.drop("b")
     assert world.watched == [True, False]
+    world.waiters.arrived("T", 3)
+    assert world.wakes == 0, "an arrival for which no pop waits"

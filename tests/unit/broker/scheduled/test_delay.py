@@ -11,6 +11,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
 
@@ -209,6 +210,12 @@ def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) ->
     send(world, 1)
     world.pass_time(1_100)
     assert world.broker.delay.progress()[1] <= 1
+
+
+def test_damaged_progress_is_named(world: Any) -> None:
+    world.files.save("delayOffset.json", {"offsetTable": 3})
+    with pytest.raises(ConfigError, match=r"delayOffset\.json is damaged"):
+        world.broker.delay.load()
 
 
 def test_record_without_target_is_dropped(world: Any) -> None:

@@ -14,7 +14,7 @@ from turbopump.broker.scheduled.timer_deliveries import DELIVERED_PER_STEP
 from turbopump.broker.scheduled.wheel_reader import NATIVE_SPEED
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.send import RecallMessageRequest, SendMessageRequestV2
 from turbopump.net.wire.message_id import decode_handle
@@ -109,6 +109,17 @@ def test_without_timers_they_are_refused(make_world: Any) -> None:
 def test_no_client_sends_to_the_topic_of_timers(world: Any) -> None:
     answer = send(world, topic=TIMER_TOPIC, TIMER_OUT_MS=1, REAL_TOPIC="T", REAL_QID=2)
     assert answer.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_timer_waits_while_nothing_may_be_appended(world: Any, monkeypatch: Any) -> None:
+    assert send(world, b"due", TIMER_DELAY_MS=1_000).code == 0
+    with monkeypatch.context() as patched:
+        refused = PutStatus.SERVICE_NOT_AVAILABLE
+        patched.setattr(type(world.broker.role), "admit", lambda *_: refused)
+        world.pass_time(2_000)
+    assert bodies(world) == []
+    world.pass_time(1_000)
+    assert bodies(world) == [b"due"]
 
 
 def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:

@@ -249,6 +249,8 @@ def test_pops_of_several_queues_and_of_one(popper: Popper) -> None:
 
 def test_a_new_group_begins_at_the_first_message_or_the_last(popper: Popper) -> None:
     popper.send("a", "b", "c")
+    young = popper.pop(init_mode=1, consumer_group="young")
+    assert [body for body, _ in young] == ["a", "b", "c"], "its messages are still in memory"
     popper.world.broker.store.in_memory = lambda _at: False  # type: ignore[method-assign]
     assert [body for body, _ in popper.pop(init_mode=1, consumer_group="late")] == ["c"]
     assert [body for body, _ in popper.pop(init_mode=0, consumer_group="all")] == ["a", "b", "c"]

@@ -63,7 +63,7 @@ class ControllerCore:
         self.notices = notices
         self.tables = GroupTables()
         """State after the entry `applied`; `restore` replaces the object."""
-        self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has(*k))
+        self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has_broker(*k))
         self.death_probes = DeathProbes(probe, self.heartbeats.is_disconnected, self._process_ended)
         self.leading = False
         """Whether this node decides: it leads, and has applied every entry from before its lead."""
@@ -98,7 +98,7 @@ class ControllerCore:
         """
         self._clock(now_ms)
         for key in self.heartbeats.on_closed(connection):
-            if self.tables.has(*key):
+            if self.tables.has_broker(*key):
                 address = self.tables.groups[key[1]].replicas[key[2]].address
                 self.death_probes.add(key, address, now_ms)
             else:

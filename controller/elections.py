@@ -52,7 +52,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from turbopump.controller.events import AlterSyncStateSet, BeginMasterTerm, ElectMaster, Event
-from turbopump.controller.liveness import MASTER, OUTSIDE, PRIORITY_LAST, Epochs, Heard
+from turbopump.controller.liveness import MASTER, OUTSIDE, PRIORITY_LAST, BrokerReport, Epochs
 from turbopump.controller.state import DAMAGED, Group, GroupTables
 from turbopump.engine.types import StoreHealth
 from turbopump.net.wire.codes import ResponseCode
@@ -80,7 +80,7 @@ class Liveness(Protocol):
     def alive(self, group: Group, broker_id: int) -> bool:
         """Whether the broker is not known to be dead."""
 
-    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
         """Return the newest report of a broker; None if the broker is dead or reported no log."""
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
@@ -91,7 +91,7 @@ class Liveness(Protocol):
         """Whether a broker without a heartbeat in this young lead may yet report facts unknown
         here."""
 
-    def unregistered(self, group: Group) -> list[Heard]:
+    def unregistered(self, group: Group) -> list[BrokerReport]:
         """Return recent reports of the group's running brokers that are not registered."""
 
     def is_young(self) -> bool:
@@ -348,7 +348,7 @@ def _latest_epoch(group: Group, liveness: Liveness) -> int:
     )
 
 
-def _is_outside(report: Heard | None) -> bool:
+def _is_outside(report: BrokerReport | None) -> bool:
     return report is not None and report.standing == OUTSIDE
 
 

@@ -86,7 +86,7 @@ NO_EPOCHS: Final[Epochs] = (-1, -1)
 
 
 @dataclass(slots=True)
-class Heard:
+class BrokerReport:
     """The newest heartbeat of a broker; an epoch of -1: not reported."""
 
     connection: int
@@ -196,7 +196,7 @@ class Heartbeats:
     ) -> None:
         self.timeout_ms = timeout_ms
         self._is_registered = is_registered
-        self._heard: dict[Key, Heard] = {}
+        self._heard: dict[Key, BrokerReport] = {}
         self._strangers: set[Key] = set()
         """Brokers that were not registered at their newest heartbeat."""
         self._size = 0
@@ -212,7 +212,9 @@ class Heartbeats:
         """Last reported epochs of registered brokers; NO_EPOCHS if a report is not reliable."""
         self._term_begins_ms: dict[str, int] = {}
         """Time of a group's last election, by broker name, until SETTLED_MS have passed."""
-        self.unregistered: UnregisteredBrokers[Heard] = UnregisteredBrokers(BROKERS_MAX, NAMES_MAX)
+        self.unregistered: UnregisteredBrokers[BrokerReport] = UnregisteredBrokers(
+            BROKERS_MAX, NAMES_MAX
+        )
         self.judged_ms = LONG_AGO_MS
         """Silence is measured up to this time: all data that arrived before it has been read."""
 
@@ -258,7 +260,7 @@ class Heartbeats:
         """Record a heartbeat of a broker that is not registered, or not under the id it sends, in
         `unregistered`; a name of over NAME_MAX characters is ignored."""
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
-            one = Heard(NO_CONNECTION, now_ms, self.timeout_ms)
+            one = BrokerReport(NO_CONNECTION, now_ms, self.timeout_ms)
             _note(one, header)
             self.unregistered.add(
                 (header.cluster_name, header.broker_name), header.broker_addr, one
@@ -412,7 +414,7 @@ class Heartbeats:
         closed = self._closed.time_of(key) + self.timeout_ms >= now_ms
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
-    def newest_report(self, key: Key) -> Heard | None:
+    def newest_report(self, key: Key) -> BrokerReport | None:
         """Return the newest report of a broker, a live object; None if it is dead or reported no
         log."""
         one = self._heard.get(key)
@@ -444,14 +446,14 @@ class Heartbeats:
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
-    def _touched(self, key: Key, connection: int, now_ms: int) -> Heard | None:
+    def _touched(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
         one = self._heard.get(key)
         if self._is_registered(key):
             self._be_known(key)
         elif one is None and not self._take_stranger(key, connection):
             return None
         if one is None:
-            one = self._heard[key] = Heard(connection, now_ms, self.timeout_ms)
+            one = self._heard[key] = BrokerReport(connection, now_ms, self.timeout_ms)
             self._closed.discard(key)
             self._silent.discard(key)
         elif one.connection != connection:
@@ -514,7 +516,7 @@ class LivenessAt:
         """Whether the broker is not known to be dead; see the module."""
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
-    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
         """Return the newest report of a broker; None if it is dead or reported no log."""
         return self.heartbeats.newest_report(key_of(group, broker_id))
 
@@ -539,7 +541,7 @@ class LivenessAt:
         """Whether this lead is young and the broker, not known to be dead, never reported here."""
         return self.heartbeats.may_tell(key_of(group, broker_id), self.now_ms)
 
-    def unregistered(self, group: Group) -> list[Heard]:
+    def unregistered(self, group: Group) -> list[BrokerReport]:
         """Return the reports of the group's unregistered brokers of the last FRESH_SHARE of the
         timeout, unsorted."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
@@ -561,7 +563,7 @@ def key_of(group: Group, broker_id: int) -> Key:
     return (group.cluster_name, group.broker_name, broker_id)
 
 
-def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
+def _note(one: BrokerReport, header: BrokerHeartbeatRequest) -> None:
     """Copy a heartbeat's report."""
     one.epoch = -1 if header.epoch is None else header.epoch
     one.max_offset = -1 if header.max_offset is None else header.max_offset

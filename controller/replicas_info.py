@@ -19,7 +19,7 @@ from turbopump.net.wire.controller import join_replicas_info
 Reply = Deferred[Command] | Steps[Deferred[Command]]
 """The core's answer to a request: it is resolved at once or later, or Steps return it."""
 
-REPLICAS_OF_STEP: Final = 256
+REPLICAS_PER_STEP: Final = 256
 """Replicas per step, in 5 ms; the last group of a step is encoded completely."""
 
 
@@ -42,7 +42,7 @@ def in_steps(
         group = tables.groups.get(name)
         some.append(name)
         replicas += len(group.replicas) if group is not None else 0
-        if replicas >= REPLICAS_OF_STEP:
+        if replicas >= REPLICAS_PER_STEP:
             bodies.append(registration.sync_state_data(tables, some, liveness).body)
             some, replicas = [], 0
             yield

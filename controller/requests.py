@@ -161,9 +161,9 @@ class ControllerRequests:
             )
         name, group = header.broker_name, self._core.tables.groups.get(header.broker_name)
         key = header.cluster_name, name, header.broker_id
-        if header.leased and not self._core.tables.has(*key, header.broker_addr):
+        if header.leased and not self._core.tables.has_broker(*key, header.broker_addr):
             self._core.heartbeats.on_unregistered(header, self._core.now_ms)
-            if self._core.tables.has(*key):
+            if self._core.tables.has_broker(*key):
                 # its old id is another broker's now
                 return Deferred.resolved(self._alive(request, header))
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
@@ -198,7 +198,9 @@ class ControllerRequests:
         name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
         group, liveness = self._core.tables.groups.get(name), self._core.liveness()
         address = header.broker_addr if header.leased else None
-        is_here = self._core.tables.has(header.cluster_name, name, header.broker_id or 0, address)
+        is_here = self._core.tables.has_broker(
+            header.cluster_name, name, header.broker_id or 0, address
+        )
         reply.unknown = (self._core.is_undisputed_leader and not is_here) or None
         if self._core.is_undisputed_leader and group is not None and is_here:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch

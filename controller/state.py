@@ -245,7 +245,7 @@ class GroupTables:
         for _ in range(min(WRITTEN_AT_ONCE, len(self._changed))):
             self._write(next(iter(self._changed)))
 
-    def has(
+    def has_broker(
         self, cluster_name: str, broker_name: str, broker_id: int, address: str | None = None
     ) -> bool:
         """Whether that broker is registered, and at `address` unless that is None."""

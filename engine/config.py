@@ -352,7 +352,7 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for attribute, one in keys_of(StoreConfig).items():
             try:
-                one.kind.parse(one.kind.show(getattr(self, attribute)))
+                one.kind.parse(one.kind.to_text(getattr(self, attribute)))
             except ValueError as error:
                 raise StoreError(f"{one.name} must be {error}") from None
         if self.index_file_size > INT32_MAX:

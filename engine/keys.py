@@ -38,7 +38,7 @@ class Kind(Generic[T_co]):
     parse: Callable[[str], T_co]
     """Returns the value of a text without surrounding blanks. Raises ValueError, whose text is the
     expected values (of most kinds `expected`)."""
-    show: Callable[[Any], str] = str
+    to_text: Callable[[Any], str] = str
     """Returns the text of a value, which `parse` reads."""
 
 

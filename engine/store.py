@@ -557,7 +557,7 @@ class Store(StoreReader):
 
     def _dispatch(self, now_ms: int) -> None:
         log = self._log
-        if log.rests:
+        if log.is_suspended:
             return  # the log is being cut, see truncation.py
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:

@@ -90,7 +90,7 @@ class NameServerNode:
         host = self._config.bind_address
         return join({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), self._port)
 
-    def knows(self, name: str, address: str) -> bool:
+    def is_registered(self, name: str, address: str) -> bool:
         """Whether a broker of the group `name` is registered with this address, `host:port`."""
         return address in self._routes.member_group(name).values()
 

@@ -49,7 +49,7 @@ MAX_BROKERS = 10_000
 """Maximum number of registered broker addresses: a registration of 1,000 topics takes some 300 KB
 here."""
 
-MAPPINGS_OF_STEP = 100
+MAPPINGS_PER_STEP = 100
 """Mappings of static topics that one step takes over: each is encoded to measure it."""
 
 
@@ -297,7 +297,7 @@ class RouteTable(TopicQueues):
         for name in list(self._clusters.get(cluster, ())):
             before = len(topics)
             topics |= self._topics_of.get(name, set())
-            if len(topics) - before > topic_queues.TOPICS_OF_STEP:
+            if len(topics) - before > topic_queues.TOPICS_PER_STEP:
                 yield
         return (yield from sort_in_steps(topics))
 
@@ -364,7 +364,7 @@ class RouteTable(TopicQueues):
             if config.topic_name not in held:
                 count += 1
                 size += self._size_of(config.topic_name)
-            if number % topic_queues.TOPICS_OF_STEP == 0:
+            if number % topic_queues.TOPICS_PER_STEP == 0:
                 yield
         if self._queue_count + count > topic_queues.MAX_QUEUE_DATAS:
             return f"register broker failed, {topic_queues.MAX_QUEUE_DATAS} topics are registered"
@@ -389,7 +389,7 @@ class RouteTable(TopicQueues):
             named = {config.topic_name for config in table.values()}
             for number, topic in enumerate(self._topics_of.get(broker.name, set()) - named, 1):
                 self._drop_queue(topic, broker.name)
-                if number % topic_queues.TOPICS_OF_STEP == 0:
+                if number % topic_queues.TOPICS_PER_STEP == 0:
                     yield
                     if not self._is_held(broker, group):
                         return
@@ -397,7 +397,7 @@ class RouteTable(TopicQueues):
             if changed or config.topic_name not in self._topics_of.get(broker.name, ()):
                 wipe = is_prime and group.enable_acting_master
                 self._put_queue(config.topic_name, queue_data(broker.name, config, wipe))
-            if number % topic_queues.TOPICS_OF_STEP == 0:
+            if number % topic_queues.TOPICS_PER_STEP == 0:
                 yield
                 if not self._is_held(broker, group):
                     return
@@ -409,7 +409,7 @@ class RouteTable(TopicQueues):
                 # be removed.
                 if topic in held and info.get("bname", broker.name) == broker.name:
                     self._put_mapping(topic, broker.name, info)
-                if number % MAPPINGS_OF_STEP == 0:
+                if number % MAPPINGS_PER_STEP == 0:
                     yield
                     if not self._is_held(broker, group):
                         return

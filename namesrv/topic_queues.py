@@ -21,7 +21,7 @@ MAX_SIZE = 192 << 20
 each."""
 _QUEUE_SIZE, _TOPIC_SIZE = 200, 400
 
-TOPICS_OF_STEP = 2_000
+TOPICS_PER_STEP = 2_000
 """Topics that one step takes over, drops or examines, in some 4 ms."""
 
 
@@ -47,13 +47,13 @@ class TopicQueues:
 
     def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
         """Return the names, unordered, of the topics for whose topicSysFlag (of the first group
-        that has the topic) `wanted` returns True; yields after each TOPICS_OF_STEP topics."""
+        that has the topic) `wanted` returns True; yields after each TOPICS_PER_STEP topics."""
         found: list[str] = []
         for number, topic in enumerate(self.topics(), 1):
             queues = self._there(self._queues.get(topic, {}))
             if queues and wanted(next(iter(queues.values())).topic_sys_flag):
                 found.append(topic)
-            if number % TOPICS_OF_STEP == 0:
+            if number % TOPICS_PER_STEP == 0:
                 yield
         return found
 
@@ -97,7 +97,7 @@ class TopicQueues:
         return bool(self._dropped)
 
     def sweep(self) -> Steps[None]:
-        """Remove the queues of removed groups, TOPICS_OF_STEP at each step of the iterator.
+        """Remove the queues of removed groups, TOPICS_PER_STEP at each step of the iterator.
         Requests do not see these queues."""
         while self._dropped:
             self._sweep_one(next(iter(self._dropped)))
@@ -105,7 +105,7 @@ class TopicQueues:
 
     def _sweep_one(self, name: str) -> None:
         topics = self._dropped[name]
-        for _ in range(min(TOPICS_OF_STEP, len(topics))):
+        for _ in range(min(TOPICS_PER_STEP, len(topics))):
             self._remove_queue(topics.pop(), name)
         if not topics:
             del self._dropped[name]
@@ -122,7 +122,7 @@ class TopicQueues:
             queue = self._queues.get(topic, {}).get(name)
             if queue is not None and name not in self._dropped:
                 queue.perm = change(queue.perm)
-            if number % TOPICS_OF_STEP == 0:
+            if number % TOPICS_PER_STEP == 0:
                 yield
         return len(topics)
 

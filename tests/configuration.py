@@ -84,7 +84,7 @@ def rows(keys: Iterable[Key]) -> Iterator[str]:
     for key in keys:
         names = " or ".join(f"`{name}`" for name in (key.name, *key.aliases))
         value = key.kind.expected.removeprefix("a whole number from ").replace("|", "\\|")
-        shown = "" if key.default is None else key.kind.show(key.default)
+        shown = "" if key.default is None else key.kind.to_text(key.default)
         default = f"`{shown}`" if shown else ""
         live = "yes" if key.live else ""
         yield f"| {names} | {value} | {default} | {live} | {key.meaning} | {key.rocketmq} |"

@@ -45,7 +45,7 @@ def test_the_page_equals_the_declarations() -> None:
 def test_a_default_is_rocketmqs_or_says_that_it_is_not(node: str) -> None:
     theirs, wrong = defaults_of(node), []
     for name, (_, _, key) in declared(NODES[node]).items():
-        default = "" if key.default is None else key.kind.show(key.default)
+        default = "" if key.default is None else key.kind.to_text(key.default)
         if name not in AT_START and theirs.get(name) != "null":
             documented = {OURS: None, "": default}.get(key.rocketmq, key.rocketmq)
             if documented != theirs.get(name):

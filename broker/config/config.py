@@ -571,7 +571,7 @@ class BrokerConfig(NodeConfig):
         found = NodeConfig.values(self)
         found = {name: text for name, text in found.items() if name not in self.TLS}
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
-        found["useTLS"] = BOOLEAN.show(self.client_tls is not None)
+        found["useTLS"] = BOOLEAN.to_text(self.client_tls is not None)
         return found
 
     @property

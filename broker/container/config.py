@@ -161,7 +161,7 @@ def broker_config(
     given = {item.key: item.value.strip() for item in items}
     if not given:
         raise AddRefused("addBroker properties empty")
-    if not any(BrokerConfig.knows(key) for key in given):
+    if not any(BrokerConfig.has_key(key) for key in given):
         raise AddRefused(
             f"{path or 'the file'} is no properties file of a broker: it has no key of a broker"
         )

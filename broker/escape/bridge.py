@@ -92,7 +92,7 @@ class SpecialTimerReceiver(Protocol):
     def has_room(self) -> bool:
         """Whether `take` may be called now."""
 
-    def takes(self, topic: str) -> bool:
+    def handles_topic(self, topic: str) -> bool:
         """Whether due timers for the topic are passed to `take` instead of being sent."""
 
     def take(self, message: NewMessage, left: Callable[[], None]) -> None:

@@ -78,7 +78,7 @@ class RetryWindow(Generic[K, A]):
         one.is_out = True
         sent = self._send(item, one.failures)
         if sent is None:
-            self.done(item)
+            self.complete(item)
         else:
             sent.then(partial(self._answered, item, one))
 
@@ -101,7 +101,7 @@ class RetryWindow(Generic[K, A]):
         one = self._open.get(item)
         return one is not None and one.is_out
 
-    def done(self, item: K) -> None:
+    def complete(self, item: K) -> None:
         """Remove an item, if it is in the window; a later answer to it is ignored and `arrived` is
         not called."""
         self._open.pop(item, None)
@@ -117,7 +117,7 @@ class RetryWindow(Generic[K, A]):
         if arrival is None:
             self._failed(item, one)
         else:
-            self.done(item)
+            self.complete(item)
             self._arrived(item, arrival)
 
     def _failed(self, item: K, one: _Open) -> None:
@@ -148,15 +148,15 @@ class QueueWindow(RetryWindow[QueueOffset, A]):
         self.next, self._size = first, size
 
     @property
-    def done_to(self) -> QueueOffset:
+    def completed_to(self) -> QueueOffset:
         """The queue offset before which all messages are done or skipped."""
         return next(iter(self._open), self.next)
 
     @property
     def has_room(self) -> bool:
-        """Whether `start_next` may be called: fewer than `size` messages follow `done_to`, and the
-        bridge has room."""
-        return self.next - self.done_to < self._size and self._escape.has_room
+        """Whether `start_next` may be called: fewer than `size` messages follow `completed_to`, and
+        the bridge has room."""
+        return self.next - self.completed_to < self._size and self._escape.has_room
 
     def start_next(self) -> None:
         """Send the message at `next`, and increment `next`."""

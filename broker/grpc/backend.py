@@ -117,7 +117,7 @@ class BrokerRequestBackend:
         """Whether the topic's name is a topic of the broker itself."""
         return self._broker.topics.is_system(topic)
 
-    def serves(self, broker_name: str) -> bool:
+    def executes_for(self, broker_name: str) -> bool:
         """Whether `broker_name` is this broker's name."""
         return broker_name == self._broker.config.broker_name
 

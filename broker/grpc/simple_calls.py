@@ -38,7 +38,7 @@ class SimpleCalls:
         counts as a sign of life of the client. None if the service has to handle the call: a name
         is invalid, or receipts of the client are renewed."""
         name = client_id.decode("ascii")
-        if self._renewals.has(name):
+        if self._renewals.is_renewed(name):
             return None
         if (group, topic) not in self._pairs and not self._are_legal(group, topic):
             return None

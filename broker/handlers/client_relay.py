@@ -37,7 +37,7 @@ STATUS_TIMEOUT_MS: Final = 5_000
 MAX_STATUS: Final = 128 << 10
 """Maximum bytes of a client's answer to 221: over 1,000 queues; a longer answer is ignored."""
 
-MEMBERS_OF_STEP: Final = 10
+MEMBERS_PER_STEP: Final = 10
 """Connections that are notified of a reset (220) in one step; each receives up to 16 MB."""
 
 _V3_1_8 = 62  # first client version that answers 307 and 309
@@ -88,7 +88,7 @@ def push_reset(
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     pushed = ResetOffsetRequest(header.topic, header.group, header.timestamp, header.is_force)
     for number, (peer, member) in enumerate(list(group.members.items()), 1):
-        if number % MEMBERS_OF_STEP == 0:
+        if number % MEMBERS_PER_STEP == 0:
             yield
         # The C++ client cannot read a map with bean keys.
         body = as_list if member.language == "CPP" else as_map

@@ -19,7 +19,7 @@ from turbopump.net.wire.topics import DataVersion
 MAX_PAGE: Final = 2_000
 """Maximum entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
 
-QUEUES_OF_STEP: Final = 64
+QUEUES_PER_STEP: Final = 64
 """Queues or groups that one step of a handler processes, some 30 us each: see `Pace`."""
 
 MAX_LISTED: Final = 10_000
@@ -60,7 +60,7 @@ def too_long(request: Command) -> Command:
 
 
 class Pace:
-    """Counter that ends a step after QUEUES_OF_STEP queues or groups, and that detects when an
+    """Counter that ends a step after QUEUES_PER_STEP queues or groups, and that detects when an
     answer collected before its encoding has become too long: a peer may ask for gigabytes."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Pace:
         """Count one more queue or group, and return whether the step ends with it: the caller
         yields. Call it once for each."""
         self._count += 1
-        return self._count % QUEUES_OF_STEP == 0
+        return self._count % QUEUES_PER_STEP == 0
 
 
 def queue_key(topic: str, broker_name: str, queue_id: int) -> str:

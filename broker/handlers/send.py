@@ -60,7 +60,7 @@ _STORED = {
 }
 
 
-ELEMENTS_OF_STEP: Final = 2_000
+ELEMENTS_PER_STEP: Final = 2_000
 """Elements of a batch whose properties one step reads: each takes some 2 us."""
 
 _SPECIAL = tuple(
@@ -274,7 +274,7 @@ class SendHandler:
                 refused = _illegal(self._broker)
             if refused is not None:
                 return self._reply(request, refused.code, refused.remark)
-            if number % ELEMENTS_OF_STEP == 0:
+            if number % ELEMENTS_PER_STEP == 0:
                 yield
         # Other requests were served between the steps: the role, the lease or the topic may have
         # changed.

@@ -25,7 +25,7 @@ from turbopump.engine.types import PutStatus
 
 logger = logging.getLogger(__name__)
 
-NOTES_OF_STEP: Final = 64
+NOTES_PER_STEP: Final = 64
 """Maximum number of notes written in one step, up to two records each, some 3 ms."""
 AGAIN_MS: Final = 1_000
 """Pause in ms after records that did not become safe. They may be in the log all the same; writing
@@ -54,7 +54,7 @@ class ActingJournalReplay:
         self._life += 1
 
     def step(self, now_ms: int) -> bool:
-        """Write at most NOTES_OF_STEP notes; call it until it returns True: no notes are left,
+        """Write at most NOTES_PER_STEP notes; call it until it returns True: no notes are left,
         because all are in the log, and safe. False also while writes are pending and in the pause
         after a failure."""
         if not len(self._notes):
@@ -66,7 +66,7 @@ class ActingJournalReplay:
             self._left = deque(self._notes.all())
             self._upto, self._has_failed = self._left[-1].number, False
             logger.info("writing %d notes of replicas that acted to the log", len(self._left))
-        for _ in range(min(NOTES_OF_STEP, len(self._left))):
+        for _ in range(min(NOTES_PER_STEP, len(self._left))):
             self._write(self._left.popleft(), delivered_ms, now_ms)
         self._look(now_ms)
         return not len(self._notes)

@@ -167,7 +167,7 @@ def _recovery(
         set=lambda queue, at: offsets.commit(
             queue.group, queue.topic, queue.queue_id, at, deps.wall_ms()
         ),
-        set_back_ms=lambda queue: offsets.set_back_ms(queue.group, queue.topic, queue.queue_id),
+        set_back_ms=lambda queue: offsets.last_reset_ms(queue.group, queue.topic, queue.queue_id),
         lives=lives,
         exists=lambda queue: (
             deps.topics.peek(queue.topic) is not None
@@ -176,7 +176,7 @@ def _recovery(
         restore=lambda logged: order_journal.restore(logged, deps.wall_ms()),
     )
     orders.end_former(lives.is_former)
-    orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
+    orders.remove_outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
     places += [(topic, queue_id) for queue_id in range(_revive_queues(deps, topic))]
     noted = [note.check_point for note in notes.all() if note.check_point is not None]

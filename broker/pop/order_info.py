@@ -180,7 +180,7 @@ class OrderedBatches:
             if now_ms < batch.blocked_until_ms()
         )
 
-    def outdated(self, done: Callable[[str, str, int], int]) -> None:
+    def remove_outdated(self, done: Callable[[str, str, int], int]) -> None:
         """Remove batches that were handled under another master: `done(topic, group, queue_id)`
         returns the group's offset, and all messages of the batch are before it."""
         for pair, queues in self._table.items():
@@ -212,7 +212,7 @@ class OrderedBatches:
         together are smaller than MAX_SIZE."""
         return queue_id in self._table.get((topic, group), {}) or self.size < MAX_SIZE
 
-    def give(
+    def hand_out(
         self,
         topic: str,
         group: str,

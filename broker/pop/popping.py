@@ -33,7 +33,7 @@ from turbopump.net.wire.pop_handles import ORDERED_REVIVE_QUEUE, RetryKind, orde
 from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 from turbopump.pyx.pops import PopTurns
 
-QUEUES_OF_STEP: Final = 128
+QUEUES_PER_STEP: Final = 128
 """Number of queues that one step of a pop looks at, some microseconds each."""
 
 SPAN_MAX: Final = 1024
@@ -89,12 +89,12 @@ class Popped:
     """The messages found for a request; `pop_time_ms` is epoch ms.
 
     `taken` has a batch for each queue with messages, in the order read, and `count` their messages.
-    `counts` has, for an ordered pop, the text of each batch for the answer's order count. `rests`
-    has, by topic and queue id, how many messages are left in each queue that was looked at and not
-    empty. `unread` are queues in which nothing was found, though they were not examined to their
-    end. `blocked_ms` has by queue id when a queue of an ordered pop can be popped again, in epoch
-    ms. `refused` is why the check point of a hand-out was not stored, None if each was stored.
-    `pending` are the writes of the check points.
+    `counts` has, for an ordered pop, the text of each batch for the answer's order count.
+    `remaining_counts` has, by topic and queue id, how many messages are left in each queue that was
+    looked at and not empty. `unread` are queues in which nothing was found, though they were not
+    examined to their end. `blocked_ms` has by queue id when a queue of an ordered pop can be popped
+    again, in epoch ms. `refused` is why the check point of a hand-out was not stored, None if each
+    was stored. `pending` are the writes of the check points.
     """
 
     pop_time_ms: int
@@ -102,16 +102,16 @@ class Popped:
     taken: list[QueueBatch] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     count: int = 0
-    rests: dict[Arrived, int] = field(default_factory=dict)
+    remaining_counts: dict[Arrived, int] = field(default_factory=dict)
     unread: list[Arrived] = field(default_factory=list)
     blocked_ms: dict[int, int] = field(default_factory=dict)
     refused: PutStatus | None = None
     pending: list[Deferred[None]] = field(default_factory=list)
 
     @property
-    def rest(self) -> int:
-        """Total of `rests`."""
-        return sum(self.rests.values())
+    def remaining_total(self) -> int:
+        """Total of `remaining_counts`."""
+        return sum(self.remaining_counts.values())
 
     def when_safe(self) -> Deferred["Popped"]:
         """Resolve with this object once each check point is written or has failed. Batches whose
@@ -172,7 +172,7 @@ class Popping:
         for number, (kind, queue) in enumerate(self._places(query, draw)):
             if arrived is not None and arrived != (queue.topic, queue.queue_id):
                 continue
-            if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1 or len(popped.unread) > read_on:
+            if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1 or len(popped.unread) > read_on:
                 read_on = len(popped.unread)  # one read may examine 16,384 messages
                 yield
             self._look_at(query, popped, kind, queue)
@@ -283,7 +283,7 @@ class Popping:
             return
         place = queue.topic, queue.queue_id
         if popped.count >= query.count or self._outstanding.is_full(queue):
-            popped.rests[place] = max(0, high - position)
+            popped.remaining_counts[place] = max(0, high - position)
             return
         result = self._read(query, queue, position, query.count - popped.count)
         if result.status in _MOVED:
@@ -300,7 +300,7 @@ class Popping:
                 self._outstanding.skip(queue, position, result.next_queue_offset)
             if result.next_queue_offset < result.max_queue_offset:
                 popped.unread.append(place)
-        popped.rests[place] = max(0, result.max_queue_offset - result.next_queue_offset)
+        popped.remaining_counts[place] = max(0, result.max_queue_offset - result.next_queue_offset)
 
     def _read(
         self, query: PopQuery, queue: PoppedQueue, position: QueueOffset, count: int
@@ -331,7 +331,7 @@ class Popping:
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
         if query.is_ordered:
-            counts = self._orders.give(
+            counts = self._orders.hand_out(
                 *queue,
                 taken.offsets,
                 attempt_id=query.attempt_id,

@@ -142,7 +142,7 @@ class PopEscape:
         """Number of check points that are not done."""
         return len(self._open)
 
-    def takes(self, topic: str) -> bool:
+    def handles_topic(self, topic: str) -> bool:
         """Whether a due timer for the topic must be passed to `take` instead of being sent: it is
         the revive topic."""
         return topic == self._topic

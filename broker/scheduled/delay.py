@@ -43,7 +43,7 @@ FILE_NAME = "delayOffset.json"
 MAX_PER_STEP = 128
 """Maximum number of messages of all levels delivered by one step, some 5 ms: sends and pulls are
 served after it."""
-BYTES_OF_STEP = 4 << 20
+BYTES_PER_STEP = 4 << 20
 """Maximum number of bytes that one step delivers, plus one message."""
 MAX_LEVELS = 1_000
 """Maximum number of levels in an answer; messageDelayLevel has 18, and queue ids of its topic end
@@ -157,7 +157,7 @@ class DelayedMessages:
             self.durable.take_coming()
             return self._step_elsewhere(now_ms)
         self._stop_escaping()
-        budget, self._left = MAX_PER_STEP, BYTES_OF_STEP
+        budget, self._left = MAX_PER_STEP, BYTES_PER_STEP
         for level in range(1, self._level_count() + 1):
             budget -= self._deliver_level(level, budget, now_ms)
             if budget <= 0 or self._left <= 0:

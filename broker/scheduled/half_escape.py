@@ -192,7 +192,7 @@ class HalfEscape:
                 go_on()
 
     def _advance(self, window: QueueWindow[Arrival], now_ms: int) -> None:
-        at = window.done_to
+        at = window.completed_to
         if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID):
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID, at, now_ms)
 
@@ -220,7 +220,7 @@ class HalfEscape:
         if number is None:
             ended.resolve("the transaction has ended, or another master has it and will check it")
         elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
-            window.done(number)
+            window.complete(number)
             self._gone(number)
             ended.resolve("")
         elif self._waiting_count >= WAITING_MAX:

@@ -109,6 +109,6 @@ class LevelEscape:
         return None if message is None else self._escape.send(message, failures)
 
     def _settle(self, level: int, *_arrival: object) -> None:
-        at = self._windows[level].done_to
+        at = self._windows[level].completed_to
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)

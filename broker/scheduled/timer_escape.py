@@ -86,7 +86,7 @@ class TimerEscape:
             return None
         facts, message, key, due_ms = leaving
         apart = self._escape.special_timers
-        if apart is not None and apart.takes(message.topic):
+        if apart is not None and apart.handles_topic(message.topic):
             apart.take(message, partial(self._left_apart, due, facts))
             return None
         sent = self._escape.send(message, failures, key=key, due_ms=due_ms)

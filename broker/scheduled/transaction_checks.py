@@ -49,9 +49,9 @@ logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 5
 """Time in ms after which a step examines no further half message."""
-HALVES_OF_STEP: Final = 256
+HALVES_PER_STEP: Final = 256
 """Maximum number of half messages that one step examines; a check takes up to 1 ms."""
-BYTES_OF_STEP: Final = 1 << 20
+BYTES_PER_STEP: Final = 1 << 20
 """Bytes of bodies after which a step ends; they are stored again and sent to producers."""
 HELD_BACK_MAX: Final = 10_000
 """Maximum number of ended half messages, in addition to the number of open ones, that open messages
@@ -119,8 +119,8 @@ class TransactionChecks:
 
     def _examine(self, now_ms: int) -> None:
         """Examine the next half messages of the pass."""
-        left, began_ms = BYTES_OF_STEP, self._wall_ms()
-        for _ in range(HALVES_OF_STEP):
+        left, began_ms = BYTES_PER_STEP, self._wall_ms()
+        for _ in range(HALVES_PER_STEP):
             at = self._at = QueueOffset(
                 self._transactions.current_outcomes.next_open(self._at or 0)
             )

@@ -49,7 +49,7 @@ from turbopump.pyx.region import Region
 
 logger = logging.getLogger(__name__)
 
-OPS_OF_STEP: Final = 128
+OPS_PER_STEP: Final = 128
 """Maximum number of op messages read in one step at the start of a term: some 2 ms."""
 MAX_WAITING: Final = 1_000
 """Maximum number of requests that wait until op messages are read, or until a half message can be
@@ -331,7 +331,7 @@ class Transactions:
         if store.dispatched_log_offset < self.known_from:
             return False  # replicas must have these records first
         end = store.next_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
-        units = store.units(OP_TOPIC, HALF_QUEUE_ID, self._read_to, OPS_OF_STEP)
+        units = store.units(OP_TOPIC, HALF_QUEUE_ID, self._read_to, OPS_PER_STEP)
         for unit in units:
             record = store.record_of(unit)
             named = [] if record is None else [at for at in read_op(record) if at < end]

@@ -54,7 +54,7 @@ STEP = 1_000
 """Maximum pairs and queues whose lines are written in a step of 1 ms. A full table would take the
 loop a second as a whole."""
 
-PAIRS_OF_STEP = 10_000
+PAIRS_PER_STEP = 10_000
 """Maximum pairs that are examined in a step of 1 ms."""
 
 MAX_NAME = 1_000
@@ -357,7 +357,7 @@ class OffsetTable:
         """Drop all pending resets of these topics: the offsets of their next lives are known."""
         self._resets.remove([pair for pair in self._resets if pair[0] in topics])
 
-    def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
+    def last_reset_ms(self, group: str, topic: str, queue_id: int) -> int:
         """Time of the queue's last set-back on purpose, in epoch ms; close to 0 (1970) if it was
         never set back."""
         return self._lowered.get((topic, group), {}).get(queue_id, 0) & _TIME_MASK
@@ -386,7 +386,7 @@ class OffsetTable:
 
     def topics_in_steps(self, group: str) -> Steps[list[str]]:
         """Return the topics of which the group has committed offsets, sorted; yields after each
-        PAIRS_OF_STEP pairs."""
+        PAIRS_PER_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -397,7 +397,7 @@ class OffsetTable:
 
     def groups_in_steps(self, topic: str) -> Steps[list[str]]:
         """Return the groups that have committed offsets of the topic, sorted; yields after each
-        PAIRS_OF_STEP pairs."""
+        PAIRS_PER_STEP pairs."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -408,7 +408,7 @@ class OffsetTable:
 
     def topics_by_group(self) -> Steps[dict[str, list[str]]]:
         """Return group to its unsorted topics, for every group with committed offsets; yields after
-        each PAIRS_OF_STEP pairs."""
+        each PAIRS_PER_STEP pairs."""
         found: dict[str, list[str]] = {}
         for pairs in self._pieces():
             if pairs is None:
@@ -421,10 +421,10 @@ class OffsetTable:
     def _pieces(self) -> Iterator[list[Pair] | None]:
         """All pairs, some at a time; None where a step ends."""
         pairs = list(self._committed)
-        for at in range(0, len(pairs), PAIRS_OF_STEP):
+        for at in range(0, len(pairs), PAIRS_PER_STEP):
             if at:
                 yield None
-            yield pairs[at : at + PAIRS_OF_STEP]
+            yield pairs[at : at + PAIRS_PER_STEP]
 
     def forget_former(self, ended_ms: Callable[[str, str], int]) -> None:
         """Remove the offsets and resets of all pairs whose topic or group ended, by

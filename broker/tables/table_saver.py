@@ -207,7 +207,7 @@ class TableSaver:
     def _write(self, name: str, file: _File) -> None:
         file.writing, file.later = True, 0
         changes, file.changes = file.changes, []
-        if file.whole or not self._files.takes(name, sum(map(len, changes))):
+        if file.whole or not self._files.may_append(name, sum(map(len, changes))):
             file.whole, file.rounds = False, 0
             work = partial(self._files.replace, name, file.source())
         else:

@@ -49,8 +49,8 @@ def pieces_of(value: Any) -> Iterator[bytes]:
 
 
 class ConfigFiles:
-    """The config files of a folder; a file is named without the folder. All methods but `takes`,
-    `has_changes` and `is_latest` wait for the disk, on the calling thread."""
+    """The config files of a folder; a file is named without the folder. All methods but
+    `may_append`, `has_changes` and `is_latest` wait for the disk, on the calling thread."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
@@ -154,14 +154,14 @@ class ConfigFiles:
         changes.begin(size, digest.hexdigest().encode())
         changes.remove()
 
-    def takes(self, name: str, size: int) -> bool:
+    def may_append(self, name: str, size: int) -> bool:
         """Whether `append` may be called with changes of `size` bytes; if not, the file must be
         saved whole."""
         return self._changes_of(name).fits(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
         """Append texts of `config_changes.change` to the changes of a file, durably on return; only
-        after `takes`. Raises OSError, and then the file must be saved whole."""
+        after `may_append`. Raises OSError, and then the file must be saved whole."""
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:

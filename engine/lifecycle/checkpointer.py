@@ -321,9 +321,9 @@ class Checkpointer:
 
     def _note(self, plan: FlushPlan) -> None:
         """Remember how far the finished round is durable, for the checkpoint that follows."""
-        for queue, offset in plan.reached:
+        for queue, offset in plan.flushed_queue_ends:
             queue.flushed_offset = offset
-        for batch, end in plan.batches_reached:
+        for batch, end in plan.flushed_batch_ends:
             batch.flushed_end = end
         self._waiting = plan.marks
         old = self.checkpoint

@@ -36,9 +36,9 @@ class FlushPlan:
     """Files to sync."""
     folders: dict[str, None] = field(default_factory=dict)
     """Folders to sync after the files; the keys are their paths, in this order."""
-    reached: list[tuple[ConsumeQueue, QueueOffset]] = field(default_factory=list)
+    flushed_queue_ends: list[tuple[ConsumeQueue, QueueOffset]] = field(default_factory=list)
     """(queue, queue offset before which its units are durable after the pass)."""
-    batches_reached: list[tuple[BatchQueue, int]] = field(default_factory=list)
+    flushed_batch_ends: list[tuple[BatchQueue, int]] = field(default_factory=list)
     """(batch queue, its `flushed_end` after the pass)."""
     rolled: list[IndexPart] = field(default_factory=list)
     """Full index files to sync."""
@@ -118,7 +118,7 @@ class DirtyFiles:
             queue.names_synced = True
             plan.paths += paths
             plan.folders.update(dict.fromkeys(folders))
-            plan.reached.append((queue, offset))
+            plan.flushed_queue_ends.append((queue, offset))
             plan.size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
             for unit in queues.units(queue, offset - 1, 1):
                 plan.last_unit_log_offset = max(plan.last_unit_log_offset, unit.log_offset)
@@ -132,7 +132,7 @@ class DirtyFiles:
                 batch.names_synced = True
                 plan.paths += paths
                 plan.folders.update(dict.fromkeys(folders))
-                plan.batches_reached.append((batch, end))
+                plan.flushed_batch_ends.append((batch, end))
 
     def _marks(self, last: bool) -> tuple[DurableMarks, int]:
         """(marks that hold once the round is durable, the index's time in RocketMQ's numbers)."""

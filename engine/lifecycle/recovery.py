@@ -30,10 +30,10 @@ from turbopump.engine.log.record_boundary import confirmed_end, may_end_inside
 from turbopump.engine.log.scan import (
     STEP_BYTES,
     LogScan,
+    abnormal_recovery_start,
     first_timestamp,
+    normal_recovery_start,
     scan_log,
-    start_abnormal,
-    start_normal,
 )
 from turbopump.engine.queues.dispatcher import QueueGapError
 from turbopump.engine.queues.index import IndexPart
@@ -232,9 +232,9 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
     if marks is not None:
         start = marks.log
     elif clean:
-        start = start_normal(log, dispatched)
+        start = normal_recovery_start(log, dispatched)
     else:
-        start = start_abnormal(log, saved.safe_timestamp_ms)
+        start = abnormal_recovery_start(log, saved.safe_timestamp_ms)
     scan, damaged = _scan(parts, start, saved, dispatched, clean, watch)
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
@@ -340,7 +340,7 @@ def _execute(
     parts.damage.check()
     for log_offset, reason in plan.damaged:
         parts.damage.note(log_offset, reason)
-    parts.queues.deleted.clamp(end)
+    parts.queues.deleted_topics.clamp(end)
     at_once(truncate_units(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before))
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
@@ -412,7 +412,7 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
     # Without our marks no units were counted, but a hole between queue files was seen. The queues
     # of a RocketMQ broker are taken as they are; a store that lost its checkpoint may have lost
     # more.
-    trusted = trusted and not parts.queues.lacking and not saved.damaged
+    trusted = trusted and not parts.queues.lacks_files and not saved.damaged
     # Age removes the first files of queues only together with files of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:

@@ -115,4 +115,4 @@ def _forget(parts: StoreParts) -> Work:
     parts.checkpointer.restart()
     if log.tail.limit != UNLIMITED:
         log.tail.limit = 0
-    return queues.deleted.clamping(log.end)
+    return queues.deleted_topics.clamping(log.end)

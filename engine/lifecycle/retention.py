@@ -112,7 +112,7 @@ class Retention:
         room = self._use.take()
         if room is not None or was_silent is not self._use.is_silent:
             self._refuse_if_full()
-        if room is None or self.turn.busy or self._log.rests:
+        if room is None or self.turn.busy or self._log.is_suspended:
             return
         config, used = self._config, room.used_percent
         force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
@@ -128,7 +128,7 @@ class Retention:
         interval_ms = self._config.clean_resource_interval_ms
         if self._use.failed:
             interval_ms = min(interval_ms, ASK_AGAIN_MS)
-        if steady_ms - self._asked_ms >= interval_ms and not self._log.rests:
+        if steady_ms - self._asked_ms >= interval_ms and not self._log.is_suspended:
             self._asked_ms = steady_ms
             self._use.ask(self._oldest())
 

@@ -32,7 +32,7 @@ from turbopump.engine.log.record_boundary import whole_before
 from turbopump.engine.queues.new_lives import NewLife
 from turbopump.engine.types import LogOffset, StoreError
 
-QUEUES_OF_STEP: Final = 100
+QUEUES_PER_STEP: Final = 100
 """Number of queues forgotten in one step: each takes some 30 us, more if its files are mapped."""
 _ALL: Final = 1 << 31
 
@@ -68,26 +68,26 @@ class TopicDeletions:
     def ends(self) -> dict[str, int]:
         """Topic to the log offset of the log's end at its last deletion, the latest deletion
         last. Records before belong to earlier lives of the topic."""
-        return self._parts.queues.deleted.ends()
+        return self._parts.queues.deleted_topics.ends()
 
     def times(self) -> dict[str, int]:
         """Topic to the `deleted_ms` of its last deletion; a topic with an unknown time has 0 or no
         entry."""
-        return self._parts.queues.deleted.times()
+        return self._parts.queues.deleted_topics.times()
 
     def latest_ms(self) -> int:
         """The latest time of all deletions, in epoch ms; 0: no time is known."""
-        return self._parts.queues.deleted.latest_ms
+        return self._parts.queues.deleted_topics.latest_ms
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
         receipt handle of a pop before this time names queue offsets of an earlier life."""
-        return self._parts.queues.deleted.deleted_ms(topic)
+        return self._parts.queues.deleted_topics.deleted_ms(topic)
 
     def is_proven(self, topic: str) -> bool:
         """Whether only the log proves the topic's last deletion: then `deleted_ms` is the latest
         possible time of the deletion."""
-        return self._parts.queues.deleted.is_proven(topic)
+        return self._parts.queues.deleted_topics.is_proven(topic)
 
     def delete(
         self,
@@ -165,7 +165,7 @@ class TopicDeletions:
 
     def _record(self, one: _Deletion) -> None:
         parts = self._parts
-        log, deleted = parts.log, parts.queues.deleted
+        log, deleted = parts.log, parts.queues.deleted_topics
         # Cut away, or followed by another deletion since.
         if one.is_past and (one.log_end > log.end or one.log_end < deleted.end(one.topic)):
             self._end(one, None, is_whole=True)
@@ -186,14 +186,14 @@ class TopicDeletions:
         if error is not None:
             self._end(one, error, is_whole=True)
             return
-        queues.deleted.note(one.topic, one.log_end, one.kept, one.deleted_ms)
+        queues.deleted_topics.note(one.topic, one.log_end, one.kept, one.deleted_ms)
         queues.removing.add(one.topic)
         self._step(one)
 
     def _step(self, one: _Deletion) -> None:
         parts, topic = self._parts, one.topic
         queues, files = parts.queues, parts.files
-        forgotten = queues.forget_topic(topic, QUEUES_OF_STEP)
+        forgotten = queues.forget_topic(topic, QUEUES_PER_STEP)
         for queue in forgotten:
             parts.checkpointer.dirty.forget(queue.slot)
         folders = [queue.segments.folder for queue in forgotten]

@@ -165,7 +165,7 @@ class AsyncTruncation:
         result.resolve(ended)
 
     def _rest(self, rests: bool) -> None:
-        self._commit.rests = self._parts.log.rests = rests
+        self._commit.is_suspended = self._parts.log.is_suspended = rests
         self._parts.checkpointer.reserve(rests)
 
     def _watched(self, steps: Steps) -> Steps:

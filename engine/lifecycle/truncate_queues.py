@@ -28,7 +28,7 @@ text; a start that finds it recovers as after a crash."""
 CUTTING: Final = b"-"
 """Replaces the first digit of the process id in `abort`: a single store, which needs no disk
 space."""
-QUEUES_OF_STEP: Final = 100
+QUEUES_PER_STEP: Final = 100
 """Number of queues examined before the loop gets a turn."""
 
 
@@ -60,7 +60,7 @@ def truncate_units(
     table, left = parts.queues.table, Unsynced()
     yield partial(_mark, parts, True)
     for number, queue in enumerate(list(parts.queues)):
-        if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
+        if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1:
             yield no_work
         if every or table.max_log_offset(queue.slot) > log_end:
             yield from _cut_queue(parts, queue, log_end, left)

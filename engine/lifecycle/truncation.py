@@ -150,7 +150,7 @@ def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now
     yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
     # Cut queues begin where earlier lives of their topics end. Those ends are written after the
     # cut, because with the old log they would be unchanged.
-    write_ends = parts.queues.deleted.clamping(log_end)
+    write_ends = parts.queues.deleted_topics.clamping(log_end)
     if has_units_from(parts, log_end):
         yield from _cut_derived(parts, log_end)
     if dispatcher.position >= log_end:

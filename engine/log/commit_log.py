@@ -77,7 +77,7 @@ class CommitLog:
         self._warmer = PageWarmer(disk, self.file_size, self._file_at)
         self._seen_end = 0
         self._grown = 0
-        self.rests = False
+        self.is_suspended = False
         """Whether no next file may be made, because the log is being cut; the cut sets this."""
         self._file: MappedFile | None = None
         self._base = 0
@@ -91,7 +91,7 @@ class CommitLog:
     def lacks_file(self) -> bool:
         """Whether the last attempt to continue in a next file failed, or takes longer than
         syncTimeoutMs; appends that need the file then get CREATE_MAPPED_FILE_FAILED."""
-        return self._next.lacks
+        return self._next.is_missing
 
     @property
     def last_store_timestamp_ms(self) -> int:
@@ -463,14 +463,14 @@ class CommitLog:
 
     def look_ahead(self) -> None:
         """Begin to make the next file on a disk thread once the end of the last one is near, unless
-        `rests`; so a roll does not wait for the disk."""
-        if not self.rests:
+        `is_suspended`; so a roll does not wait for the disk."""
+        if not self.is_suspended:
             self._next.look_ahead(self.tail.end, self._grown)
 
     def warm(self, steady_ms: int = 0) -> None:
         """Call every 100 ms with the monotonic clock `steady_ms`: disk threads make the next file
         in time, and make pages present if the log grows fast."""
-        if self.rests:
+        if self.is_suspended:
             return
         self._next.watch(self.end, steady_ms)
         self._grown = grown = max(0, self.end - self._seen_end)

@@ -72,7 +72,7 @@ class GroupCommit:
         self._looking = DiskLane(disk)
         self._sync_watch = SyncWatch("the log", config)
         self._pace = SyncPace()
-        self.rests = False
+        self.is_suspended = False
         """Whether no sync may begin, because the log is being cut; the cut sets this."""
         self.cut_watch: Callable[[int], OSError | None] | None = None
         """Receives the ms that passed since the last tick during the steps of a cut; returns the
@@ -123,7 +123,12 @@ class GroupCommit:
         failed, a cut is under way, or all bytes are durable. Under SYNC_FLUSH the next sync begins
         by itself when this one ends; under ASYNC_FLUSH later bytes wait for the next call."""
         log = self.log
-        if self.rests or self._lane.busy or self.failed is not None or log.end <= log.flushed:
+        if (
+            self.is_suspended
+            or self._lane.busy
+            or self.failed is not None
+            or log.end <= log.flushed
+        ):
             return
         end, timestamp_ms = log.end, log.last_store_timestamp_ms
         self._sync_watch.begin(end - log.flushed)
@@ -152,7 +157,7 @@ class GroupCommit:
     def _look_at_files(self, steady_ms: int) -> None:
         """Check that the log's files exist: no sync of a removed file makes anything durable. A
         disk thread checks, because a hanging disk does not answer this either."""
-        if self.rests or self.failed is not None:
+        if self.is_suspended or self.failed is not None:
             return
         if self._looking.busy or steady_ms < self._look_ms:
             return

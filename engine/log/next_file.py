@@ -30,7 +30,7 @@ class NextFile:
     """The next file of a log, which a disk thread makes ahead."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, segments: Segments) -> None:
-        self.lacks = False
+        self.is_missing = False
         """Whether the last attempt to continue in a next file failed, or takes longer than
         syncTimeoutMs, so that writes must be refused."""
         self.ready: MappedFile | None = None
@@ -60,14 +60,15 @@ class NextFile:
             self._make(start)
         mapped, self.ready = self.ready, None
         self._waits = mapped is None
-        if self._waits and self._failed and not self.lacks:
-            self.lacks = True
+        if self._waits and self._failed and not self.is_missing:
+            self.is_missing = True
             logger.error("there is no next log file at %d: writes are refused", start)
         return mapped
 
     def adopted(self) -> None:
-        """Clear `lacks`: the caller has made the file that `take` returned the log's last one."""
-        self.lacks = self._failed = False
+        """Clear `is_missing`: the caller has made the file that `take` returned the log's last
+        one."""
+        self.is_missing = self._failed = False
 
     def make_first(self, end: int) -> None:
         """Create the first file of an empty log that continues at `end`, unless `ready`; blocks for
@@ -88,15 +89,15 @@ class NextFile:
 
     def watch(self, end: int, steady_ms: int) -> None:
         """Call every 100 ms with the monotonic clock `steady_ms`: count the time for which a roll
-        waits for the file, set `lacks` after syncTimeoutMs, and try again to make the file."""
+        waits for the file, set `is_missing` after syncTimeoutMs, and try again to make the file."""
         passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
         limit_ms = self._config.sync_timeout_ms
         self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
         if self._waits_ms < limit_ms:
             return
-        if not self.lacks:
+        if not self.is_missing:
             logger.error("the next log file was not made in %d ms: writes are refused", limit_ms)
-        self.lacks = True
+        self.is_missing = True
         if not self._lane.busy:
             self._waits_ms = 0
             self._make(self.start_at(end))
@@ -119,7 +120,7 @@ class NextFile:
                 self._failed = True  # the next roll tries again
             else:
                 self.ready = result
-                self.lacks = self._failed = self._waits = False
+                self.is_missing = self._failed = self._waits = False
 
         self._lane.submit(partial(self._create, start), done)
 

@@ -94,7 +94,7 @@ def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
     return int(first.rows[0, kernel.STORE_TIMESTAMP_MS]) if first.count else 0
 
 
-def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
+def normal_recovery_start(log: CommitLog, dispatched: int) -> LogOffset:
     """Log offset of the last file whose first record begins at or before `dispatched`, the log
     offset up to which queues are complete; `log.min` without such a file
     (CommitLog.recoverNormally)."""
@@ -108,7 +108,7 @@ def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
     return log.min
 
 
-def start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
+def abnormal_recovery_start(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
     """Log offset of the last file whose first record was stored at or before `safe_timestamp_ms`
     (epoch ms), and so was surely flushed; `log.min` without such a file
     (CommitLog.recoverAbnormally)."""

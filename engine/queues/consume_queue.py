@@ -39,10 +39,10 @@ class ConsumeQueues(ConsumeQueueFiles):
         in its row of files. Removes files of deleted topics, files that age had removed, and files
         that were cut short while others have the configured size. Raises StoreError for other files
         of a wrong size; OSError."""
-        self.deleted.load()
-        if self.deleted:
+        self.deleted_topics.load()
+        if self.deleted_topics:
             # A process may have been killed while it removed their files.
-            names = filter(self.deleted.end, self.files.list_folder(self.folder))
+            names = filter(self.deleted_topics.end, self.files.list_folder(self.folder))
             folders = [topic_folder(self.folder, name) for name in names]
             self.files.sync_all([], [self.folder, *folders])
         broken = []
@@ -53,20 +53,20 @@ class ConsumeQueues(ConsumeQueueFiles):
                 known.append(self._has_whole_file())
             if known[0]:
                 logger.warning("%s is cut short: rebuilt from the log", path)
-                self.lacking = True
+                self.lacks_files = True
             return known[0]
 
         for topic, queue_id in queue_folders(self.files, self.folder):
-            if self.deleted.end(topic) > 0:
+            if self.deleted_topics.end(topic) > 0:
                 former = queue_folder(self.folder, topic, queue_id)
-                self._drop_former(former, self.deleted.end(topic))
+                self._drop_former(former, self.deleted_topics.end(topic))
             queue = self.add(topic, queue_id, is_plain(topic))
             behind = queue.segments.load(is_cut_short)
             while behind and self._drop_aged(queue, behind[0], min_log_offset, durable_end):
                 behind = queue.segments.load(is_cut_short)
             if behind:
                 broken.append((queue, behind))
-                self.lacking = True
+                self.lacks_files = True
         return broken
 
     def _has_whole_file(self) -> bool:
@@ -137,7 +137,7 @@ class ConsumeQueues(ConsumeQueueFiles):
                 if keep == 0:
                     # The table waits for the offset that the log gives next, see settle.
                     queue.emptied = True
-                    self.table.set_progress(queue.slot, 0, self.deleted.end(queue.topic))
+                    self.table.set_progress(queue.slot, 0, self.deleted_topics.end(queue.topic))
                 break
             # One after the other: a queue that lost only its first file would begin after it.
             yield removal(self.files, segments.forget_last(), segments.folder)
@@ -185,7 +185,7 @@ class ConsumeQueues(ConsumeQueueFiles):
             self.reset(queue)
             return False
         queue.emptied = False
-        self.table.set_progress(queue.slot, queue_offset, self.deleted.end(queue.topic))
+        self.table.set_progress(queue.slot, queue_offset, self.deleted_topics.end(queue.topic))
         return True
 
     def settle(self, queue: ConsumeQueue, min_log_offset: int) -> None:
@@ -193,15 +193,15 @@ class ConsumeQueues(ConsumeQueueFiles):
         `min_log_offset`, was dispatched. A queue that stayed `emptied` continues at the offset of
         its first file, or begins at 0 if the log has all records since its topic's deletion. An
         empty queue of a deleted topic is forgotten. Raises OSError."""
-        if queue.emptied and self.deleted.end(queue.topic) >= min_log_offset:
+        if queue.emptied and self.deleted_topics.end(queue.topic) >= min_log_offset:
             # The log still has its first record, so a power cut removed the file, not age.
             self.reset(queue)
         if queue.emptied:
             offset = self.max_offset(queue)
             queue.emptied = False
-            self.table.set_progress(queue.slot, offset, self.deleted.end(queue.topic))
+            self.table.set_progress(queue.slot, offset, self.deleted_topics.end(queue.topic))
         self.table.set_next_offset(queue.slot, self.max_offset(queue))
-        if self.max_offset(queue) == 0 and self.deleted.end(queue.topic) > 0:
+        if self.max_offset(queue) == 0 and self.deleted_topics.end(queue.topic) > 0:
             self._forget(queue)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:

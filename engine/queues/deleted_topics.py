@@ -98,7 +98,7 @@ class DeletedTopics:
             {}, {MEMBER: [row], TIMES: [time_row]}, {MEMBER: replaced, TIMES: old_time}
         )
         fits = len(self._ends) < ENTRIES_MAX
-        if fits and self._files.takes(FILE_NAME, len(change)):
+        if fits and self._files.may_append(FILE_NAME, len(change)):
             self._files.append(FILE_NAME, [change])
             return None
         kept = {name: end for name, end in self._ends.items() if end > log_min and name != topic}

@@ -35,7 +35,7 @@ _SLOT_COUNT_AT = 32
 _COUNT_AT = 36
 RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
 """Number of entries that get blocks at once: 1 MiB, some seconds of a busy broker."""
-ENTRIES_OF_STEP = 2048
+ENTRIES_PER_STEP = 2048
 """Number of entries that a cut removes before the loop gets a turn, some 5 ms."""
 EXAMINED_MAX = 2048
 """Maximum number of records that a search examines: some milliseconds of the loop's thread."""
@@ -301,7 +301,7 @@ class IndexFiles:
             region.put_i32(INDEX_HEADER_SIZE + 4 * slot, before)
             slots -= before == 0
             region.zero(at, ENTRY_SIZE)
-            if count % ENTRIES_OF_STEP == 0:
+            if count % ENTRIES_PER_STEP == 0:
                 yield no_work
         region.put_i32(_SLOT_COUNT_AT, slots)
         region.put_i32(_COUNT_AT, count)

@@ -83,7 +83,7 @@ class QueueCounts:
         all before `log_min`, so that the log no longer shows it. Also of queues known only from the
         kept counts."""
         found: Counts = {}
-        for topic, queue_id, count in self.each(queues.deleted.ends()):
+        for topic, queue_id, count in self.each(queues.deleted_topics.ends()):
             queue = queues.find(topic, queue_id)
             if queue is None or queues.max_offset(queue) < count:
                 found.setdefault(topic, {})[queue_id] = count
@@ -106,7 +106,7 @@ class QueueCounts:
         for one in list(queues):
             if one.emptied and table.next_offset(one.slot) == 0:
                 queues.settle(one, log_min)
-        for topic, queue_id, count in self.each(queues.deleted.ends()):
+        for topic, queue_id, count in self.each(queues.deleted_topics.ends()):
             if dispatcher.is_batch(topic):
                 continue
             queue = queues.find(topic, queue_id)

@@ -77,14 +77,14 @@ class ConsumeQueueFiles:
         self.table = QueueTable()
         """Native table of the plain queues' counters, by slot."""
         self._pool = pool
-        self.deleted = DeletedTopics(files, root)
+        self.deleted_topics = DeletedTopics(files, root)
         """The deleted topics, whose earlier records get no units."""
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
         self.removing: set[str] = set()
         """Topics whose files another thread is removing: no file of them is made meanwhile."""
-        self.lacking = False
+        self.lacks_files = False
         """Whether `load` found files missing that existed once, or cut short."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -122,7 +122,7 @@ class ConsumeQueueFiles:
         queue = ConsumeQueue(topic, queue_id, slot, segments)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._by_slot[slot] = queue
-        self.table.set_progress(slot, 0, self.deleted.end(topic))
+        self.table.set_progress(slot, 0, self.deleted_topics.end(topic))
         return queue
 
     def add_stop_entry(self, topic: bytes, queue_id: int) -> None:
@@ -271,7 +271,7 @@ class ConsumeQueueFiles:
 
     def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
         offset = at // QUEUE_UNIT_SIZE
-        former = self.deleted.end(queue.topic)
+        former = self.deleted_topics.end(queue.topic)
         self.table.set_progress(queue.slot, offset, max(log_end, former))
         self.table.set_next_offset(queue.slot, offset)
         queue.flushed_offset = QueueOffset(offset)

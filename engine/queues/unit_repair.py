@@ -91,7 +91,7 @@ class UnitRepair:
         """The message in the log, between the records of the neighbouring units."""
         log = self._log
         # Earlier bytes hold messages of an earlier life of the topic, with the same numbers.
-        at = max(int(log.min), self._queues.deleted.end(queue.topic))
+        at = max(int(log.min), self._queues.deleted_topics.end(queue.topic))
         end = int(self._dispatcher.position)
         before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]
         behind = range(queue_offset + 1, self._queues.max_offset(queue))[:NEIGHBOURS_MAX]

@@ -284,7 +284,7 @@ class TimerFiles:
     def _use_spare(self) -> int | None:
         """Add the spare file to the log if it fits; returns the start of the file that the log
         still needs."""
-        log, needs = self._log, self._log.needs
+        log, needs = self._log, self._log.missing_file_start
         if self._spare is not None:
             start, mapped = self._spare
             if start == needs:

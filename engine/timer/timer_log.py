@@ -79,7 +79,7 @@ class TimerLog:
         return self.segments.file_size - position >= _NEEDED
 
     @property
-    def needs(self) -> int | None:
+    def missing_file_start(self) -> int | None:
         """Position at which the file begins that must be added before the next unit; None if the
         last file has room."""
         segments = self.segments
@@ -97,8 +97,8 @@ class TimerLog:
         return self.end % self.segments.file_size
 
     def adopt(self, mapped: MappedFile, start: int) -> None:
-        """Add a new mapped file that starts at position `start`, the value of `needs`; the rest of
-        the last file becomes filler."""
+        """Add a new mapped file that starts at position `start`, the value of `missing_file_start`;
+        the rest of the last file becomes filler."""
         segments = self.segments
         if segments.count and segments.contains(self.end):
             last = segments.last
@@ -109,7 +109,7 @@ class TimerLog:
 
     def place(self) -> tuple[Region, int, int]:
         """Take the room for a unit: (region, position in it, position in the log at which the
-        region begins). The caller must write the unit; `needs` must be None."""
+        region begins). The caller must write the unit; `missing_file_start` must be None."""
         start = self.segments.last
         position = self.end - start
         self.end += kernel.UNIT_SIZE

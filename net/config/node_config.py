@@ -73,13 +73,13 @@ class NodeConfig:
     """Given keys without effect here with their values as text."""
 
     @classmethod
-    def knows(cls, key: str) -> bool:
+    def has_key(cls, key: str) -> bool:
         """Whether nodes of this kind have the key `key` or alias: with an effect here, or only in
         RocketMQ."""
         return any(key in keys for keys in (declared(cls), _aliases(cls), cls.TLS, cls.IDLE))
 
     @classmethod
-    def takes(cls, key: str) -> bool:
+    def accepts_change(cls, key: str) -> bool:
         """Whether a running node accepts a change of `key`, a key or an alias; True for keys
         without effect, False for unknown keys and keys of TLS."""
         found = declared(cls).get(_aliases(cls).get(key, key))
@@ -115,7 +115,7 @@ class NodeConfig:
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
         for name, (section, attribute, key) in declared(type(self)).items():
             holder = getattr(self, section) if section else self
-            text = key.kind.show(getattr(holder, key.in_force or attribute))
+            text = key.kind.to_text(getattr(holder, key.in_force or attribute))
             if text or key.shows_empty:
                 found[name] = text
         return found
@@ -180,10 +180,10 @@ class NodeConfig:
     def why_not(self, item: Property) -> str:
         """The reason why a running node does not accept a change of this key, as a sentence; empty
         if it does. The value is checked only for keys without effect."""
-        if self.takes(item.key):
+        if self.accepts_change(item.key):
             idle = self.IDLE.get(item.key)
             return idle.refusal(item) if idle is not None else ""
-        if self.knows(item.key):
+        if self.has_key(item.key):
             return self._fixed([item.key])
         return _unknown(item.key)
 
@@ -196,9 +196,9 @@ class NodeConfig:
         fixed: list[str] = []
         in_force = self.values()
         for item in properties:
-            if self.takes(item.key):
+            if self.accepts_change(item.key):
                 kept.append(item)
-            elif self.knows(item.key) and in_force.get(item.key) != item.value.strip():
+            elif self.has_key(item.key) and in_force.get(item.key) != item.value.strip():
                 fixed.append(item.key)
         if fixed:
             raise PropertiesError(self._fixed(fixed))

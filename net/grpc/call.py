@@ -30,7 +30,7 @@ class Carrier(Protocol):
         """Whether the client does not read its answers: the socket's buffer is full, over 1 MiB is
         unsent, or the connection closes."""
 
-    def say(self, call: "GrpcCall", body: bytes, end: tuple[GrpcCode, str] | None) -> None:
+    def write_answer(self, call: "GrpcCall", body: bytes, end: tuple[GrpcCode, str] | None) -> None:
         """Write `body`, framed messages of an answer, now or in the next turn of the loop, then the
         end (code and text) unless `end` is None: more messages may follow. No-op for a lost
         connection."""
@@ -112,7 +112,7 @@ class GrpcCall:
     def send(self, message: bytes) -> None:
         """Send a further message of the answer; no-op if the call has ended."""
         if not self.has_ended:
-            self._carrier.say(self, framed(message), None)
+            self._carrier.write_answer(self, framed(message), None)
 
     def answer(self, *messages: bytes) -> None:
         """Send `messages`, the last of the answer, and its end with OK; then run `on_closed`. No-op
@@ -122,14 +122,14 @@ class GrpcCall:
     def answer_framed(self, messages: bytes) -> None:
         """Same as `answer`, for messages that are framed and joined already."""
         if not self.has_ended:
-            self._carrier.say(self, messages, (GrpcCode.OK, ""))
+            self._carrier.write_answer(self, messages, (GrpcCode.OK, ""))
             self.end_silently()
 
     def fail(self, error: GrpcError) -> None:
         """End the call with the error's code and text, then run `on_closed`; no-op if the call has
         ended."""
         if not self.has_ended:
-            self._carrier.say(self, b"", (error.code, error.text))
+            self._carrier.write_answer(self, b"", (error.code, error.text))
             self.end_silently()
 
     def end_silently(self) -> None:

@@ -218,7 +218,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         CLOGGED_OVER bytes are unsent, or the connection closes."""
         return self._closing or self._blocked or self._session.unsent > CLOGGED_OVER
 
-    def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
+    def write_answer(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
         """Write framed messages of an answer, and its end unless `end` is None, at the end of the
         read in progress or in the next turn of the loop. No-op for a lost connection."""
         if self._transport is None:

@@ -259,14 +259,10 @@ class DefaultHaGroup:
         self.gap_max = gap_max
         """Bytes of lag from which a replica does not count as in sync."""
         self._acked: dict[int, LogOffset] = {}
-        self.highest_acked = LogOffset(0)
-        """The highest log offset that any replica has or had, also a disconnected replica;
-        RocketMQ's push2SlaveMaxOffset."""
 
     def on_ack(self, number: int, log_offset: LogOffset) -> None:
         """Note that the replica of connection `number` has the log up to `log_offset`."""
         self._acked[number] = log_offset
-        self.highest_acked = max(self.highest_acked, log_offset)
 
     def on_closed(self, number: int) -> None:
         """Forget the position of a closed connection; no-op for an unknown number."""
@@ -289,11 +285,3 @@ class DefaultHaGroup:
             return LOG_OFFSET_MAX
         acks = sorted(self._acked.values(), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
-
-    def has_copies(self, log_end: LogOffset, need: int) -> bool:
-        """Whether `need` copies, the master's included, reach the log offset `log_end`. Unlike
-        `copies_end`, a `need` up to 1 asks for a replica that reaches it, present or former, as in
-        RocketMQ."""
-        if need <= 1:
-            return self.highest_acked >= log_end
-        return 1 + sum(acked >= log_end for acked in self._acked.values()) >= need

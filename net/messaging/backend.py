@@ -117,7 +117,7 @@ class RequestBackend(Protocol):
     def is_system(self, topic: str) -> bool:
         """Whether a topic is a system topic of brokers, which clients must not use."""
 
-    def serves(self, broker_name: str) -> bool:
+    def executes_for(self, broker_name: str) -> bool:
         """Whether requests for the broker of this name can be executed here."""
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
@@ -132,9 +132,9 @@ class RequestBackend(Protocol):
     def ask(
         self, broker_name: str, request: Command, peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Have `request` executed as if `peer` had sent it, by a broker for which `serves` is True;
-        `done` receives the response once, perhaps before this returns. `wait_ms`: longest time that
-        the request may wait for messages. Handlers may change `request`."""
+        """Have `request` executed as if `peer` had sent it, by a broker for which `executes_for` is
+        True; `done` receives the response once, perhaps before this returns. `wait_ms`: longest
+        time that the request may wait for messages. Handlers may change `request`."""
 
     def take(self, take: Take) -> Given | None:
         """Pop the available messages, if the backend can do so without an object for each; None:

@@ -40,7 +40,7 @@ CLIENT_SIZE: Final = 4_000
 """Bytes that count for a client besides its settings and topics."""
 SILENCE_MAX_MS: Final = 30_000
 """Time without a call after which a client without a stream is dropped: three heartbeats."""
-CLIENTS_OF_STEP: Final = 8
+CLIENTS_PER_STEP: Final = 8
 """Number of heartbeats or ends of clients in a step of a tick."""
 BEAT_MS: Final = 30_000
 """Interval at which an open stream counts as a heartbeat."""
@@ -254,7 +254,7 @@ class GrpcClients:
             else:
                 continue
             handled += 1
-            if handled % CLIENTS_OF_STEP == 0:
+            if handled % CLIENTS_PER_STEP == 0:
                 yield
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:

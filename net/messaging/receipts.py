@@ -41,7 +41,7 @@ INVISIBLE_MAX_MS: Final = 12 * 3_600_000
 """Longest time for which a client may hide a message."""
 ENTRIES_MAX: Final = 512
 """Maximum number of acknowledgements in a request; a receive returns 32 messages."""
-ACKS_OF_STEP: Final = 16
+ACKS_PER_STEP: Final = 16
 """Number of acknowledgements in a step; a request with fewer is executed at once."""
 _DIGITS_MAX: Final = 18
 
@@ -120,7 +120,7 @@ class ReceiptSettling:
     def check(self, receipt: Receipt) -> None:
         """Raises RpcRefused for a receipt that has expired, or with a broker that is not served
         here."""
-        if not self._backend.serves(receipt.handle.broker_name):
+        if not self._backend.executes_for(receipt.handle.broker_name):
             raise invalid_handle("the handle is another broker's")
         if receipt.until_ms <= self._backend.now_ms():
             raise invalid_handle("receipt handle is expired")
@@ -271,7 +271,7 @@ class ReceiptMethods:
         asked = rpc.request.entries
         peer, entries = self._peer_of(rpc), AnswerEntries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
-        if len(asked) < ACKS_OF_STEP:
+        if len(asked) < ACKS_PER_STEP:
             for _ in steps:
                 pass
         else:
@@ -282,7 +282,7 @@ class ReceiptMethods:
     ) -> Steps[None]:
         for number, one in enumerate(rpc.request.entries):
             self._ack(rpc, group, topic, one, peer, entries.setter(number))
-            if number % ACKS_OF_STEP == ACKS_OF_STEP - 1:
+            if number % ACKS_PER_STEP == ACKS_PER_STEP - 1:
                 yield
 
     def _ack(

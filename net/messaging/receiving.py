@@ -127,7 +127,7 @@ class Receiving:
         now_ms, name = backend.now_ms(), request.message_queue.topic.name
         backend.topics_of(name)
         broker_name = request.message_queue.broker.name or backend.choose_readable(name)
-        if not backend.serves(broker_name):
+        if not backend.executes_for(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
         group = find_group(backend, request.group.name)
         take = Take(

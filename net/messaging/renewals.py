@@ -103,7 +103,7 @@ class Renewals:
         self._size += size
         self._push(one)
 
-    def has(self, client_id: str) -> bool:
+    def is_renewed(self, client_id: str) -> bool:
         """Whether any receipt of the client with this id is renewed."""
         return client_id in self._clients
 

@@ -21,7 +21,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 
-QUEUES_OF_STEP: Final = 256
+QUEUES_PER_STEP: Final = 256
 """Number of queues of an answer in a step; an answer with fewer is made at once."""
 
 T = TypeVar("T")
@@ -111,12 +111,12 @@ class Routes:
             made = []
             for number, one in enumerate(items, 1):
                 made.append(make(one))
-                if number % QUEUES_OF_STEP == 0:
+                if number % QUEUES_PER_STEP == 0:
                     yield
             fields: dict[str, Any] = {field: made}
             rpc.answer(**fields)
 
-        if len(items) < QUEUES_OF_STEP:
+        if len(items) < QUEUES_PER_STEP:
             for _ in steps():
                 pass
         else:

@@ -42,7 +42,7 @@ from turbopump.net.wire.topics import MIXED
 
 MESSAGES_MAX: Final = 512
 """Maximum number of messages in a request."""
-MESSAGES_OF_STEP: Final = 16
+MESSAGES_PER_STEP: Final = 16
 """Number of messages in a step; a request with fewer is executed at once."""
 LIGHT_MAX: Final = 256 << 10
 """Maximum bytes of a request besides the bodies: sixteen times a message's limit."""
@@ -112,7 +112,7 @@ class Sending:
             requests.append((broker_name, request))
         entries = AnswerEntries(rpc, len(requests))
         steps = self._all(rpc, requests, peer, entries)
-        if len(requests) < MESSAGES_OF_STEP:
+        if len(requests) < MESSAGES_PER_STEP:
             for _ in steps:
                 pass
         else:
@@ -125,7 +125,7 @@ class Sending:
             system, take = rpc.request.messages[number].system_properties, entries.setter(number)
             done = partial(_stored, broker_name, system, take)
             self._backend.ask(broker_name, request, peer, done)
-            if number % MESSAGES_OF_STEP == MESSAGES_OF_STEP - 1:
+            if number % MESSAGES_PER_STEP == MESSAGES_PER_STEP - 1:
                 yield
 
     def end(self, rpc: Rpc) -> None:
@@ -157,7 +157,7 @@ class Sending:
         asked = new_request(RequestCode.END_TRANSACTION, header)
 
         def end() -> None:
-            if not self._backend.serves(place.broker_name):
+            if not self._backend.executes_for(place.broker_name):
                 text = "the transaction is another broker's"
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
@@ -180,7 +180,7 @@ class Sending:
         broker_name = next(iter(topics))
         with suppress(ValueError):
             named = decode_handle(text).broker_name
-            broker_name = named if self._backend.serves(named) else broker_name
+            broker_name = named if self._backend.executes_for(named) else broker_name
         header = RecallMessageRequest(name, text, name)
         asked = new_request(RequestCode.RECALL_MESSAGE, header)
 

@@ -76,7 +76,7 @@ class _Entry(Generic[T]):
     due_ms: int = NEVER_MS
     """When the answer is queried although it is fresh."""
     is_asking: bool = False
-    holds: bool = False
+    uses_wait: bool = False
     """Uses of the entry wait for the current query."""
     in_doubt: bool = False
     waiting: list[Deferred[T | Absent]] = field(default_factory=list)
@@ -155,7 +155,7 @@ class RouteCache(Generic[T]):
             return Deferred.resolved(_FULL)
         if self._is_due(entry):
             self._enqueue(entry, holds=self._is_doubtful(entry))
-        if entry.value is not None and not entry.holds:
+        if entry.value is not None and not entry.uses_wait:
             return Deferred.resolved(entry.value)
         return self._wait(entry)
 
@@ -267,9 +267,9 @@ class RouteCache(Generic[T]):
 
     def _enqueue(self, entry: _Entry[T], *, holds: bool = False) -> None:
         if entry.is_asking:
-            entry.holds = entry.holds or holds
+            entry.uses_wait = entry.uses_wait or holds
             return
-        entry.is_asking, entry.holds = True, holds or entry.answer is None
+        entry.is_asking, entry.uses_wait = True, holds or entry.answer is None
         self._queue.append(entry)
         self._go_on()
 
@@ -292,7 +292,7 @@ class RouteCache(Generic[T]):
 
     def _take(self, entry: _Entry[T], value: T | Absent) -> None:
         self._asking -= 1
-        entry.is_asking = entry.holds = False
+        entry.is_asking = entry.uses_wait = False
         now_ms = self._steady_ms()
         if not isinstance(value, Absent):
             entry.good_ms = now_ms

@@ -24,11 +24,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 from turbopump.engine.deferred import Deferred
 
-REQUESTS_OF_TURN: Final = 32
+REQUESTS_PER_TURN: Final = 32
 """Maximum number of requests that Python handles, over all connections, between two polls of the
 sockets: a few milliseconds."""
 
-BYTES_OF_TURN: Final = 4 << 20
+BYTES_PER_TURN: Final = 4 << 20
 """Bytes written to all connections between two polls of the sockets, by pulls and by other long
 answers: a few milliseconds, also if they are encrypted."""
 
@@ -36,11 +36,11 @@ HANDSHAKE_REQUESTS: Final = 8
 """Number of requests that a step of a TLS handshake counts for: a step takes up to a
 millisecond."""
 
-READ_OF_TURN: Final = 2 << 20
+READ_PER_TURN: Final = 2 << 20
 """Bytes of large reads, over all connections, between two polls of the sockets. Beyond it reads are
 short, and the rest is read in later turns."""
 
-READERS_OF_TURN: Final = 8
+READERS_PER_TURN: Final = 8
 """Number of paused connections that are read in a turn: as many as it has large reads for."""
 
 T = TypeVar("T")
@@ -79,18 +79,18 @@ class FairScheduler:
 
     A turn is the time between two polls of the sockets; each turn has a number of requests and
     bytes. `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
-    `buffers` are shortened after READ_OF_TURN.
+    `buffers` are shortened after READ_PER_TURN.
     """
 
     def __init__(self, post: Callable[[Callable[[], None]], object], buffers: ReadBuffers) -> None:
         self._post = post
         self._buffers = buffers
-        self._read_left = READ_OF_TURN
+        self._read_left = READ_PER_TURN
         self._alone = True
         self._readers: deque[Reading] = deque()
         self._posted = False
-        self._left = REQUESTS_OF_TURN
-        self._bytes_left = BYTES_OF_TURN
+        self._left = REQUESTS_PER_TURN
+        self._bytes_left = BYTES_PER_TURN
         self._fresh: deque[Resting] = deque()
         self._others: deque[Resting] = deque()
         self._waiting: dict[bytes, deque[tuple[Steps[Any], Deferred[Any]]]] = {}
@@ -118,7 +118,7 @@ class FairScheduler:
         """Count a connection's read of `size` bytes; returns whether the connection may be read
         again in this turn. If not, the caller stops reading and calls `read_later`."""
         self._read_left -= size
-        if self._read_left < READ_OF_TURN // 2:
+        if self._read_left < READ_PER_TURN // 2:
             self._schedule()
         if self._read_left <= 0:
             self._buffers.shorten()
@@ -133,7 +133,7 @@ class FairScheduler:
         """Count `size` bytes written to a connection; returns whether more may be written in this
         turn."""
         self._bytes_left -= size
-        if self._bytes_left < BYTES_OF_TURN // 2:
+        if self._bytes_left < BYTES_PER_TURN // 2:
             # Not for each pull: a callback costs the loop another poll of the sockets.
             self._schedule()
         return self._bytes_left > 0
@@ -161,11 +161,11 @@ class FairScheduler:
 
     def _turn(self) -> None:
         self._posted = False
-        self._left = REQUESTS_OF_TURN
-        self._bytes_left = BYTES_OF_TURN
-        self._read_left = READ_OF_TURN
+        self._left = REQUESTS_PER_TURN
+        self._bytes_left = BYTES_PER_TURN
+        self._read_left = READ_PER_TURN
         self._buffers.lengthen()
-        readers = min(len(self._readers), READERS_OF_TURN)
+        readers = min(len(self._readers), READERS_PER_TURN)
         # With several readers each gets one read: the loop would read the first 32 times before the
         # second.
         self._alone = readers < 2

@@ -19,7 +19,7 @@ SCRATCH_SIZE: Final = 256 << 10
 """Bytes of a read: a whole pull answer, or a thousand small requests."""
 
 SHORT_SIZE: Final = 32 << 10
-"""Bytes of a read after the loop has read READ_OF_TURN in this turn: the rest stays in the kernel,
+"""Bytes of a read after the loop has read READ_PER_TURN in this turn: the rest stays in the kernel,
 at the sender's cost. Small requests still fit; it exceeds CARRY_MAX."""
 
 

@@ -432,7 +432,7 @@ class Cluster:
         }
 
     def _tls_enabled(self) -> str:
-        return BOOLEAN.show(self._tls_of_servers().get(MODE) == "enforcing")
+        return BOOLEAN.to_text(self._tls_of_servers().get(MODE) == "enforcing")
 
     async def _registered(self) -> None:
         """Wait until the name server has the brokers' addresses, a master's among them."""
@@ -446,7 +446,7 @@ class Cluster:
 
     def _knows(self, brokers: list[BrokerAddress]) -> bool:
         assert self._namesrv is not None
-        return all(self._namesrv.knows(broker.name, broker.address) for broker in brokers)
+        return all(self._namesrv.is_registered(broker.name, broker.address) for broker in brokers)
 
 
 async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:

@@ -101,14 +101,14 @@ def test_a_broker_that_hangs_up_is_gone(tmp_path: Path) -> None:
             broker, client = Asker(node), Asker(node)
             assert (await broker.register()).code == 0
             assert await client.brokers() == {0: "10.0.0.1:10911"}
-            assert node.knows("a", "10.0.0.1:10911")
+            assert node.is_registered("a", "10.0.0.1:10911")
             await broker.client.close()
 
             async def gone() -> bool:
                 return await client.brokers() == {}
 
             await until(gone)
-            assert not node.knows("a", "10.0.0.1:10911")
+            assert not node.is_registered("a", "10.0.0.1:10911")
             await client.client.close()
 
     run(work())

@@ -71,7 +71,7 @@ class ToldNode(Node):
 
     def _is_others(self, broker_id: int, address: str) -> bool:
         """Whether the id was given to a broker at another address: its heartbeats alone count."""
-        has = self.core.tables.has
+        has = self.core.tables.has_broker
         return has(CLUSTER, NAME, broker_id) and not has(CLUSTER, NAME, broker_id, address)
 
 

@@ -93,7 +93,7 @@ class Run:
         number = model.tried[name] = model.tried.get(name, 0) + 1
         padding = "x" * PADDINGS[self.rng.randrange(len(PADDINGS))]
         try:
-            if files.takes(name, len(padding)) and self.rng.random() < APPENDING:
+            if files.may_append(name, len(padding)) and self.rng.random() < APPENDING:
                 rows = [b'"%d":{"padding":"%s"}' % (number, padding.encode())]
                 files.append(name, [change({"number": number}, {"changes": rows}, {})])
                 model.changes.setdefault(name, set()).add(number)

@@ -103,9 +103,8 @@ class Membership:
         steady_ms: Callable[[], int],
         on_doubt_reported: Callable[[], None],
     ) -> None:
-        """`service` must use the membership's `sync_set_proposals` and lease (`has_lease`), `files`
-        has the broker's identity, `wall_ms` is ms since 1970; see ControllerRegistration for the
-        rest."""
+        """`service` must use the membership's `sync_set_proposals` and `has_lease`, `files` has the
+        broker's identity, `wall_ms` is ms since 1970; see ControllerRegistration for the rest."""
         self.options = options
         self.stage = Stage.JOINING
         self.own_id: int | None = None

@@ -70,7 +70,7 @@ class ConfigRequests:
         properties = [
             item
             for item in properties
-            if config.takes(item.key) or item.value != shown.get(item.key)
+            if config.accepts_change(item.key) or item.value != shown.get(item.key)
         ]
         refused = [why for item in properties if (why := config.why_not(item))]
         if refused:

@@ -49,9 +49,9 @@ from turbopump.net.wire.queues import MessageQueue
 MAX_INLINE_QUEUES: Final = 2_000
 """Maximum queues with offsets whose answer to 43 is written on the loop, each in some 3 us; a
 larger answer is written by another thread."""
-QUEUES_OF_STEP: Final = 100
+QUEUES_PER_STEP: Final = 100
 """Queues that one step of a handler looks up in the store: each takes 10 to 100 us."""
-OFFSETS_OF_STEP: Final = 1_000
+OFFSETS_PER_STEP: Final = 1_000
 """Offsets of groups that one step of a handler reads or sets: each takes some 2 us."""
 _PROGRESS_MIN: Final = 100
 """Bytes of a queue's progress, without its key."""
@@ -267,13 +267,13 @@ def _correction_offset(
             if queue_offset >= broker.store.min_queue_offset(header.topic, queue_id):
                 lowest[queue_id] = min(queue_offset, lowest.get(queue_id, _INT64_MAX))
             number += 1
-            if number % OFFSETS_OF_STEP == 0:
+            if number % OFFSETS_PER_STEP == 0:
                 yield
     compared = broker.offsets.queues_of(header.compare_group, header.topic)
     for number, (queue_id, queue_offset) in enumerate(compared.items(), 1):
         if lowest.get(queue_id, _INT64_MAX) > queue_offset:
             lowest[queue_id] = _INT64_MAX
-        if number % OFFSETS_OF_STEP == 0:
+        if number % OFFSETS_PER_STEP == 0:
             yield
     # Keys are quoted: the fastjson2 of mqadmin 5.5.0 refuses bare numbers, and every version reads
     # text.
@@ -297,7 +297,7 @@ def _clone_offsets(
     else:
         topics = yield from broker.offsets.topics_in_steps(source)
     for number, topic in enumerate(topics, 1):
-        if number % OFFSETS_OF_STEP == 0:
+        if number % OFFSETS_PER_STEP == 0:
             yield
         if broker.topics.get(topic) is None:
             continue
@@ -332,7 +332,7 @@ def _reset_offset(
     targets: dict[int, QueueOffset] = {}
     for queue_id in asked:
         targets[queue_id] = _offset_at(broker, header.topic, queue_id, header.timestamp, now_ms)
-        if len(targets) % QUEUES_OF_STEP == 0:
+        if len(targets) % QUEUES_PER_STEP == 0:
             yield
     if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
         first = broker.store.min_queue_offset(header.topic, header.queue_id)
@@ -346,7 +346,7 @@ def _reset_offset(
     for number, (queue_id, target) in enumerate(targets.items(), 1):
         broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
         broker.held_pulls.touch(header.topic, queue_id)
-        if number % QUEUES_OF_STEP == 0:
+        if number % QUEUES_PER_STEP == 0:
             yield
             if broker.topics.get(header.topic) is not topic:
                 remark = f"Topic {header.topic} was changed meanwhile"
@@ -367,7 +367,7 @@ def _reset_by_clients(
         target = _offset_at(broker, header.topic, queue_id, header.timestamp, now_ms)
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         targets[queue] = target if header.is_force else min(target, consumed)
-        if len(targets) % QUEUES_OF_STEP == 0:
+        if len(targets) % QUEUES_PER_STEP == 0:
             yield
     return (yield from push_reset(broker, request, header, targets))
 

@@ -43,7 +43,7 @@ from turbopump.net.wire.pop_records import (
     acked_offsets,
 )
 
-ACKS_OF_STEP: Final = 32
+ACKS_PER_STEP: Final = 32
 """Entries of a batch acknowledgement that are stored in one step."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
 """Maximum new invisible time of a message, in ms; the clients' limit is 12 hours."""
@@ -323,7 +323,7 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     broker_name = text(members, "brokerName")
     pending: list[Deferred[PutStatus]] = []
     for at, entry in enumerate(entries):
-        if at % ACKS_OF_STEP == ACKS_OF_STEP - 1:
+        if at % ACKS_PER_STEP == ACKS_PER_STEP - 1:
             yield
         written = _ack_entry(broker, as_object(entry), broker_name, peer, now_ms)
         if written is not None:

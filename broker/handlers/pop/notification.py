@@ -39,7 +39,7 @@ from turbopump.net.wire.headers.pop import (
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
-_QUEUES_OF_STEP = 128
+_QUEUES_PER_STEP = 128
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -89,7 +89,7 @@ def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) ->
     """Whether a pop would find a message."""
     places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
     for number, queue in enumerate(places):
-        if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
+        if number % _QUEUES_PER_STEP == _QUEUES_PER_STEP - 1:
             yield
         place = queue.topic, queue.queue_id
         if header.order and _blocked_ms(broker, header, place, now_ms):
@@ -165,7 +165,7 @@ def _peek(
     body: list[memoryview] = []
     places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
     for number, queue in enumerate(places):
-        if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
+        if number % _QUEUES_PER_STEP == _QUEUES_PER_STEP - 1:
             yield
         position = broker.pop.popping.peek_offset(queue)
         if count <= 0:

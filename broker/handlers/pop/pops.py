@@ -148,7 +148,7 @@ class _Pop:
 
     def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:
         """Answer with the messages found at once, or hold the pop."""
-        self._rests = popped.rests
+        self._rests = popped.remaining_counts
         if popped.taken or popped.refused is not None:
             popped.when_safe().then(self._found)
             return self._answer
@@ -198,7 +198,7 @@ class _Pop:
         if popped.taken or popped.refused is not None:
             popped.when_safe().then(self._found)
             return True
-        self._rests[arrived] = popped.rest
+        self._rests[arrived] = popped.remaining_total
         self._go_on(popped)
         return False
 
@@ -229,7 +229,7 @@ class _Pop:
             pop_time=popped.pop_time_ms,
             invisible_time=query.invisible_ms,
             revive_qid=popped.revive_queue_id,
-            rest_num=popped.rest,
+            rest_num=popped.remaining_total,
             start_offset_info=start_offsets(
                 (one.kind, one.queue.queue_id, one.start) for one in popped.taken
             ),
@@ -247,7 +247,7 @@ class _Pop:
             until_ms = popped.pop_time_ms + query.invisible_ms
             first = one.offsets[0]
             broker.pop.in_flight.popped(one.queue, first, until_ms, count, popped.pop_time_ms)
-        if popped.rest > 0:
+        if popped.remaining_total > 0:
             for one in popped.taken:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
             for place in popped.unread:

@@ -128,7 +128,7 @@ def _compiled(expression: str) -> Filter | str:
     try:
         return Filter(program_of(expression))
     except SqlError as error:
-        return error.why
+        return error.reason
 
 
 def program_of(expression: str) -> bytes:

@@ -35,12 +35,12 @@ _LINE_END = re.compile(r"[\n\r]")
 
 
 class SqlError(ValueError):
-    """An invalid expression; `why` is the reason, a sentence. RocketMQ's text comes first, because
-    operators search for it."""
+    """An invalid expression; `reason` is a sentence. RocketMQ's text comes first, because operators
+    search for it."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"Invalid MessageSelector. {why}")
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid MessageSelector. {reason}")
+        self.reason = reason
 
 
 class SqlWord(NamedTuple):

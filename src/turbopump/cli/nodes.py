@@ -65,7 +65,9 @@ def namesrv(
     _logging(log_folder, log_level)
     config, quorum = NamesrvConfig(), ControllerConfig()
     given = _properties_of(config_file)
-    foreign = {item.key for item in given if quorum.knows(item.key) and not config.knows(item.key)}
+    foreign = {
+        item.key for item in given if quorum.has_key(item.key) and not config.has_key(item.key)
+    }
     warnings = _update(config, [item for item in given if item.key not in foreign], config_file)
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
@@ -75,7 +77,7 @@ def namesrv(
     nodes: list[NameServerNode | ControllerNode] = [node]
     if config.enable_controller_in_namesrv:
         # listenPort is the name server's; the controller's port is in its entry of the peers.
-        own = [item for item in given if quorum.knows(item.key) and item.key != "listenPort"]
+        own = [item for item in given if quorum.has_key(item.key) and item.key != "listenPort"]
         _update(quorum, own, config_file)
         quorum.config_store_path = config.config_store_path
         nodes.append(_controller_node(quorum))

@@ -130,9 +130,9 @@ class ProxyRequestBackend:
         """Whether a topic is one of the brokers' system topics."""
         return is_system_topic(topic)
 
-    def serves(self, broker_name: str) -> bool:
+    def executes_for(self, broker_name: str) -> bool:
         """Whether a broker group of this name is known, with or without a master."""
-        return self._known.knows(broker_name)
+        return self._known.has_broker_group(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """Choose (broker name, queue id) for a message, from the cache: brokers in rotation,

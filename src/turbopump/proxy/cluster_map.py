@@ -115,7 +115,7 @@ class ClusterMap:
         broker = self._brokers.get(broker_name)
         return "" if broker is None else broker.master
 
-    def knows(self, broker_name: str) -> bool:
+    def has_broker_group(self, broker_name: str) -> bool:
         """Whether a broker group is known here, with or without a master."""
         return broker_name in self._brokers
 

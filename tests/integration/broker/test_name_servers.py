@@ -104,12 +104,12 @@ def test_a_lost_connection_to_a_living_name_server_costs_no_routes(
         await names.start()
         try:
             async with serve(f"namesrvAddr={names.address}\n{SELDOM}") as (node, _):
-                assert names.knows("broker-a", node.address)
+                assert names.is_registered("broker-a", node.address)
                 assert names._server is not None
                 (broker,) = names._server.peers
                 broker.close()
                 async with asyncio.timeout(TIMEOUT_S):
-                    while names.knows("broker-a", node.address):
+                    while names.is_registered("broker-a", node.address):
                         await asyncio.sleep(0)
                 asker = connect(names.address)
                 await until_route(asker, AT_ONCE_S)

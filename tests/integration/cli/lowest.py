@@ -42,7 +42,7 @@ from rich.console import Console
 from turbopump.cli import progress
 from turbopump.engine.types import Progress
 shown = progress.Recovering(False)
-shown.reached(Progress("recovering", 1, 2))
+shown.show(Progress("recovering", 1, 2))
 shown.end()
 from rich.live import Live
 console = Console(file=io.StringIO(), force_terminal=True)

@@ -14,7 +14,7 @@ from tests.integration.transport.test_transport_cut import Native, broker
 from tests.unit.broker.traffic.test_fast_path import SEND, frame_of
 
 from turbopump.net.transport.connection import Connection
-from turbopump.net.transport.fair_scheduler import REQUESTS_OF_TURN
+from turbopump.net.transport.fair_scheduler import REQUESTS_PER_TURN
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.scheduled_connection import DRAIN_COST
 from turbopump.net.wire.command import Command, encode, new_request, response
@@ -80,7 +80,7 @@ def test_unread_requests_are_handled_when_an_answer_cannot_be_written(run, serve
             await served.until(lambda: len(served.seen) > 0 and not served.server.peers)
             watch.stop()
             assert _numbers(served.seen) == list(range(count))
-            assert watch.most <= 2 * REQUESTS_OF_TURN
+            assert watch.most <= 2 * REQUESTS_PER_TURN
             assert served.hub.area.in_use == 0 and served.hub.in_flight == 0
             await served.alive()
 

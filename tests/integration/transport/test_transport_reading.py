@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.net.transport.fair_scheduler import READ_OF_TURN, REQUESTS_OF_TURN, FairScheduler
+from turbopump.net.transport.fair_scheduler import READ_PER_TURN, REQUESTS_PER_TURN, FairScheduler
 from turbopump.net.transport.options import ServerOptions, TlsSettings
 from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE
 from turbopump.net.wire.command import FRAME_MAX, Command
@@ -67,7 +67,7 @@ def test_large_frames_are_read_in_turns(run, serve, talk, monkeypatch, tls) -> N
             assert served.hub.area.in_use == 0
 
     run(main())
-    assert READ_OF_TURN // 2 < counted.most <= READ_OF_TURN + SCRATCH_SIZE + PEERS * SHORT_SIZE
+    assert READ_PER_TURN // 2 < counted.most <= READ_PER_TURN + SCRATCH_SIZE + PEERS * SHORT_SIZE
 
 
 def test_many_handshakes_at_once_take_turns(run, serve, talk, monkeypatch) -> None:
@@ -84,7 +84,7 @@ def test_many_handshakes_at_once_take_turns(run, serve, talk, monkeypatch) -> No
             await asyncio.gather(*(greet(number) for number in range(30)))
 
     run(main())
-    assert 0 < counted.most <= REQUESTS_OF_TURN
+    assert 0 < counted.most <= REQUESTS_PER_TURN
 
 
 def test_an_incomplete_frame_does_not_hold_more_than_has_arrived(run, serve, talk) -> None:

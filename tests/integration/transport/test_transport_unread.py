@@ -145,7 +145,7 @@ def test_pulls_of_peers_that_are_read_last_wait_for_the_next_turn(
 ) -> None:
     """No peer gets one more response in a turn once all together were given enough."""
     budget, peers, size = 64 << 10, 40, 17 << 10
-    monkeypatch.setattr(fair_scheduler, "BYTES_OF_TURN", budget)
+    monkeypatch.setattr(fair_scheduler, "BYTES_PER_TURN", budget)
 
     async def main() -> None:
         options = ServerOptions(tls=TlsSettings() if tls else None)
@@ -191,6 +191,6 @@ def test_long_answers_of_handlers_share_the_bytes_of_a_turn(run, serve, talk) ->
                 assert (await raw.answer()).opaque == 1
                 assert (await raw.answer()).opaque == 2
             watch.stop()
-            assert watch.most <= 2 * (fair_scheduler.BYTES_OF_TURN // MIB) + 1
+            assert watch.most <= 2 * (fair_scheduler.BYTES_PER_TURN // MIB) + 1
 
     run(main())

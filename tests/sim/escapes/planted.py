@@ -26,7 +26,7 @@ def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
     def failed(self: RetryWindow[Any, Any], item: Any, one: object) -> None:
-        self.done(item)
+        self.complete(item)
 
     patch.setattr(RetryWindow, "_failed", failed)
 
@@ -74,7 +74,7 @@ def a_restart_begins_anew(patch: Patch) -> None:
 
 def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) -> None:
     """Check points and acknowledgements escape each by itself, as timers, like RocketMQ's."""
-    patch.setattr(PopEscape, "takes", lambda self, topic: False)
+    patch.setattr(PopEscape, "handles_topic", lambda self, topic: False)
 
 
 def acknowledgements_are_not_read(patch: Patch) -> None:

@@ -178,10 +178,10 @@ def the_first_to_come_is_master(patch: Patch) -> None:
 
 def ids_are_taken_over(patch: Patch) -> None:
     """F26: an id belongs to any broker that sends heartbeats or registrations with it."""
-    has = GroupTables.has
+    has = GroupTables.has_broker
     patch.setattr(
         GroupTables,
-        "has",
+        "has_broker",
         lambda self, cluster, name, broker_id, address=None: has(self, cluster, name, broker_id),
     )
     patch.setattr(

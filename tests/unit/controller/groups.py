@@ -9,7 +9,7 @@ from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.death_probe import Probed
 from turbopump.controller.elections import Decision
-from turbopump.controller.liveness import NO_EPOCHS, Epochs, Heard
+from turbopump.controller.liveness import NO_EPOCHS, BrokerReport, Epochs
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreHealth
@@ -33,11 +33,11 @@ class Alive:
     ids: set[int] = field(default_factory=set)
     stale: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
-    logs: dict[int, Heard] = field(default_factory=dict)
+    logs: dict[int, BrokerReport] = field(default_factory=dict)
     unfit: dict[int, StoreHealth] = field(default_factory=dict)
     sets: dict[int, int] = field(default_factory=dict)
     cold: set[int] = field(default_factory=set)
-    away: list[Heard] = field(default_factory=list)
+    away: list[BrokerReport] = field(default_factory=list)
     young: bool = False
     marked: dict[int, int] = field(default_factory=dict)
     fast: set[int] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Alive:
     def alive(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale | self.silent
 
-    def newest_report(self, group: Group, broker_id: int) -> Heard | None:
+    def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
         return self.logs.get(broker_id) if broker_id in self.ids | self.stale else None
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
@@ -64,7 +64,7 @@ class Alive:
     def may_tell(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.cold
 
-    def unregistered(self, group: Group) -> list[Heard]:
+    def unregistered(self, group: Group) -> list[BrokerReport]:
         return self.away
 
     def is_young(self) -> bool:
@@ -91,7 +91,7 @@ class Alive:
         *,
         leased: bool = False,
     ) -> None:
-        self.logs[broker_id] = Heard(
+        self.logs[broker_id] = BrokerReport(
             0, 0, 10_000, epoch, max_offset, priority=priority, leased=leased
         )
 

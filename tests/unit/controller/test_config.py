@@ -52,7 +52,7 @@ def test_every_key_of_rocketmqs_controller_is_known() -> None:
     for row in lines.splitlines():
         of, key, _, default = row.split("\t")
         if of in ("ControllerConfig", "NettyServerConfig", "NettyClientConfig"):
-            assert ControllerConfig.knows(key), key
+            assert ControllerConfig.has_key(key), key
             given = [] if default == "null" else [Property(key, default)]
             assert ControllerConfig().update(given) == [], key
 
@@ -125,8 +125,8 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
     assert config.update([Property("controllerDLedgerGroup", "g")]) == [
         "unknown key controllerDLedgerGroup ignored (did you mean controllerDLegerGroup?)"
     ]
-    assert not ControllerConfig.knows("controllerDLedgerGroup")
-    assert ControllerConfig.knows("processReadEvent")
+    assert not ControllerConfig.has_key("controllerDLedgerGroup")
+    assert ControllerConfig.has_key("processReadEvent")
 
 
 def test_keys_no_change_may_touch() -> None:

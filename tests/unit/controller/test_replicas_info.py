@@ -17,7 +17,7 @@ NOT_LEADER = ResponseCode.CONTROLLER_NOT_LEADER
 
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> Node:
     """A leader with 20 groups with a replica each, reported in steps of four."""
-    monkeypatch.setattr(replicas_info, "REPLICAS_OF_STEP", 4)
+    monkeypatch.setattr(replicas_info, "REPLICAS_PER_STEP", 4)
     node = Node()
     node.lead()
     for number in range(20):

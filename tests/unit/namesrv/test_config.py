@@ -40,7 +40,7 @@ def test_every_key_of_rocketmqs_name_server_is_known() -> None:
     for row in lines.splitlines():
         of, key, _, default = row.split("\t")
         if of in ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig"):
-            assert NamesrvConfig.knows(key), key
+            assert NamesrvConfig.has_key(key), key
             given = [] if default == "null" else [Property(key, default)]
             assert NamesrvConfig().update(given) == [], key
             if default != "null" and of != "NettyClientConfig":

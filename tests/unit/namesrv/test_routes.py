@@ -500,7 +500,7 @@ def test_a_mapping_goes_with_the_queues_of_the_broker_that_told_it() -> None:
 
 
 def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch) -> None:
-    monkeypatch.setattr(topic_queues, "TOPICS_OF_STEP", 10)
+    monkeypatch.setattr(topic_queues, "TOPICS_PER_STEP", 10)
     many = [f"T{number}" for number in range(95)]
     table = table_with(broker(configs=topics(*many)), broker("b:1", name="b"))
     before = table.size
@@ -519,7 +519,7 @@ def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch
 
 
 def test_a_group_that_is_swept_registers_anew(monkeypatch) -> None:
-    monkeypatch.setattr(topic_queues, "TOPICS_OF_STEP", 10)
+    monkeypatch.setattr(topic_queues, "TOPICS_PER_STEP", 10)
     many = [f"T{number}" for number in range(95)]
     table = table_with(broker(configs=topics(*many)))
     size = table.size

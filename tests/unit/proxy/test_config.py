@@ -46,6 +46,6 @@ def test_every_key_of_rocketmqs_proxy_is_known() -> None:
     for row in lines.splitlines():
         owner, key, _, default = row.split("\t")
         if owner == "ProxyConfig":
-            assert ProxyConfig.knows(key), key
+            assert ProxyConfig.has_key(key), key
             given = [] if default == "null" else [Property(key, default)]
             assert ProxyConfig().update(given) == [], key

@@ -75,14 +75,14 @@ class _Runner(threading.Thread):
         self._epoll_fd = epoll_fd
         self.cpu_s = 0.0
         self.how = native.SYSTEM
-        self.over = threading.Event()
+        self.finished = threading.Event()
 
     def run(self) -> None:
         try:
             self.how = self._load.run(self._epoll_fd)
             self.cpu_s = time.thread_time()
         finally:
-            self.over.set()
+            self.finished.set()
 
 
 @contextmanager
@@ -108,14 +108,14 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
     """
     shown_s = time.monotonic()
     try:
-        while not thread.over.wait(LOOK_S):
+        while not thread.finished.wait(LOOK_S):
             links.look_after(load)
             if time.monotonic() - shown_s >= WATCH_S:
                 shown_s = time.monotonic()
                 watch(load)
     finally:
         load.stop()
-        thread.over.wait()
+        thread.finished.wait()
 
 
 def _prepare(plan: Plan, found: Survey, links: Links) -> Load:

@@ -35,7 +35,7 @@ READY_S: Final = 60.0
 """Seconds until a node must serve; each progress event of its recovery starts the time again."""
 STOP_S: Final = 30.0
 """Seconds for a node to save its state after SIGTERM; then it is killed and shown as killed."""
-GROUP_S: Final = 30.0
+GROUP_TIMEOUT_S: Final = 30.0
 """Seconds for controllers to elect a leader, brokers to register, and a master to be elected."""
 POLL_S: Final = 0.1
 """Seconds between two queries for the group's master at the start."""
@@ -217,7 +217,7 @@ class Processes:
 
     async def _until_there_is_a_master(self) -> None:
         wanted = {node.file.address for node in self._nodes.values() if node.file.kind == BROKER}
-        for _ in range(int(GROUP_S / POLL_S)):
+        for _ in range(int(GROUP_TIMEOUT_S / POLL_S)):
             ids = await self._ids()
             if wanted <= ids.keys() and any(not ids[address][1] for address in wanted):
                 return

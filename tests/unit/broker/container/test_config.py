@@ -124,4 +124,4 @@ def test_every_key_of_rocketmq_is_known() -> None:
     lines = [line.split("\t") for line in KEYS.read_text().splitlines()]
     keys = [key for name, key, *_ in lines if name in classes]
     assert len(keys) > 40
-    assert [key for key in keys if not ContainerConfig.knows(key)] == []
+    assert [key for key in keys if not ContainerConfig.has_key(key)] == []

@@ -146,7 +146,7 @@ def test_answers_do_not_count_after_a_stop() -> None:
     for item in (1, 2, 3):
         window.start(item)
     sends.answer(3, None)
-    window.done(1)
+    window.complete(1)
     sends.answer(1)
     window.stop()
     sends.answer(2)
@@ -163,15 +163,15 @@ def test_progress_of_a_queue_passes_only_arrived_messages() -> None:
         window.start_next()
     assert [item for item, _ in sends.sent] == [7, 8, 9]
     sends.answer(8)
-    assert (window.done_to, window.next) == (7, 10)
+    assert (window.completed_to, window.next) == (7, 10)
     sends.answer(7, None)
-    assert window.done_to == 7, "a failed message holds back the progress"
+    assert window.completed_to == 7, "a failed message holds back the progress"
     sends.now_ms += FIRST_PAUSE_MS
     window.retry(1)
     sends.answer(7)
-    assert window.done_to == 9
+    assert window.completed_to == 9
     sends.answer(9)
-    assert window.done_to == 10
+    assert window.completed_to == 10
 
 
 def test_messages_after_a_gap_are_bounded() -> None:
@@ -186,7 +186,7 @@ def test_messages_after_a_gap_are_bounded() -> None:
     assert window.has_room
     window.skip_to(20)
     window.skip_to(5)
-    assert (window.done_to, window.next) == (20, 20)
+    assert (window.completed_to, window.next) == (20, 20)
 
 
 def test_a_queue_has_no_room_while_the_bridge_has_none() -> None:

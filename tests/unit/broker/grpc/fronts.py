@@ -39,7 +39,7 @@ class Heard:
         self.error: GrpcError | None = None
         self._reader = MessageReader(64 << 20, gzip=False)
 
-    def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
+    def write_answer(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
         self.raw += self._reader.feed(body)
         if end is not None:
             self.has_ended = True

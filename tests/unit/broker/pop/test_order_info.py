@@ -27,7 +27,7 @@ def config_files(tmp_path: Path) -> ConfigFiles:
 def given(
     batches: OrderedBatches, now_ms: int, *offsets: int, attempt: str | None = None
 ) -> list[int]:
-    counts = batches.give(
+    counts = batches.hand_out(
         *QUEUE,
         [QueueOffset(each) for each in offsets],
         attempt_id=attempt,

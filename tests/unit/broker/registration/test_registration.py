@@ -356,4 +356,4 @@ def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:
     register(second, 1_200)
     assert waits.done, "nothing waits for the server that is gone"
     assert registration.find("127.0.0.1:1") is None
-    assert BrokerConfig.takes("namesrvAddr")
+    assert BrokerConfig.accepts_change("namesrvAddr")

@@ -16,7 +16,7 @@ from tests.unit.net.client.cluster import ScriptedCluster, options, play
 
 from turbopump.cli.errors import BAD_INPUT, FAILED
 from turbopump.cli.group.files import NodeFile
-from turbopump.cli.group.processes import GROUP_S, READY_S, STOP_S, GroupError, Processes
+from turbopump.cli.group.processes import GROUP_TIMEOUT_S, READY_S, STOP_S, GroupError, Processes
 from turbopump.net.client import client_instance
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.route import BrokerData, ClusterInfo
@@ -300,7 +300,7 @@ def test_without_an_elected_master_nothing_runs(
     error = failure(group)
     assert str(error) == "the brokers did not register, or none of them was elected"
     asked = cluster.times(RequestCode.GET_BROKER_CLUSTER_INFO)
-    assert len(asked) > 100 and max(asked) <= 1_000 * GROUP_S + 10_000
+    assert len(asked) > 100 and max(asked) <= 1_000 * GROUP_TIMEOUT_S + 10_000
     assert all(one.returncode is not None for one in group.machine.made.values())
 
 

@@ -51,7 +51,7 @@ def test_each_code_is_a_code_of_the_reference(codes: type[IntEnum]) -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 99_999, 300_000])
 @pytest.mark.parametrize("spaces", [False, True])
 def test_a_snapshot(size: int, spaces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "DATA_OF_STEP", 1 << 16)
+    monkeypatch.setattr(messages, "DATA_PER_STEP", 1 << 16)
     wanted = InstallSnapshotRequest(
         group="g",
         local_id="n1",
@@ -91,7 +91,7 @@ def test_an_invalid_message_of_a_member_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 40])
 def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 entries at once took 38 ms."""
-    monkeypatch.setattr(messages, "ENTRIES_OF_STEP", 8)
+    monkeypatch.setattr(messages, "ENTRIES_PER_STEP", 8)
     wanted = PushEntryRequest(
         group="g",
         local_id="n1",

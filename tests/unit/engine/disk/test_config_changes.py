@@ -73,7 +73,7 @@ def test_a_change_of_something_else_is_refused(value: Any) -> None:
 
 def test_changes_are_part_of_the_loaded_table(files: ConfigFiles, folder: Path) -> None:
     before = (folder / NAME).read_bytes()
-    assert files.takes(NAME, 100)
+    assert files.may_append(NAME, 100)
     files.append(NAME, [put(1)])
     files.append(NAME, [put(2), put(3)])
     assert (folder / NAME).read_bytes() == before
@@ -81,7 +81,7 @@ def test_changes_are_part_of_the_loaded_table(files: ConfigFiles, folder: Path) 
     assert loaded.load(NAME) == expected(1, 2, 3)
     assert loaded.has_changes(NAME)
     assert loaded.is_latest(NAME)
-    assert not loaded.takes(NAME, 1), "incomplete changes may follow them"
+    assert not loaded.may_append(NAME, 1), "incomplete changes may follow them"
     loaded.save(NAME, expected(1, 2, 3))
     assert sorted(path.name for path in folder.iterdir()) == [NAME, NAME + ".bak"]
     assert not loaded.has_changes(NAME)
@@ -163,18 +163,18 @@ def test_nothing_is_appended_behind_a_failure(folder: Path) -> None:
     disk.left = 1
     with pytest.raises(OSError, match="Input/output"):
         files.append(NAME, [put(2)])
-    assert not files.takes(NAME, 1)
+    assert not files.may_append(NAME, 1)
     files.save(NAME, expected(1, 2))
-    assert files.takes(NAME, 1)
+    assert files.may_append(NAME, 1)
     files.append(NAME, [put(3)])
     assert again(folder).load(NAME) == expected(1, 2, 3)
 
 
 def test_they_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = config_changes.SIZE_MIN
-    assert files.takes(NAME, limit)
-    assert not files.takes(NAME, limit + 1)
-    assert not files.takes("other.json", 1), "it was neither read nor written"
+    assert files.may_append(NAME, limit)
+    assert not files.may_append(NAME, limit + 1)
+    assert not files.may_append("other.json", 1), "it was neither read nor written"
 
 
 @pytest.mark.parametrize("steps", range(10))

@@ -146,7 +146,7 @@ def test_it_takes_no_message_meanwhile_and_counts_from_0_afterwards() -> None:
 
 
 def test_many_queues_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_deletion, "QUEUES_OF_STEP", 2)
+    monkeypatch.setattr(topic_deletion, "QUEUES_PER_STEP", 2)
     disk = made(1)
     store, work = opened(disk)
     result = store.deletions.delete("going", NOW_MS)

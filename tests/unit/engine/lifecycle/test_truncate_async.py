@@ -208,7 +208,7 @@ def readable(store: Store) -> list[list[bytes]]:
 def test_readers_meanwhile_find_the_records_of_queue_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of the cut part and of the rest: queues are truncated before the log. The rest is
     found by its keys, too."""
-    monkeypatch.setattr(index, "ENTRIES_OF_STEP", 1)
+    monkeypatch.setattr(index, "ENTRIES_PER_STEP", 1)
     _disk, store, log, work = copied(dispatched=True)
     keys = [f"k{number}" for number in range(sum(map(len, histories()[0].bodies(fork()))))]
     before, after = (histories()[0].bodies(at) for at in (log.end, fork()))
@@ -233,7 +233,7 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
     """A busy broker truncates millions of units, and the loop has its turn in between."""
 
     def pieces(entries_of_step: int) -> int:
-        monkeypatch.setattr(index, "ENTRIES_OF_STEP", entries_of_step)
+        monkeypatch.setattr(index, "ENTRIES_PER_STEP", entries_of_step)
         _disk, store, log, work = copied(dispatched=True)
         result, count = log.truncating(fork(), NOW_MS), 0
         while not result.done:

@@ -12,13 +12,13 @@ from tests.wire.h2_frames import BEGIN, call
 from turbopump.engine.deferred import Deferred
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.opening import GrpcOpening
-from turbopump.net.transport.fair_scheduler import HANDSHAKE_REQUESTS, REQUESTS_OF_TURN
+from turbopump.net.transport.fair_scheduler import HANDSHAKE_REQUESTS, REQUESTS_PER_TURN
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsError, server_context
 
 Make = Callable[..., Bench]
-AT_ONCE = REQUESTS_OF_TURN // HANDSHAKE_REQUESTS
+AT_ONCE = REQUESTS_PER_TURN // HANDSHAKE_REQUESTS
 
 
 class Openings:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import (
-    BYTES_OF_TURN,
+    BYTES_PER_TURN,
     HANDSHAKE_REQUESTS,
-    READ_OF_TURN,
-    READERS_OF_TURN,
-    REQUESTS_OF_TURN,
+    READ_PER_TURN,
+    READERS_PER_TURN,
+    REQUESTS_PER_TURN,
     FairScheduler,
     Steps,
 )
@@ -77,7 +77,7 @@ def test_a_new_connection_does_not_wait_for_those_that_had_a_turn() -> None:
 
 def test_reads_between_two_turns_share_their_number_of_requests() -> None:
     loop = Loop()
-    assert sum(loop.turns.begin() for _ in range(100)) == REQUESTS_OF_TURN
+    assert sum(loop.turns.begin() for _ in range(100)) == REQUESTS_PER_TURN
     loop.turn()
     assert loop.turns.begin()
 
@@ -100,14 +100,14 @@ def test_bytes_of_all_pulls_in_a_turn_are_bounded() -> None:
     while loop.posted:
         before = len(log)
         loop.turn()
-        assert len(log) - before <= BYTES_OF_TURN >> 20
+        assert len(log) - before <= BYTES_PER_TURN >> 20
     assert log == [f"{number}" for number in range(50)] * 2
 
 
 def test_reads_between_two_turns_share_their_bytes() -> None:
     loop = Loop()
     assert loop.turns.count_written(1 << 18) and not loop.posted, "a single pull posts nothing"
-    assert sum(loop.turns.count_written(1 << 18) for _ in range(100)) * (1 << 18) < BYTES_OF_TURN
+    assert sum(loop.turns.count_written(1 << 18) for _ in range(100)) * (1 << 18) < BYTES_PER_TURN
     loop.turn()
     assert loop.turns.count_written(1 << 18)
 
@@ -188,10 +188,10 @@ def test_a_turn_reads_a_bounded_number_of_bytes_and_goes_round() -> None:
         before = taken
         loop.turn()
         assert len(loop.area.room) == SCRATCH_SIZE
-        assert sum(not sender.paused for sender in senders) == READERS_OF_TURN
-    assert most <= READ_OF_TURN + SCRATCH_SIZE + READERS_OF_TURN * SHORT_SIZE
+        assert sum(not sender.paused for sender in senders) == READERS_PER_TURN
+    assert most <= READ_PER_TURN + SCRATCH_SIZE + READERS_PER_TURN * SHORT_SIZE
     sizes = [sender.taken for sender in senders]
-    assert max(sizes) <= 2 * min(sizes) + READ_OF_TURN, "all get on"
+    assert max(sizes) <= 2 * min(sizes) + READ_PER_TURN, "all get on"
 
 
 def test_a_lone_sender_is_read_on_in_the_same_turn() -> None:
@@ -201,18 +201,18 @@ def test_a_lone_sender_is_read_on_in_the_same_turn() -> None:
         before = sender.taken
         while not sender.paused:
             sender.read()
-        assert READ_OF_TURN <= sender.taken - before < READ_OF_TURN + SCRATCH_SIZE
+        assert READ_PER_TURN <= sender.taken - before < READ_PER_TURN + SCRATCH_SIZE
         assert len(loop.area.room) == SHORT_SIZE, "another that is read now gives little"
         loop.turn()
 
 
 def test_reads_that_are_small_in_sum_are_not_bounded_and_cost_no_turn() -> None:
     loop = Loop()
-    assert loop.turns.count_read(READ_OF_TURN // 2)
+    assert loop.turns.count_read(READ_PER_TURN // 2)
     assert not loop.posted
     assert loop.turns.count_read(1) and loop.posted, "the next turn starts its own count"
     loop.turn()
-    assert loop.turns.count_read(READ_OF_TURN - 1) and len(loop.area.room) == SCRATCH_SIZE
+    assert loop.turns.count_read(READ_PER_TURN - 1) and len(loop.area.room) == SCRATCH_SIZE
 
 
 def test_a_turn_takes_a_bounded_number_of_handshake_steps() -> None:
@@ -220,6 +220,6 @@ def test_a_turn_takes_a_bounded_number_of_handshake_steps() -> None:
     taken = 0
     while loop.turns.begin_handshake():
         taken += 1
-    assert taken == REQUESTS_OF_TURN // HANDSHAKE_REQUESTS
+    assert taken == REQUESTS_PER_TURN // HANDSHAKE_REQUESTS
     loop.turn()
     assert loop.turns.begin_handshake()

@@ -321,7 +321,7 @@ def test_offsets_committed_to_an_acting_replica_are_news_to_its_master(slave: Be
     slave.say(_1=SLAVE)
     slave.commit(9)
     slave.commit(4)
-    assert offsets.set_back_ms("G", "T", 0) > 0, "it was set back"
+    assert offsets.last_reset_ms("G", "T", 0) > 0, "it was set back"
     before = offsets.data_version
     for _ in range(500):
         slave.commit(10)

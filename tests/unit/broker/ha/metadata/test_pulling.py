@@ -266,7 +266,7 @@ def test_a_reset_is_known_after_restarts_of_both(
     again.tick(group.replica.now_ms, group.replica.steady_ms)
     assert group.offset() == 20
     number = offset_json(group.replica.broker.offsets)["loweredTable"]["T@G"]["0"]
-    assert group.replica.broker.offsets.set_back_ms("G", "T", 0) == number > 0
+    assert group.replica.broker.offsets.last_reset_ms("G", "T", 0) == number > 0
 
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:

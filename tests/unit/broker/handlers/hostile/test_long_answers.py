@@ -20,7 +20,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 MANY = 3_000
 MEMBERS = 300
-ROWS_OF_STEP = 5 * PIECE_ROWS
+ROWS_PER_STEP = 5 * PIECE_ROWS
 
 
 class Work:
@@ -72,7 +72,7 @@ def test_all_topics_are_built_once_for_all_callers(
     put_topics(admin)
     work = Work(monkeypatch, TopicConfig, "to_json")
     answer, steps = ask(admin, work, 21)
-    assert steps > MANY // ROWS_OF_STEP and work.most <= ROWS_OF_STEP
+    assert steps > MANY // ROWS_PER_STEP and work.most <= ROWS_PER_STEP
     topics = admin.broker.topics
     expected = fastjson.dumps(
         {
@@ -105,7 +105,7 @@ def test_all_groups_are_built_once_for_all_callers(
     groups.set_forbidden("g1", "T", 4, admin.now_ms)
     work = Work(monkeypatch, SubscriptionGroupConfig, "to_json")
     answer, steps = ask(admin, work, 201)
-    assert steps > MANY // ROWS_OF_STEP and work.most <= ROWS_OF_STEP
+    assert steps > MANY // ROWS_PER_STEP and work.most <= ROWS_PER_STEP
     assert answer.body == fastjson.dumps(groups.to_json()).encode()
     assert ask(admin, work, 201)[0].body is answer.body
     groups.set_forbidden("g1", "T", 0, admin.now_ms)
@@ -170,8 +170,8 @@ def test_progress_of_many_queues(admin: Any, monkeypatch: pytest.MonkeyPatch) ->
     for code, fields in ((208, {"consumerGroup": "g"}), (317, {"isOrder": "false"})):
         work.count = work.most = 0
         answer, steps = ask(admin, work, code, **fields)
-        assert work.count == MANY and work.most <= json_responses.QUEUES_OF_STEP
-        assert steps > MANY // json_responses.QUEUES_OF_STEP
+        assert work.count == MANY and work.most <= json_responses.QUEUES_PER_STEP
+        assert steps > MANY // json_responses.QUEUES_PER_STEP
         body = fastjson.loads(answer.body)
         table = (
             body["offsetTable"]
@@ -191,7 +191,7 @@ def test_statistics_of_a_topic_with_many_queues(
     admin.broker.topics.put(TopicConfig("T", MANY, MANY), admin.now_ms)
     work = Work(monkeypatch, admin_topics, "_queue_stats")
     answer, steps = ask(admin, work, 202, topic="T")
-    assert work.count == MANY and work.most <= json_responses.QUEUES_OF_STEP and steps > 10
+    assert work.count == MANY and work.most <= json_responses.QUEUES_PER_STEP and steps > 10
     none = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     wanted = {"offsetTable": by_hand(admin, "T", lambda _: none, MANY), "topicPutTps": 0.0}
     assert answer.body == fastjson.dumps(wanted).encode()
@@ -233,7 +233,7 @@ def test_all_offsets_are_looked_through_once_and_in_steps(
         admin.broker.offsets.commit(f"g{number}", "U", 0, 1, admin.now_ms)
         if number % 100 == 0:
             admin.broker.groups.put(SubscriptionGroupConfig(f"g{number}"), admin.now_ms)
-    monkeypatch.setattr(offsets, "PAIRS_OF_STEP", 100)
+    monkeypatch.setattr(offsets, "PAIRS_PER_STEP", 100)
     monkeypatch.setattr(offsets.OffsetTable, "topics_of", None)
     monkeypatch.setattr(offsets.OffsetTable, "groups_of", None)
     work = Work(monkeypatch, offsets.OffsetTable, "_pieces")

@@ -11,8 +11,8 @@
  * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue ends
  * at its `end`, or when the broker reports the end of the queue.
  *
- * With `follow_up` requests follow good answers (load_follow.h). A connection whose pop finds nothing
- * ends, and the run with the last of them.
+ * With `follow_up` requests follow good answers (load_follow.h). A connection whose pop finds no
+ * message sends nothing more; the run ends with the last such connection.
  *
  * With `reconnect` a lost connection may get another socket from another thread, see load_outage.h:
  * its requests in flight are counted as failed, and it continues.

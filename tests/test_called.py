@@ -15,6 +15,7 @@ from tests.test_names import ROOT, modules
 PROTOCOLS: Final = {
     "connection_made",
     "connection_lost",
+    "data_received",
     "eof_received",
     "pause_writing",
     "resume_writing",

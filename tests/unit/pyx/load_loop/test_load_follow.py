@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from tests.unit.pyx.load_loop.stages import (
+    NEVER_NS,
     ROWS,
     Request,
     Script,
@@ -106,6 +107,7 @@ def test_each_popped_message_is_acknowledged_before_the_next_pop(
     assert stage.run() == DONE
     found = stage.load.figures(SEND)
     assert (found["messages"], found["errors"]) == (8 * 6, [])
+    assert stage.load.measured_ns < NEVER_NS, "it ends when no connection finds messages"
     for peer, pops in zip(peers, (3, 0, 5), strict=True):
         assert [it.code for it in peer.requests] == [POP, *[ACK] * 6] * pops + [POP]
         acks = [it for it in peer.requests if it.code == ACK]

@@ -265,7 +265,7 @@ def test_a_clock_that_is_set_back_while_a_timer_is_on_its_way(
     assert len(bodies(other)) == (2 if kept or wait_ms > 5_000 else 3)
     timers = replica.world.broker.timers
     assert (timers.dequeued.total, timers.metrics.total) == (2, 0)
-    assert told(replica).master_queue_offset == 2
+    assert reported_checkpoint(replica).master_queue_offset == 2
     assert len(timers._slots.heap) == 0
 
 
@@ -280,11 +280,11 @@ def test_a_timer_that_no_master_takes_holds_up_no_later_slot(replica: Replica) -
     assert all(at_ms >= each_ms for at_ms, each_ms in zip(late_ms, due_ms, strict=True))
     slots = replica.world.broker.timers._slots
     assert len(slots._waiting) <= SLOTS_MAX + 2, "slots without units are forgotten"
-    assert told(replica).read_ms < due_ms[0]
+    assert reported_checkpoint(replica).read_ms < due_ms[0]
     replica.master("n", topic="Alone")
     replica.pass_time(20_000)
     assert len(bodies(replica.others.masters["n"], "Alone")) == SLOTS_MAX
-    assert told(replica).read_ms >= due_ms[-1]
+    assert reported_checkpoint(replica).read_ms >= due_ms[-1]
 
 
 @pytest.mark.parametrize("is_cut", [True, False])

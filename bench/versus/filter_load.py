@@ -1,7 +1,7 @@
 """Pulls with an expression of SQL92 that matches 1 % of the messages.
 
-Owns the pulls of that load. It must never know the broker's kind. To run it by
-hand: `python -m bench.versus.filter_load HOST:PORT`.
+Owns the pulls of that load. It must never know the broker's kind. To run it by hand:
+`python -m bench.versus.filter_load HOST:PORT`.
 """
 
 import asyncio

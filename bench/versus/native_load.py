@@ -5,6 +5,7 @@ Owns the sockets of a run. It must never know the broker's kind, nor the meaning
 
 import select
 import socket
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -52,8 +53,8 @@ def run(
     """Send the requests of `templates` in turn, on each connection the next one when the last one
     was answered, or `rate` requests a second; the other limits are as for Load.set_limits.
 
-    `prepare` may change the load before it begins. Raises RuntimeError if the run does not end by
-    its limits, or if all requests are refused.
+    `prepare` may change the load before it begins. Raises OSError, and RuntimeError if the run does
+    not end by its limits, if a connection is lost, or if all requests are refused.
     """
     host, _, port = address.rpartition(":")
     load = Load(bytes(templates.texts), templates.rows, b"", connections=connections)
@@ -83,10 +84,10 @@ def run(
                 load.stop()
     found = load.figures(SEND)
     refused = sum(count for _, count, _ in found["errors"])
-    if ended != DONE or (refused and not found["messages"]):
+    if ended != DONE or load.lost_connections or (refused and not found["messages"]):
         raise RuntimeError(f"the load of {address} ended with status {ended}: {found['errors']}")
     if refused:
-        print(f"refused: {found['errors']}")
+        print(f"refused: {found['errors']}", file=sys.stderr)
     messages, p50, p99 = found["messages"], load.latency(SEND, 0.5), load.latency(SEND, 0.99)
     rate, worst = messages / (load.measured_ns / 1e9), load.latency_max(SEND)
     return Result(rate, messages, refused, p50 / 1000, p99 / 1000, worst / 1000)

@@ -3,8 +3,6 @@
 Consumers acknowledge each message by a request of its own, and many of a pop arrive together: one
 record is written for them. No acknowledgement is kept beyond the turn or answered before its record
 is safe, and a failed one does not affect the answers of others.
-
-Tests: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_full_disk.py
 """
 
 import logging

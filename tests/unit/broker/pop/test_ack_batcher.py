@@ -1,4 +1,7 @@
-"""Acknowledgements of one check point share a record, and none is lost when a record is full."""
+"""Acknowledgements of one check point share a record, and none is lost when a record is full.
+
+Whole brokers: tests/unit/broker/handlers/pop/test_pops.py, tests/unit/broker/pop/test_full_disk.py
+"""
 
 from typing import Any
 

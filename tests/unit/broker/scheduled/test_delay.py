@@ -67,6 +67,22 @@ def test_order_within_a_level(world: Any) -> None:
     assert [record.body for record in delivered(world)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_nothing_passes_a_message_that_cannot_be_delivered(world: Any, monkeypatch: Any) -> None:
+    deliver = type(world.broker.delay)._deliver
+
+    def refuse_first(delays: Any, unit: Any, now_ms: int) -> bool:
+        return unit.queue_offset > 0 and bool(deliver(delays, unit, now_ms))
+
+    for number in range(3):
+        send(world, 1, body=b"%d" % number)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.broker.delay), "_deliver", refuse_first)
+        world.pass_time(2_000)
+    assert delivered(world) == []
+    world.pass_time(1_000)
+    assert [record.body for record in delivered(world)] == [b"0", b"1", b"2"]
+
+
 def test_one_step_is_bounded(world: Any) -> None:
     for _ in range(MAX_PER_STEP + 10):
         send(world, 1)

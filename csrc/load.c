@@ -35,6 +35,15 @@ static void see_clock(struct load *load)
     load_stamp_set(&load->stamp, (load->now_ns + load->epoch_ns) / 1000000);
 }
 
+/* The next send begins after the pause: its latency must not contain the pause. */
+static void pause_after_refusal(struct load *load)
+{
+    if (load->pause_us > 0) {
+        usleep(load->pause_us);
+        see_clock(load);
+    }
+}
+
 static void account(struct load *load, uint32_t kind, int64_t started_ns, uint64_t messages,
                     uint64_t bytes)
 {
@@ -247,7 +256,7 @@ static void take_sent(struct load *load, struct load_connection *connection, uin
     } else {
         load_count_error(&load->stats[LOAD_SEND], answer->code, 1, answer);
         load_failed(load, connection, 1);
-        usleep(load->pause_us);
+        pause_after_refusal(load);
     }
     if (connection->awaited == 0) {
         connection->free[connection->free_count++] = slot;

@@ -47,7 +47,7 @@ def test_absurd_numbers_of_queues_in_a_route_are_bounded(proxy: ProxyWorld) -> N
         topic = broker.world.broker.topics.get("TFifo")
         assert topic is not None
         topic.read_queue_nums = topic.write_queue_nums = count
-    found = proxy.known.topics.want("TFifo").value
+    found = proxy.known.topics.fetch("TFifo").value
     assert isinstance(found, KnownTopic)
     counts = {
         name: (one.read_queue_nums, one.write_queue_nums) for name, one in found.topics.items()

@@ -15,7 +15,7 @@ ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_mod
 # The load generator is not part of a broker: its loop `load.c` is the only unit that does I/O.
 LOOP_CALLS = {
     "epoll_ctl", "epoll_wait", "ppoll", "recv", "send", "clock_gettime", "prctl",
-    "__errno_location",
+    "usleep", "__errno_location",
 }  # fmt: skip
 ALLOWED_IN = {
     "load.c": LOOP_CALLS,

@@ -249,6 +249,6 @@ def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:
 
 def test_topics_that_are_remembered_are_bounded(replica: Replica) -> None:
     masters = replica.world.broker.escape._masters
-    for number in range(RULES.entries_max + 10):
+    for number in range(RULES.blanks_max + 10):
         masters.for_topic(f"T{number}")
-    assert len(masters._cache) == RULES.entries_max
+    assert len(masters._cache) == RULES.blanks_max

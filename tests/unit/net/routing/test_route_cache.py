@@ -258,7 +258,7 @@ def test_an_absent_name_is_queried_by_its_next_use_alone() -> None:
         one.cache.refresh_later("T")
         one.cache.refresh()
     assert one.asked() == []
-    one.cache.use("T")
+    one.cache.look_up("T")
     assert one.asked() == ["T"]
 
 
@@ -284,23 +284,23 @@ def test_names_without_an_answer_do_not_displace_answers() -> None:
 def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: int) -> None:
     one = Cache(blanks_max=40, queries_max=queries_max)
     one.known("known", "1")
-    wanted = [one.cache.want(f"T{number}") for number in range(40)]
+    wanted = [one.cache.fetch(f"T{number}") for number in range(40)]
     for number in range(1_000):
         name = f"flood-{number}"
-        refusal = one.cache.use(name)
+        refusal = one.cache.look_up(name)
         assert isinstance(refusal, Absent) and not refusal.is_certain
-        assert one.cache.want(name).value == one.cache.renew(name, at_once=True).value == refusal
+        assert one.cache.fetch(name).value == one.cache.renew(name, at_once=True).value == refusal
     assert len(one.cache) == 41 and len(one.asked()) == min(queries_max, 40)
-    assert one.cache.want("known").value == "1", "names with an answer are not affected"
+    assert one.cache.fetch("known").value == "1", "names with an answer are not affected"
     while one.queries:
         one.answer(GONE)
     assert [later.value for later in wanted] == [GONE] * 40
-    assert not one.cache.want("another").done
+    assert not one.cache.fetch("another").done
 
 
 def test_queued_queries_that_are_answered_at_once_need_no_stack() -> None:
     one = Cache(queries_max=1)
-    wanted = [one.cache.want(str(number)) for number in range(5_000)]
+    wanted = [one.cache.fetch(str(number)) for number in range(5_000)]
     one.cache._query = lambda _name, _former: Deferred.resolved(GONE)
     one.answer("first")
     assert wanted[0].value == "first" and wanted[-1].value == GONE

@@ -187,8 +187,9 @@ def test_messages_are_due_in_turn_with_their_serials(stage: Stage) -> None:
 
 def test_a_refusal_stops_the_load_for_a_moment(stage: Stage) -> None:
     stage.send(lambda request: answer(request.opaque, request.number % 2))
-    assert stage.run(messages=20, pause_us=2_000) == DONE
-    assert stage.load.measured_ns >= 9 * 2_000_000
+    assert stage.run(messages=20, pause_us=30_000) == DONE
+    assert stage.load.measured_ns >= 9 * 30_000_000
+    assert stage.load.latency(SEND, 0.5) < 30_000_000, "a latency does not contain the pause before"
 
 
 def test_what_follows_is_checked(stage: Stage) -> None:

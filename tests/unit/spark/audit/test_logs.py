@@ -77,7 +77,7 @@ def test_files_behind_the_end_are_bytes_behind_it() -> None:
     assert (found.replica.end, found.replica.confirm, reported_places(records)) == (1700, 1600, [])
     (behind,) = found.trailing
     assert (behind.file.base, behind.first, behind.is_half) == (2000, 2000, False)
-    empty = report(of, 2, 2000, count=0, behind=(2100, 2300))
+    empty = report(of, 2, 2000, count=0, trailing=(2100, 2300))
     found, _, _ = joined(of, report(of, 0), report(of, 1, 1700), empty)
     assert [(one.first, one.last) for one in found.trailing] == [(2100, 2300)]
     zeros = report(of, 2, 2000, count=0)
@@ -89,7 +89,7 @@ def test_files_behind_the_end_are_bytes_behind_it() -> None:
 def test_the_beginning_of_a_record_behind_the_end(half: int, is_half: bool) -> None:
     of = replica("a", 500)
     last = 500 + (0 if half == 0 else 100)
-    found, _, _ = joined(of, report(of, 0, 500, behind=(500, last), half=half))
+    found, _, _ = joined(of, report(of, 0, 500, trailing=(500, last), half=half))
     assert [one.is_half for one in found.trailing] == [is_half]
 
 

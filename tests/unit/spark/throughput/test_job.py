@@ -29,7 +29,7 @@ def failing_query(*_given: Any) -> Any:
 
 def test_comparison_with_a_copy_releases_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = cast(Any, KeptFrame())
-    monkeypatch.setattr(replicas, "paired", lambda _origin, _copy: frame)
+    monkeypatch.setattr(replicas, "join_replicas", lambda _origin, _copy: frame)
     monkeypatch.setattr(replicas, "copy_cells", lambda _pairs: frame)
     monkeypatch.setattr(replicas, "missing_inside", failing_query)
     options = job.ThroughputOptions(RowSelection(("/origin",)), copy="/copy")

@@ -7,7 +7,9 @@ commit; the process queues do.
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Final, Protocol
 
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -180,15 +182,19 @@ class LocalOffsets:
 
     The file is RocketMQ's (client/consumer/store/LocalFileOffsetStore), is read when the object is
     made (which raises BadBody for another content) and replaced atomically. Two processes need two
-    folders. Loop thread only; the file is written on another thread, one write at a time.
+    folders. Loop thread only. A thread of this object writes the file: handlers that fill the
+    loop's executor must not delay a commit, and the end of all tasks must not end a write.
     """
 
     def __init__(self, group: str, folder: Path | None) -> None:
         self._offsets: dict[MessageQueue, QueueOffset] = {}
         self._files: ConfigFiles | None = None
-        self._has_news = False
-        """Whether offsets changed since the last write began."""
-        self._writing: asyncio.Task[None] | None = None
+        self._writer = ThreadPoolExecutor(1, f"offsets-{group}")
+        self._lock = Lock()
+        self._unwritten: RawKeys | None = None
+        """The newest table that no write has begun with; under `_lock`."""
+        self._write: Future[None] | None = None
+        """The last write that was begun or waits for its thread."""
         if folder is not None:
             self._files = ConfigFiles(RealFiles(), str(folder / group))
             self._load(self._files.load(OFFSETS_FILE))
@@ -204,25 +210,26 @@ class LocalOffsets:
         del confirmed  # The file is always written before this method returns.
         if any(self._offsets.get(queue) != offset for queue, offset in offsets.items()):
             self._offsets.update(offsets)
-            self._has_news = self._files is not None
-        if self._has_news and self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
+            if self._files is not None:
+                self._write_later(self._files)
+        if self._write is not None:
+            await asyncio.shield(asyncio.wrap_future(self._write))
 
-    async def _write(self) -> None:
-        """Write the file until it has all changes: one write for all commits during the last."""
-        assert self._files is not None
+    def _write_later(self, files: ConfigFiles) -> None:
+        """Write the newest offsets, by the write that waits already if there is one."""
+        table = RawKeys({queue.bean_key(): at for queue, at in self._offsets.items()})
+        with self._lock:
+            if self._unwritten is None:
+                self._write = self._writer.submit(self._save, files)
+            self._unwritten = table
+
+    def _save(self, files: ConfigFiles) -> None:
+        with self._lock:
+            table, self._unwritten = self._unwritten, None
         try:
-            while self._has_news:
-                self._has_news = False
-                table = RawKeys({queue.bean_key(): at for queue, at in self._offsets.items()})
-                try:
-                    await asyncio.to_thread(self._files.save, OFFSETS_FILE, {"offsetTable": table})
-                except OSError as error:
-                    logger.error("offsets were not saved: %s", error)
-        finally:
-            self._writing = None
+            files.save(OFFSETS_FILE, {"offsetTable": table})
+        except OSError as error:
+            logger.error("offsets were not saved: %s", error)
 
     def _load(self, value: object) -> None:
         if value is None:

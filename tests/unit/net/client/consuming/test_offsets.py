@@ -132,6 +132,26 @@ def test_a_close_waits_for_the_write_of_a_cancelled_commit(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
+def test_the_end_of_all_tasks_leaves_the_last_offsets_in_the_file(tmp_path: Path) -> None:
+    async def consume(offsets: LocalOffsets, disk: SlowFiles) -> None:
+        try:
+            await offsets.commit({FIRST: QueueOffset(1)}, confirmed=False)
+        finally:
+            disk.may_write.release(2)
+            await offsets.commit({FIRST: QueueOffset(9)}, confirmed=True)
+
+    async def scenario() -> asyncio.Task[None]:
+        offsets = LocalOffsets("g", tmp_path)
+        disk = SlowFiles(offsets, asyncio.get_running_loop())
+        consumer = asyncio.create_task(consume(offsets, disk))
+        await disk.writes()
+        return consumer
+
+    consumer = asyncio.run(scenario())
+    assert consumer.cancelled()
+    assert asyncio.run(LocalOffsets("g", tmp_path).read(FIRST)) == 9
+
+
 def test_a_failed_write_is_logged_and_the_next_one_has_all_offsets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

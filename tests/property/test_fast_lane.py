@@ -238,8 +238,8 @@ def compare(
     turn: bool,
     properties: str,
     replicated: bool = False,
-) -> None:
-    """Carry out a plan on both paths."""
+) -> int:
+    """Carry out a plan on both paths, and return the number of sends decoded by a template."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         texts = f"{SMALL}{properties}"
         native, python = make(one, mode, texts), make(two, mode, texts)
@@ -291,6 +291,7 @@ def compare(
         driven.near.close()
         driven.far.close()
         assert files_of(one) == files_of(two)
+        return driven.lane.matched_count
 
 
 def check_same(

@@ -1,10 +1,10 @@
-#define _GNU_SOURCE /* memmem */
 #include "lane.h"
 
 #include <string.h>
 
 #include "bytes.h"
 
+#define NAME_SEPARATOR 0x01
 #define PROPERTY_SEPARATOR 0x02
 
 /* The kind of a message: LANE_PLAIN, or the queue of kept messages that it goes to. */
@@ -151,20 +151,40 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether an element of a batch may ask for something that batches do not support: a time, a
- * transaction, light queues, or too much room. The handler, which reads the element's properties,
- * refuses it. */
+/* Whether a name that ends before `end`, after at least `size` bytes, may be that of a property which
+ * batches do not support: of a time, a transaction, or light queues. */
+static int is_special_name(const uint8_t *end, size_t size)
+{
+#define ENDS(literal)                                                                             \
+    (size >= sizeof(literal) - 1 && TRF_IS(end - (sizeof(literal) - 1), literal))
+    switch (end[-1]) {
+    case 'C': return ENDS("TIMER_DELAY_SEC");
+    case 'G': return ENDS("TRAN_MSG");
+    case 'H': return ENDS("INNER_MULTI_DISPATCH");
+    case 'S': return ENDS("TIMER_DELAY_MS") || ENDS("TIMER_DELIVER_MS");
+    case 'Y': return ENDS("DELAY") || ENDS("TIMER_DEL_UNIQKEY");
+    default: return 0;
+    }
+#undef ENDS
+}
+
+/* Whether an element of a batch may ask for something that batches do not support, or for too much
+ * room. The handler, which reads the element's properties, refuses it. */
 static int may_be_special(const struct rec_fields *element)
 {
-    static const char *const names[] = {"INNER_MULTI_DISPATCH", "DELAY\001", "TIMER_DEL",
-                                        "TRAN_MSG\001"};
+    const uint8_t *begin = element->properties, *at = begin, *end = begin + element->properties_size;
     if (element->properties_size > LANE_SENT_MAX) {
         return 1;
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (memmem(element->properties, element->properties_size, names[i], strlen(names[i]))) {
+    while (at < end) {
+        const uint8_t *stop = memchr(at, NAME_SEPARATOR, (size_t)(end - at));
+        if (stop == NULL) {
+            return 0;
+        }
+        if (stop > begin && is_special_name(stop, (size_t)(stop - begin))) {
             return 1;
         }
+        at = stop + 1;
     }
     return 0;
 }

@@ -34,6 +34,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.topics import TopicConfig
 
 
@@ -229,6 +230,35 @@ def test_past_findings(_nothing: None) -> None:
         [send_to(0), "ack", "too few", {**send_to(0, ""), "code": 320, "batch": True}],
     ):
         compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, SYNC_MASTER, replicated=True)
+
+
+SPECIAL = [
+    "DELAY", "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS",
+    "INNER_MULTI_DISPATCH",
+]  # fmt: skip
+
+
+@settings(max_examples=1)
+@given(st.none())
+def test_both_paths_refuse_the_same_elements(_nothing: None) -> None:
+    """An element of a batch that asks for a time, a transaction or light queues, wherever the
+    property stands; a value, or a part of a name, asks for nothing.
+    """
+    plan: list[Any] = [send_to(0)] * 3
+    for name in SPECIAL:
+        value = "true" if name == "TRAN_MSG" else "17"
+        for text in (
+            f"{name}\x01{value}",
+            f"KEYS\x01k\x02{name}\x01{value}\x02own\x011\x02",
+            f"own\x011\x01{name}\x01{value}\x02",
+            f"own\x01{name}\x02{name}",
+            f"{name[1:]}\x01{value}\x02{name}S\x01{value}\x02",
+            f"\x01{value}\x02\x02\x01",
+        ):
+            elements = [(0, b"x", KEYED.encode()), (0, b"y", text.encode()), (0, b"z", b"")]
+            batch = {"code": 320, "batch": True, "body": encode_batch(elements)}
+            plan.append({**send_to(0), **batch})
+    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
 
 
 def compare(

@@ -151,8 +151,8 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether a name that ends before `end`, after at least `size` bytes, may be that of a property which
- * batches do not support: of a time, a transaction, or light queues. */
+/* Whether a property that batches do not support (for a time, a transaction or light queues) may
+ * have the name that ends before `end`, with at least `size` bytes. */
 static int is_special_name(const uint8_t *end, size_t size)
 {
 #define ENDS(literal)                                                                             \
@@ -172,7 +172,8 @@ static int is_special_name(const uint8_t *end, size_t size)
  * room. The handler, which reads the element's properties, refuses it. */
 static int may_be_special(const struct rec_fields *element)
 {
-    const uint8_t *begin = element->properties, *at = begin, *end = begin + element->properties_size;
+    const uint8_t *begin = element->properties, *end = begin + element->properties_size;
+    const uint8_t *at = begin;
     if (element->properties_size > LANE_SENT_MAX) {
         return 1;
     }

@@ -1,14 +1,14 @@
 /* The header of a connection's last send, as a template for its next ones.
  *
  * A producer's headers are alike but for few values: opaque, queue id, born time, and the values of
- * some properties (UNIQ_KEY, KEYS, TAGS, those of the application). trf_learn divides a header that
- * trf_decode has read into constant bytes and these values; trf_match compares the former, reads
- * the latter, and so decodes a header in a fraction of the time.
+ * some properties (UNIQ_KEY, KEYS, TAGS, and four of the application). trf_learn divides a header
+ * that trf_decode has read into constant bytes and these values; trf_match compares the bytes,
+ * reads the values, and so decodes a header in a fraction of the time.
  *
  *     {"code":310,"extFields":{...,"e":"   3   ","g":"  1700000000000  ",...,"opaque":  7  ,...}
  *     constant ......................... queue, constant born, ................... opaque, constant
  *
- * A template knows only bytes: what it gives is a function of the frame, equal to the results of
+ * A template has only bytes: its results are a function of the frame, equal to the results of
  * trf_decode and trf_scan_properties for this frame. Nothing that a broker decides (topics,
  * permissions, roles, configuration) is remembered, so no change of these can make a template
  * wrong: lane_send checks them for each message, with a template as without.

@@ -1,13 +1,13 @@
 # cython: auto_pickle=False
 """The template of a connection's sends: when a header is learned, and when it is replaced.
 
-Owns the memory of one template (csrc/traffic_template.h, at most TRF_TEMPLATE_MAX bytes), which
+Owns the memory of a template (csrc/traffic_template.h, at most TRF_TEMPLATE_MAX bytes), which
 ends with its connection. It must never remember anything but bytes of requests: a topic, a
 permission or a configuration would have to be forgotten whenever it changes.
 
-A connection that sends to several topics in turn keeps the template of one of them, as long as each
-few sends match. If none matches, headers are learned ever more rarely, because learning costs as
-much as decoding.
+A connection that sends to several topics in turn keeps its template as long as every fourth send
+matches. Without a match, headers are learned ever more rarely, because learning costs as much as
+decoding.
 """
 
 from libc.stdint cimport uint8_t

@@ -27,7 +27,7 @@ def decode_repeatedly(frame: bytes, rounds: int) -> int:
 def match(
     learned: bytes, frame: bytes
 ) -> tuple[bool, tuple[dict[str, Any], dict[str, Any]] | None]:
-    """Learn the header of one frame as a template, then match another: (whether it was learned,
+    """Learn the header of a frame as a template, then match another: (whether it was learned,
     members of `decode` and of `scan_properties`, or None without a match)."""
 
 def match_repeatedly(frame: bytes, rounds: int) -> int:

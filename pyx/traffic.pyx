@@ -165,7 +165,7 @@ def match(bytes learned not None, bytes frame not None) -> tuple[bool, object]:
         scratch = _block(max(TRF_HEADER_MAX, len(learned)))
         is_learned = trf_decode(copy, <size_t>len(learned), scratch, <size_t>len(learned),
                                 &request) == TRF_PLAIN and trf_learn(template, copy, &request)
-        # The template must not point to what was read.
+        # The template must not point to these bytes.
         free(copy)
         free(scratch)
         copy = scratch = NULL

@@ -52,7 +52,7 @@ of_replicas = st.sampled_from(["ack", "ack", "ack", "leave", "too few", "wait", 
 
 
 def alike(number: int, kind: tuple[int, Codec, str, bool], **more: Any) -> dict[str, Any]:
-    """The send `number` of a producer whose sends are of one kind."""
+    """The send `number` of a producer that sends `kind` alone."""
     code, codec, text, oneway = kind
     is_batch = code == 320
     found = {
@@ -67,11 +67,11 @@ def alike(number: int, kind: tuple[int, Codec, str, bool], **more: Any) -> dict[
 
 
 def mutated(frame: bytes, plan: list[tuple[int, str, int]]) -> bytes:
-    """The frame with changed bytes behind its length, which stays right."""
-    for place, what, byte in plan:
+    """The frame with changed bytes after its length, which stays right."""
+    for place, kind, byte in plan:
         place = 4 + place % (len(frame) - 4)
-        one = b"" if what == "drop" else bytes([byte])
-        frame = frame[:place] + one + frame[place + (what != "put") :]
+        one = b"" if kind == "drop" else bytes([byte])
+        frame = frame[:place] + one + frame[place + (kind != "put") :]
     return (len(frame) - 4).to_bytes(4, "big") + frame[4:]
 
 
@@ -90,7 +90,7 @@ class Cut(Driven):
 
 
 def close(*connections: Driven) -> None:
-    """Close connections of one broker, and the broker."""
+    """Close connections of a broker, and the broker."""
     for each in connections:
         each.end_fast()
         each.near.close()

@@ -1,5 +1,5 @@
-"""Templates of sends against the decoder: a match gives what decoding the frame gives, whatever
-bytes of it were changed.
+"""Templates of sends against the decoder: a match has the results of decoding the frame, after any
+change of its bytes.
 """
 
 import json

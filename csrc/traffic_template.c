@@ -90,7 +90,8 @@ static void note_field(struct plan *plan, const uint8_t *name, size_t name_size,
     }
 }
 
-/* The end of a JSON string that begins at `at`, after its first quote. The decoder has read it before. */
+/* The end of a JSON string that begins at `at`, after its first quote. The decoder has read it
+ * before. */
 static const uint8_t *string_end(const uint8_t *at, const uint8_t *end)
 {
     for (;;) {

@@ -131,6 +131,17 @@ def test_decode_limit(measure: Any, limits: ctypes.CDLL, kind: str) -> None:
     measure(f"header {kind}", lambda: limits.limit_bytes(frame, size, ROUNDS), ROUNDS)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in FRAMES if not kind.startswith("11 ")])
+def test_match(measure: Any, kind: str) -> None:
+    """Compare a send with the template of its connection, instead of decoding it."""
+    frame = FRAMES[kind]
+
+    def match() -> None:
+        assert traffic.match_repeatedly(frame, ROUNDS) == ROUNDS
+
+    measure(f"template {kind}", match, ROUNDS)
+
+
 def test_properties(measure: Any) -> None:
     text = PROPERTIES.encode()
 

@@ -1,10 +1,10 @@
-#define _GNU_SOURCE /* memmem */
 #include "lane.h"
 
 #include <string.h>
 
 #include "bytes.h"
 
+#define NAME_SEPARATOR 0x01
 #define PROPERTY_SEPARATOR 0x02
 
 /* The kind of a message: LANE_PLAIN, or the queue of kept messages that it goes to. */
@@ -13,12 +13,28 @@ struct kept_as {
     int64_t slot_ms;
 };
 
+/* The number of a topic, -1 if it has none. Topics keep their numbers, and consecutive sends mostly
+ * have the same topic: comparing it takes a fraction of the time of hashing it. */
+static int32_t find_topic(struct lane *lane, struct trf_text topic)
+{
+    struct nam_text name = {topic.at, topic.size}, none = {NULL, 0};
+    const struct nam_key *key = &lane->topics.keys[lane->recent];
+    int32_t number;
+    if (key->size == topic.size && memcmp(key->text, topic.at, topic.size) == 0) {
+        return lane->recent;
+    }
+    number = nam_find(&lane->topics, name, none);
+    if (number >= 0) {
+        lane->recent = number;
+    }
+    return number;
+}
+
 /* The row of a send's topic, NULL if the handler has to look. */
-static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_send *send,
+static struct lane_topic *plain_topic(struct lane *lane, const struct trf_send *send,
                                       struct trf_text body)
 {
-    struct nam_text name = {send->topic.at, send->topic.size}, none = {NULL, 0};
-    int32_t number = nam_find(&lane->topics, name, none);
+    int32_t number = find_topic(lane, send->topic);
     struct lane_topic *row;
     if (number < 0) {
         return NULL;
@@ -135,20 +151,41 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether an element of a batch may ask for something that batches do not support: a time, a
- * transaction, light queues, or too much room. The handler, which reads the element's properties,
- * refuses it. */
+/* Whether a property that batches do not support (for a time, a transaction or light queues) may
+ * have the name that ends before `end`, with at least `size` bytes. */
+static int is_special_name(const uint8_t *end, size_t size)
+{
+#define ENDS(literal)                                                                             \
+    (size >= sizeof(literal) - 1 && TRF_IS(end - (sizeof(literal) - 1), literal))
+    switch (end[-1]) {
+    case 'C': return ENDS("TIMER_DELAY_SEC");
+    case 'G': return ENDS("TRAN_MSG");
+    case 'H': return ENDS("INNER_MULTI_DISPATCH");
+    case 'S': return ENDS("TIMER_DELAY_MS") || ENDS("TIMER_DELIVER_MS");
+    case 'Y': return ENDS("DELAY") || ENDS("TIMER_DEL_UNIQKEY");
+    default: return 0;
+    }
+#undef ENDS
+}
+
+/* Whether an element of a batch may ask for something that batches do not support, or for too much
+ * room. The handler, which reads the element's properties, refuses it. */
 static int may_be_special(const struct rec_fields *element)
 {
-    static const char *const names[] = {"INNER_MULTI_DISPATCH", "DELAY\001", "TIMER_DEL",
-                                        "TRAN_MSG\001"};
+    const uint8_t *begin = element->properties, *end = begin + element->properties_size;
+    const uint8_t *at = begin;
     if (element->properties_size > LANE_SENT_MAX) {
         return 1;
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (memmem(element->properties, element->properties_size, names[i], strlen(names[i]))) {
+    while (at < end) {
+        const uint8_t *stop = memchr(at, NAME_SEPARATOR, (size_t)(end - at));
+        if (stop == NULL) {
+            return 0;
+        }
+        if (stop > begin && is_special_name(stop, (size_t)(stop - begin))) {
             return 1;
         }
+        at = stop + 1;
     }
     return 0;
 }
@@ -188,10 +225,13 @@ static size_t put_batch(struct lane *lane, struct trf_text body, const struct re
 
 /* The kind of a send: plain in nearly all cases. */
 static struct kept_as kind_of(const struct lane *lane, const struct trf_send *send,
+                              const struct trf_properties *known,
                               struct trf_properties *properties, int64_t now_ms)
 {
     struct kept_as as = {LANE_PLAIN, 0};
-    if (!trf_scan_properties(send->properties, properties)) {
+    if (known != NULL) {
+        *properties = *known;
+    } else if (!trf_scan_properties(send->properties, properties)) {
         as.kind = properties->canonical
                       ? lane_kind_of(&lane->kept, send, properties, now_ms, &as.slot_ms)
                       : LANE_OTHER;
@@ -219,7 +259,8 @@ static void count_send(struct lane *lane, struct lane_topic *topic, enum lane_ki
     lane->counts.send_count++;
 }
 
-enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
+enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
+                            const struct trf_properties *known, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent)
 {
     struct log_tail *tail = lane->tail;
@@ -235,7 +276,7 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
         now_ms < lane->accept_from_ms) {
         return LANE_ELSEWHERE;
     }
-    as = kind_of(lane, send, &properties, now_ms);
+    as = kind_of(lane, send, known, &properties, now_ms);
     /* A delay counts from the store time, unless the log is ahead of the clock. */
     if (as.kind == LANE_OTHER ||
         (as.kind == LANE_TIMER && now_ms < tail->last_store_timestamp_ms)) {

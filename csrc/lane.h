@@ -61,6 +61,7 @@ struct lane {
     struct nam_table topics;
     struct lane_topic *rows; /* under the topics' numbers; first the two rows of kept messages */
     int32_t first_noted;     /* row + 1 of the rows with halves that are not all 0, 0: none */
+    int32_t recent;          /* row of the last send's topic */
     struct lane_kept kept;
     struct log_tail *tail;
     struct dsp_table *queues;
@@ -99,8 +100,10 @@ static inline void lane_note_halves(struct lane *lane, struct lane_topic *topic,
 }
 
 /* Store a send, in its queue or in a queue of kept messages. LANE_ELSEWHERE, LANE_NOT_ENOUGH:
- * nothing was changed. Times in epoch ms. */
-enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
+ * nothing was changed. Times in epoch ms. `known`: its properties, if they were found plain
+ * already; else NULL. */
+enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
+                            const struct trf_properties *known, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);
 
 #endif

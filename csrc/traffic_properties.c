@@ -28,7 +28,7 @@ static inline const uint8_t *find_either(const uint8_t *at, const uint8_t *end, 
     return at;
 }
 
-static uint32_t find_property(const uint8_t *name, size_t size)
+uint32_t trf_find_property(const uint8_t *name, size_t size)
 {
     switch (size) {
     case 4:
@@ -170,7 +170,7 @@ int trf_scan_properties(struct trf_text text, struct trf_properties *out)
         }
         kinds |= kind;
         names[count] = name;
-        note_property(find_property(name.at, name.size), value, out);
+        note_property(trf_find_property(name.at, name.size), value, out);
     }
     out->canonical = 1;
     return (out->names & TRF_SPECIAL) == 0;

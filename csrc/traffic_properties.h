@@ -59,6 +59,9 @@ struct trf_properties {
     struct trf_text real_topic, real_queue, producer_group;
 };
 
+/* The bit of a name, 0 if no handler looks for it. */
+uint32_t trf_find_property(const uint8_t *name, size_t size);
+
 /* Read the properties of a trf_request; text.at may be NULL with size 0. Returns whether the
  * message is plain as far as its properties decide: canonical, and without a name of TRF_SPECIAL.
  * Then the handler stores: the text, 0x02 if unended, MSG_REGION, TRACE_ON, CLUSTER, and UNIQ_KEY

@@ -3,7 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from turbopump.pyx.c_dispatch cimport dsp_table
-from turbopump.pyx.c_traffic cimport trf_ack, trf_end, trf_request, trf_send, trf_text
+from turbopump.pyx.c_traffic cimport (
+    trf_ack, trf_end, trf_properties, trf_request, trf_send, trf_text
+)
 from turbopump.pyx.tail cimport log_tail
 
 cdef extern from "names.h" nogil:
@@ -88,8 +90,9 @@ cdef extern from "lane.h" nogil:
         trf_text unique_key
         trf_text handle
         uint8_t waits
-    lane_outcome lane_send(lane_core *lane, const trf_send *send, trf_text body,
-                           trf_text born_host, int64_t now_ms, lane_sent *sent)
+    lane_outcome lane_send(lane_core *lane, const trf_send *send,
+                           const trf_properties *known, trf_text body, trf_text born_host,
+                           int64_t now_ms, lane_sent *sent)
 
 cdef extern from "lane_end.h" nogil:
     lane_outcome lane_end(lane_core *lane, const trf_end *end, int64_t now_ms)

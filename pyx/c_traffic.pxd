@@ -120,6 +120,18 @@ cdef extern from "traffic.h" nogil:
     trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                            size_t scratch_size, trf_request *out)
 
+cdef extern from "traffic_template.h" nogil:
+    enum:
+        TRF_HEADER_MAX
+        TRF_TEMPLATE_MAX
+
+    struct trf_template:
+        trf_request request
+
+    bint trf_learn(trf_template *template, const uint8_t *frame, const trf_request *request)
+    bint trf_match(trf_template *template, const uint8_t *frame, size_t size, uint8_t *scratch,
+                   trf_properties *properties)
+
 cdef extern from "traffic_members.h" nogil:
     enum:
         TRF_TEXT

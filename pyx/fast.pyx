@@ -35,6 +35,7 @@ from turbopump.pyx.frame_memory cimport FrameMemory
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.pulls cimport Pulls
+from turbopump.pyx.send_template cimport SendTemplate
 from turbopump.pyx.socket_writing cimport (
     MSG_DONTWAIT, MSG_NOSIGNAL, SocketWriter, iovec, msghdr, sendmsg
 )
@@ -131,6 +132,7 @@ cdef class FastConnection(SocketWriter):
     cdef FrameMemory own          # memory of an incomplete frame, None: not needed yet
     cdef Py_ssize_t cost          # bytes of `own` that the area counts
     cdef Py_ssize_t have          # bytes in `own`
+    cdef SendTemplate template    # None: no send was served yet
     cdef Py_ssize_t sealed        # bytes that the session has not decrypted yet
 
     def __cinit__(self, *args, **kwargs):
@@ -167,6 +169,7 @@ cdef class FastConnection(SocketWriter):
         """Release the own area."""
         cdef FrameMemory own = self.own
         self.own, self.have, self.cost, self.direct = None, 0, 0, False
+        self.template = None
         if own is not None:
             self.area.hold(self, 0)
         if self.sealed:
@@ -333,22 +336,32 @@ cdef class FastConnection(SocketWriter):
 
     cdef bint serve(self, const uint8_t *frame, size_t size) except -1:
         """Serve a plain request; False: Python has to serve it."""
-        cdef trf_request request
+        cdef trf_request decoded
+        cdef const trf_request *request = &decoded
+        cdef const trf_properties *known = NULL
         cdef Lane lane = self.lane
-        if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
+        cdef SendTemplate template = self.template if lane.has_templates else None
+        if not lane.open:
+            return False
+        if template is not None and template.match(frame, size, lane.scratch):
+            request, known = &template.core.request, &template.properties
+        elif trf_decode(frame, size, lane.scratch, SCRATCH, &decoded) != TRF_PLAIN:
             return False
         if request.kind == TRF_ACK:
-            if not self.ack(&request, frame, size):
+            if not self.ack(request, frame, size):
                 return False
         elif request.kind == TRF_SEND:
-            if not lane.send(&request, self.host, self):
+            if not lane.send(request, known, self.host, self):
                 return False
+            if known == NULL:
+                self.template = self.template or SendTemplate()
+                self.template.learn(frame, request)
         elif request.kind == TRF_END:
-            if not lane.end(&request):
+            if not lane.end(request):
                 return False
         elif self.pulls is None or request.is_oneway:
             return False
-        elif not (self.pop(&request) if request.kind == TRF_POP else self.pull(&request)):
+        elif not (self.pop(request) if request.kind == TRF_POP else self.pull(request)):
             return False
         if request.version != self.met_version or request.language != self.met_language:
             self.met_version, self.met_language = request.version, request.language

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport lane_core, lane_sent
-from turbopump.pyx.c_traffic cimport trf_request, trf_send, trf_text
+from turbopump.pyx.c_traffic cimport trf_properties, trf_request, trf_send, trf_text
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
@@ -22,6 +22,8 @@ cdef class Lane:
     cdef bint trace_on
     cdef object clock, dispatch, arrived
     cdef public bint open
+    cdef public bint has_templates
+    cdef readonly int64_t matched_count
     cdef public bint watched
     cdef bint notified            # `arrived` was called, and its work has not been done yet
     cdef bint busy                # a read is handled, which owns `scratch` and `out`
@@ -41,7 +43,8 @@ cdef class Lane:
     cdef Pops pops                # pops that are served here, or None
 
     cdef int64_t now(self) except? -1
-    cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1
+    cdef bint send(self, const trf_request *request, const trf_properties *known,
+                   bytes born_host, Holder holder) except -1
     cdef bint end(self, const trf_request *request) except -1
     cdef bint waits(self)
     cdef bint may_hide(self)

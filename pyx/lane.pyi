@@ -30,6 +30,9 @@ class Lane:
 
     open: bool
     """Whether the lane serves requests; the broker sets it, False at first."""
+    has_templates: bool
+    """Whether connections decode sends by templates (pyx/send_template.pyx); True at first. Both
+    ways have the same results."""
     tells: bool
     """Whether `dispatch` is called at each growth of the log, because replicas copy it; set by the
     broker."""
@@ -66,6 +69,10 @@ class Lane:
     @property
     def send_count(self) -> int:
         """Number of sends served natively since the start."""
+
+    @property
+    def matched_count(self) -> int:
+        """Number of sends of `send_count` that were decoded by a template."""
 
     def __new__(
         cls,

@@ -70,6 +70,7 @@ cdef class Lane:
             raise MemoryError
         self.pending, self.acks = pending, Acks(queues)
         self.halves = self.pops = None
+        self.has_templates = True
         for topic in (TIMER_TOPIC, HALF_TOPIC):
             self.add_row(topic)
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
@@ -212,8 +213,10 @@ cdef class Lane:
                 self.now_ms = at.tv_sec * 1000 + at.tv_nsec // 1000000
         return self.now_ms
 
-    cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1:
-        """Serve a send; False: nothing was done, and the Python handler has to serve it."""
+    cdef bint send(self, const trf_request *request, const trf_properties *known,
+                   bytes born_host, Holder holder) except -1:
+        """Serve a send; False: nothing was done, and the Python handler has to serve it. `known`:
+        its properties, or NULL."""
         cdef lane_sent sent
         cdef trf_send_answer answer
         cdef PendingSends pending = self.pending
@@ -222,13 +225,14 @@ cdef class Lane:
         if pending.withheld or (holds and pending.is_full()):
             return False
         self.core.not_enough = pending.not_enough
-        outcome = lane_send(&self.core, &request.send, request.body, text_of(born_host),
+        outcome = lane_send(&self.core, &request.send, known, request.body, text_of(born_host),
                             self.now(), &sent)
         if outcome == LANE_NOT_ENOUGH:
             self.refuse(request)
             return True
         if outcome != LANE_DONE:
             return False
+        self.matched_count += known != NULL
         if request.is_oneway:
             return True
         memset(&answer, 0, sizeof(trf_send_answer))
@@ -270,8 +274,8 @@ cdef class Lane:
         self.busy = True
         try:
             for round_ in range(rounds):
-                stored += lane_send(&self.core, &request.send, request.body, host, self.now(),
-                                    &sent) == LANE_DONE
+                stored += lane_send(&self.core, &request.send, NULL, request.body, host,
+                                    self.now(), &sent) == LANE_DONE
                 if dispatched and round_ % READ_SENDS == READ_SENDS - 1:
                     self.settle()
         finally:
@@ -386,7 +390,7 @@ cdef class Lane:
         if self.waits() or pending.withheld or pending.not_enough:
             return False
         self.core.not_enough = False
-        return lane_send(&self.core, send, body, born_host, self.now(), sent) == LANE_DONE
+        return lane_send(&self.core, send, NULL, body, born_host, self.now(), sent) == LANE_DONE
 
     cdef int end_puts(self) except -1:
         """Make the records stored by `put` visible."""

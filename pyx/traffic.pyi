@@ -24,6 +24,16 @@ def decode_repeatedly(frame: bytes, rounds: int) -> int:
     """Decode a frame `rounds` times without Python in between, and return the number of PLAIN
     verdicts; for benchmarks."""
 
+def match(
+    learned: bytes, frame: bytes
+) -> tuple[bool, tuple[dict[str, Any], dict[str, Any]] | None]:
+    """Learn the header of a frame as a template, then match another: (whether it was learned,
+    members of `decode` and of `scan_properties`, or None without a match)."""
+
+def match_repeatedly(frame: bytes, rounds: int) -> int:
+    """Learn the header of a frame, match the same frame `rounds` times without Python in between,
+    and return the number of matches; for benchmarks."""
+
 def scan_properties(text: bytes | None) -> tuple[bool, dict[str, Any]]:
     """Scan a send's properties text (None: missing); returns (whether a message with it is stored
     as a plain message, members of struct trf_properties by name)."""

@@ -132,19 +132,75 @@ def scan_properties(bytes text) -> tuple[bool, dict[str, object]]:
             copy = _copy(text)
             view.at = copy
         plain = trf_scan_properties(view, &found)
-        return bool(plain), {
-            "names": found.names, "canonical": bool(found.canonical),
-            "unended": bool(found.unended), "waits": bool(found.waits),
-            "unique_key": _text(found.unique_key), "keys": _text(found.keys),
-            "tags": _text(found.tags),
-            "timer": _text(found.timer) if found.names & TRF_TIMER else None,
-            "real_topic": _text(found.real_topic) if found.names & TRF_REAL_TOPIC else None,
-            "real_queue": _text(found.real_queue) if found.names & TRF_REAL_QID else None,
-            "producer_group": _text(found.producer_group) if found.names & TRF_PGROUP else None,
-            "is_half": bool(found.is_half) if found.names & TRF_TRAN_MSG else None,
-        }
+        return bool(plain), _found(&found)
     finally:
         free(copy)
+
+
+cdef dict _found(const trf_properties *found):
+    return {
+        "names": found.names, "canonical": bool(found.canonical),
+        "unended": bool(found.unended), "waits": bool(found.waits),
+        "unique_key": _text(found.unique_key), "keys": _text(found.keys),
+        "tags": _text(found.tags),
+        "timer": _text(found.timer) if found.names & TRF_TIMER else None,
+        "real_topic": _text(found.real_topic) if found.names & TRF_REAL_TOPIC else None,
+        "real_queue": _text(found.real_queue) if found.names & TRF_REAL_QID else None,
+        "producer_group": _text(found.producer_group) if found.names & TRF_PGROUP else None,
+        "is_half": bool(found.is_half) if found.names & TRF_TRAN_MSG else None,
+    }
+
+
+def match(bytes learned not None, bytes frame not None) -> tuple[bool, object]:
+    """Learn a send's header and match another frame; see the stub."""
+    cdef trf_template *template = NULL
+    cdef trf_request request
+    cdef trf_properties found
+    cdef uint8_t *copy = NULL
+    cdef uint8_t *scratch = NULL
+    cdef bint is_learned
+    try:
+        template = <trf_template *>_block(sizeof(trf_template))
+        copy = _copy(learned)
+        scratch = _block(max(TRF_HEADER_MAX, len(learned)))
+        is_learned = trf_decode(copy, <size_t>len(learned), scratch, <size_t>len(learned),
+                                &request) == TRF_PLAIN and trf_learn(template, copy, &request)
+        # The template must not point to these bytes.
+        free(copy)
+        free(scratch)
+        copy = scratch = NULL
+        if not is_learned:
+            return False, None
+        copy = _copy(frame)
+        scratch = _block(TRF_HEADER_MAX)
+        if not trf_match(template, copy, <size_t>len(frame), scratch, &found):
+            return True, None
+        return True, (_members(&template.request), _found(&found))
+    finally:
+        free(template)
+        free(copy)
+        free(scratch)
+
+
+def match_repeatedly(bytes frame not None, Py_ssize_t rounds) -> int:
+    """Match a frame that was learned `rounds` times; returns the number of matches."""
+    cdef trf_template template
+    cdef trf_request request
+    cdef trf_properties found
+    cdef const uint8_t *at = <const uint8_t *><const char *>frame
+    cdef size_t size = <size_t>len(frame)
+    cdef bytearray room = bytearray(max(TRF_HEADER_MAX, len(frame)))
+    cdef uint8_t *scratch = <uint8_t *><char *>room
+    cdef Py_ssize_t matched = 0
+    cdef Py_ssize_t round_
+    if trf_decode(at, size, scratch, <size_t>len(room), &request) != TRF_PLAIN:
+        return 0
+    if not trf_learn(&template, at, &request):
+        return 0
+    with nogil:
+        for round_ in range(rounds):
+            matched += trf_match(&template, at, size, scratch, &found)
+    return matched
 
 
 def scan_repeatedly(bytes text not None, Py_ssize_t rounds) -> int:

@@ -128,9 +128,9 @@ def test_r10_a_push_of_another_term_or_leader(kind, changes, code) -> None:
 
 def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
     for kind in PushType.APPEND, PushType.TRUNCATE:
-        for told in {}, {"pre_log_index": None, "pre_log_term": None}:
+        for missing in {}, {"pre_log_index": None, "pre_log_term": None}:
             member = follower(1)
-            answer = on_push(member, push(kind, LEADER, 2, **told), 7)
+            answer = on_push(member, push(kind, LEADER, 2, **missing), 7)
             assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     member = follower(1, 2)
     answer = on_push(member, push(PushType.APPEND, LEADER, 2), 7)

@@ -42,7 +42,8 @@ class ClientLifetime(ABC):
     A start that fails or is cancelled is undone before `start` raises. A cancelled `close` raises
     CancelledError at once, and the closing goes on in the background. A `close` inside a handler
     or a `check` of the same client begins the closing and returns at once: the closing waits for
-    the handler. A client is used in a single event loop from `start` to the end of `close`.
+    the handler. A client is used in a single event loop from `start` to the end of `close`; if the
+    loop is closed before, the client counts as closed.
     """
 
     # Both run in tasks of their own: the cancellation of a caller must not end an `_open` without
@@ -65,6 +66,11 @@ class ClientLifetime(ABC):
         """Undo a completed or an interrupted `_open`; without effect if nothing was done. Never
         runs at the same time as `_open`."""
 
+    @abstractmethod
+    def _forget(self) -> None:
+        """Count as closed, without a request: the loop of the last `_open` was closed before the
+        client, so that nothing of it runs."""
+
     async def _undo(self) -> None:
         """Undo an `_open` that failed or whose `start` was cancelled, without a wait for the
         program's code; without effect if nothing was done."""
@@ -77,8 +83,9 @@ class ClientLifetime(ABC):
         `close` is called before the start has ended, unless a handler of the client calls it.
         """
         loop = self._checked_loop()
-        while self._shutting is not None:
+        while self._shutting is not None and not self._shutting.done():
             await asyncio.wait({self._shutting})
+        self._shutting = None
         if self._opening is not None:
             raise ClientError("the client is started already")
         self._loop = loop
@@ -122,7 +129,11 @@ class ClientLifetime(ABC):
     def _checked_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
-            raise ClientError("the client was started by another event loop")
+            if not self._loop.is_closed():
+                raise ClientError("the client was started by another event loop")
+            self._loop = self._opening = self._shutting = self._left = None
+            self._leavers = frozenset()
+            self._forget()
         return loop
 
     def _as_call(self, function: Callable[[A], Awaitable[R]]) -> Callable[[A], Awaitable[R]]:
@@ -142,13 +153,14 @@ class ClientLifetime(ABC):
 
     def _end_lifetime(self, shut: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Begin to shut the client, which does not need the caller; returns the task of it."""
-        if self._shutting is None:
+        if self._shutting is None or self._shutting.done():  # done: it was cancelled at its begin
+            self._loop = asyncio.get_running_loop()
             self._shutting = _task(self._cancel_and_shut(shut), "close")
             self._shutting.add_done_callback(_log_failure)
         return self._shutting
 
     async def _cancel_and_shut(self, shut: Callable[[], Awaitable[None]]) -> None:
-        opening = self._opening
+        opening, loop = self._opening, None
         try:
             if opening is not None:
                 if not opening.done():
@@ -157,8 +169,11 @@ class ClientLifetime(ABC):
                 if not opening.cancelled():
                     opening.exception()  # a cancelled `start` does not retrieve it
             await shut()
+        except asyncio.CancelledError:
+            loop = self._loop  # the loop ends before the client was closed
+            raise
         finally:
-            self._loop = self._opening = self._shutting = None
+            self._loop, self._opening, self._shutting = loop, None, None
             self._leavers = frozenset()
 
 

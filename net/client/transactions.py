@@ -152,6 +152,10 @@ class TransactionProducer(ClientLifetime):
         finally:
             await self._checks.cancel(self._leavers)
 
+    def _forget(self) -> None:
+        self._producer.forget()
+        self._checks = TaskSet()
+
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int = 0
     ) -> TransactionResult:

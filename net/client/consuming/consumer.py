@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -242,6 +243,13 @@ class Consumer(ClientLifetime):
     async def _shut(self) -> None:
         await self._leave(self._options.close_timeout_ms)
         self._closed = True
+
+    def _forget(self) -> None:
+        self._closed = True
+        with suppress(RuntimeError):  # a `receive` of the closed loop cannot be woken
+            self._delivery.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _undo(self) -> None:
         await self._leave(0)

@@ -175,6 +175,13 @@ class PopConsumer(ClientLifetime):
     async def _shut(self) -> None:
         await self._leave(self._options.close_timeout_ms)
 
+    def _forget(self) -> None:
+        self._closed = True
+        self._pops, self._handling = TaskSet(), TaskSet()
+        self._held.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._popper.forget()
+
     async def _undo(self) -> None:
         if self._popper.runs:
             await self._leave(0)

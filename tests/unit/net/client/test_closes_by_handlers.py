@@ -40,6 +40,9 @@ class Part(ClientLifetime):
     async def _shut(self) -> None:
         await self._shut_it()
 
+    def _forget(self) -> None:
+        raise AssertionError("no loop ends")
+
 
 @pytest.fixture
 def one(cluster: ScriptedCluster) -> ScriptedCluster:
@@ -290,5 +293,32 @@ def test_a_task_factory_that_runs_work_at_once(monkeypatch: pytest.MonkeyPatch) 
             await made.close()
             # Else a later `start` waits for a close that has ended, and never leaves its loop.
             assert getattr(made, "_shutting") is None  # noqa: B009
+
+    play(story())
+
+
+def test_a_close_whose_task_is_cancelled_can_be_repeated() -> None:
+    """A program may cancel all tasks of its loop, also a task that has not begun."""
+    shuts: list[int] = []
+
+    async def shut() -> None:
+        shuts.append(now_ms())
+
+    async def story() -> None:
+        made = Part(nothing, shut)
+        await made.start()
+        closing = asyncio.create_task(made.close())
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "close":
+                task.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled() and not shuts
+        with pytest.raises(ClientError, match="started already"):
+            await made.start()
+        await made.close()
+        assert len(shuts) == 1
+        async with made:
+            pass
 
     play(story())

@@ -17,14 +17,14 @@ class ScriptedStream:
     def __init__(self, server: "ScriptedServer", on_message: Callable[[bytes], None]) -> None:
         self._server = server
         self._on_message = on_message
-        self.is_over = False
+        self.has_ended = False
 
     def send(self, message: bytes) -> None:
         if not self._server.is_silent:
             asyncio.get_running_loop().call_soon(self._on_message, message)
 
     def end(self) -> None:
-        self.is_over = True
+        self.has_ended = True
 
 
 class ScriptedServer:

@@ -2,8 +2,6 @@
 
 Owns the order of starts and closes, in the same way for all clients: a start that fails or is
 cancelled is undone, and a close runs to its end. It must never know what starting means.
-
-Tests: tests/unit/net/client/test_lifetime.py, tests/unit/net/client/test_closes_by_handlers.py
 """
 
 import asyncio

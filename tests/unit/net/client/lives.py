@@ -57,7 +57,7 @@ def client() -> SharedClient:
 
 def others() -> set[asyncio.Task[Any]]:
     """The tasks of the running loop but the caller's."""
-    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 async def nothing_is_left(one: ScriptedCluster) -> None:

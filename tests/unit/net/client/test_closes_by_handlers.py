@@ -1,4 +1,4 @@
-"""Closes inside of handlers, starts that are refused or fail, and task factories."""
+"""Test of lifetime.py: closes inside of handlers, refused and failed starts, task factories."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ PUSHING = ("Consumer", "PopConsumer")
 
 
 class Part(ClientLifetime):
-    """A client whose start and close do what a test wants."""
+    """A client whose start and close run functions of a test."""
 
     def __init__(self, open_it: Callable[[], Any], shut: Callable[[], Any]) -> None:
         self._open_it, self._shut_it = open_it, shut
@@ -130,7 +130,7 @@ def test_a_task_that_outlives_its_handler_waits_for_the_close(
         await made.start()
         one.named("a").put(b"x")
         await asyncio.sleep(2)
-        assert started[0].result() is None  # type: ignore[func-returns-value]
+        assert started[0].result() is None
         await nothing_is_left(one)
 
     play(story())
@@ -276,7 +276,7 @@ def test_the_failure_of_a_cancelled_start_is_retrieved() -> None:
 
 
 def test_a_task_factory_that_runs_work_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `asyncio.eager_task_factory` of Python 3.12 does."""
+    """The factory resembles `asyncio.eager_task_factory` of Python 3.12."""
 
     def at_once(loop: asyncio.AbstractEventLoop, work: Any, **_named: Any) -> Any:
         with pytest.raises(StopIteration):

@@ -378,7 +378,7 @@ def test_a_send_after_the_end_of_the_loop(one: ScriptedCluster) -> None:
 
 @pytest.mark.parametrize("turns", range(5))
 def test_a_loop_that_ends_during_a_close(one: ScriptedCluster, turns: int) -> None:
-    """The close of a consumer that waits in its start for a name server."""
+    """A consumer is closed that waits in its start for a name server."""
     one.fail(NAME_SERVER, ROUTE, *FOR_EVER)
     made = MADE["SimpleConsumer"](client())
     tasks: list[asyncio.Task[None]] = []

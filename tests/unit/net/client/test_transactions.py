@@ -413,7 +413,7 @@ def test_a_producer_that_starts_again_makes_its_group_known_again(one: ScriptedC
 
 
 def test_a_check_closes_its_producer(one: ScriptedCluster) -> None:
-    """Neither waits for the other: the check goes on, and can start the producer again."""
+    """The check goes on after the close, and can start the producer again."""
     ends: list[float] = []
 
     async def story() -> None:

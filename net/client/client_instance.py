@@ -146,16 +146,7 @@ class ClientInstance:
         self._users = 0
         self._starting = asyncio.Lock()
         self._heartbeats = asyncio.Lock()
-        rules = CacheRules(
-            fresh_ms=NEVER_MS,
-            again_ms=ROUTE_AGE_MIN_MS,
-            absent_ms=ROUTE_AGE_MIN_MS,
-            gone_ms=NEVER_MS,
-            size_max=TOPICS_MAX,
-        )
-        self._routes = RouteCache[TopicRoute](
-            self._query, lambda _topic, _route: 1, self.steady_ms, rules
-        )
+        self._routes = self._no_routes()
         self._due: dict[str, Deferred[TopicRoute | Absent]] = {}
         """Queries that the current caller of `refresh` sends."""
         self._producers: dict[str, int] = {}
@@ -174,6 +165,7 @@ class ClientInstance:
         """Count a user; the first one starts the client, without a request to a server. Each
         `acquire` needs a `release`; a cancelled `acquire` counts nothing. Raises ClientError in
         another event loop than that of the users."""
+        self._leave_ended_loop()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._users or self._starting.locked():
@@ -406,7 +398,26 @@ class ClientInstance:
             ).encode()
             await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
 
+    def _no_routes(self) -> RouteCache[TopicRoute]:
+        rules = CacheRules(
+            fresh_ms=NEVER_MS,
+            again_ms=ROUTE_AGE_MIN_MS,
+            absent_ms=ROUTE_AGE_MIN_MS,
+            gone_ms=NEVER_MS,
+            size_max=TOPICS_MAX,
+        )
+        return RouteCache(self._query, lambda _topic, _route: 1, self.steady_ms, rules)
+
+    def _leave_ended_loop(self) -> None:
+        """Drop all users whose loop was closed before they left: nothing of them runs."""
+        if self._loop is not None and self._loop.is_closed():
+            self._loop = self._client = None
+            self._users, self.tasks, self._starting = 0, TaskSet(), asyncio.Lock()
+            self._producers, self._members, self._checkers = {}, {}, {}
+            self._due, self._routes = {}, self._no_routes()
+
     def _started(self) -> Client:
+        self._leave_ended_loop()
         if self._client is None:
             raise ClientClosed("the client is not started, or is closed")
         if self._loop is not asyncio.get_running_loop():

@@ -7,19 +7,41 @@ cancelled is undone, and a close runs to its end. It must never know what starti
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from turbopump.net.client.errors import ClientClosed, ClientError
 
 logger = logging.getLogger(__name__)
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call of the program's code by `owner`, in a task of `owner`; `runs` until its end."""
+
+    owner: "ClientLifetime"
+    task: asyncio.Task[Any] | None
+    runs: bool = True
+
+
+_calls: ContextVar[tuple[_Call, ...]] = ContextVar("turbopump_calls", default=())
+"""The calls in which the running code is: tasks and threads that a handler starts inherit it."""
 
 
 class ClientLifetime(ABC):
     """A client for `async with`, which starts it and closes it even if the block raises.
 
     A start that fails or is cancelled is undone before `start` raises. A cancelled `close` raises
-    CancelledError at once, and the closing goes on in the background. A client is used in a single
-    event loop from `start` to the end of `close`.
+    CancelledError at once, and the closing goes on in the background. A `close` inside a handler
+    or a `check` of the same client begins the closing and returns at once: the closing waits for
+    the handler. A client is used in a single event loop from `start` to the end of `close`; if the
+    loop is closed before, the client counts as closed.
     """
 
     # Both run in tasks of their own: the cancellation of a caller must not end an `_open` without
@@ -27,6 +49,10 @@ class ClientLifetime(ABC):
     _loop: asyncio.AbstractEventLoop | None = None
     _opening: asyncio.Task[None] | None = None
     _shutting: asyncio.Task[None] | None = None
+    _left: asyncio.Task[None] | None = None
+    """The `_opening` whose client was closed by its own handler."""
+    _leavers: frozenset[asyncio.Task[Any]] = frozenset()
+    """Tasks of handlers that closed the client, until it is closed."""
 
     @abstractmethod
     async def _open(self) -> None:
@@ -38,28 +64,42 @@ class ClientLifetime(ABC):
         """Undo a completed or an interrupted `_open`; without effect if nothing was done. Never
         runs at the same time as `_open`."""
 
+    @abstractmethod
+    def _forget(self) -> None:
+        """Count as closed, without a request: the loop of the last `_open` was closed before the
+        client, so that nothing of it runs."""
+
+    async def _undo(self) -> None:
+        """Undo an `_open` that failed or whose `start` was cancelled, without a wait for the
+        program's code; without effect if nothing was done."""
+        await self._shut()
+
     async def start(self) -> None:
         """Make the client ready for use, after the end of a `close` that still runs.
 
         Raises ClientError if it is started already or by another event loop, and ClientClosed if
-        `close` is called before the start has ended.
+        `close` is called before the start has ended, unless a handler of the client calls it.
         """
         loop = self._checked_loop()
-        while self._shutting is not None:
+        while self._shutting is not None and not self._shutting.done():
             await asyncio.wait({self._shutting})
+        self._shutting = None
         if self._opening is not None:
             raise ClientError("the client is started already")
         self._loop = loop
-        opening = self._opening = loop.create_task(self._open(), name="start")
+        opening = self._opening = _task(self._open(), "start")
         try:
             await asyncio.wait({opening})
             if not opening.cancelled():
                 opening.result()
+            if self._left is opening:
+                return  # messages were handled already: the start had reached its end
             if opening.cancelled() or self._opening is not opening or self._shutting is not None:
                 raise ClientClosed("the client was closed while it started")
         except BaseException:
             if self._opening is opening:
-                await self._end_lifetime()
+                with suppress(Exception):  # it is logged, and must not replace this error
+                    await asyncio.shield(self._end_lifetime(self._undo))
             raise
 
     async def close(self) -> None:
@@ -69,7 +109,13 @@ class ClientLifetime(ABC):
         Raises ClientError in another event loop than that of `start`.
         """
         self._checked_loop()
-        await self._end_lifetime()
+        shutting = self._end_lifetime(self._shut)
+        own = [call for call in _calls.get() if call.runs and call.owner is self]
+        if own:
+            self._left = self._opening
+            self._leavers |= {call.task for call in own if call.task is not None}
+            return
+        await asyncio.shield(shutting)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -81,26 +127,58 @@ class ClientLifetime(ABC):
     def _checked_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
-            raise ClientError("the client was started by another event loop")
+            if not self._loop.is_closed():
+                raise ClientError("the client was started by another event loop")
+            self._loop = self._opening = self._shutting = self._left = None
+            self._leavers = frozenset()
+            self._forget()
         return loop
 
-    async def _end_lifetime(self) -> None:
-        """Shut the client and wait for the end of that, which does not need the caller."""
-        if self._shutting is None:
-            work = self._cancel_and_shut()
-            self._shutting = asyncio.get_running_loop().create_task(work, name="close")
-            self._shutting.add_done_callback(_log_failure)
-        await asyncio.shield(self._shutting)
+    def _as_call(self, function: Callable[[A], Awaitable[R]]) -> Callable[[A], Awaitable[R]]:
+        """Wrap a function of the program, so that a `close` inside of it does not wait for it."""
 
-    async def _cancel_and_shut(self) -> None:
-        opening = self._opening
+        async def called(argument: A) -> R:
+            outer = _calls.get()
+            call = _Call(self, asyncio.current_task())
+            _calls.set((*(one for one in outer if one.runs), call))
+            try:
+                return await function(argument)
+            finally:
+                call.runs = False
+                _calls.set(outer)
+
+        return called
+
+    def _end_lifetime(self, shut: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Begin to shut the client, which does not need the caller; returns the task of it."""
+        if self._shutting is None or self._shutting.done():  # done: it was cancelled at its begin
+            self._loop = asyncio.get_running_loop()
+            self._shutting = _task(self._cancel_and_shut(shut), "close")
+            self._shutting.add_done_callback(_log_failure)
+        return self._shutting
+
+    async def _cancel_and_shut(self, shut: Callable[[], Awaitable[None]]) -> None:
+        opening, loop = self._opening, None
         try:
-            if opening is not None and not opening.done():
-                opening.cancel()
-                await asyncio.wait({opening})
-            await self._shut()
+            if opening is not None:
+                if not opening.done():
+                    opening.cancel()
+                    await asyncio.wait({opening})
+                if not opening.cancelled():
+                    opening.exception()  # a cancelled `start` does not retrieve it
+            await shut()
+        except asyncio.CancelledError:
+            loop = self._loop  # the loop ends before the client was closed
+            raise
         finally:
-            self._loop = self._opening = self._shutting = None
+            self._loop, self._opening, self._shutting = loop, None, None
+            self._leavers = frozenset()
+
+
+def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A task that begins in a later turn of the loop. A task factory may run work at once, which
+    then ends before its task is stored."""
+    return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name)
 
 
 def _log_failure(closing: "asyncio.Task[Any]") -> None:

@@ -20,16 +20,18 @@ class ProducerTransport(Protocol):
     """A producer by one protocol: RemotingProducer or GrpcProducer.
 
     Each method is that of Producer with the same name, with its effects, result and errors:
-    `start` and `close` join and leave, `queues` returns the queues that can be sent to, `send` and
-    `send_batch` wait until the messages are stored, `send_oneway` returns the message id without an
-    answer, `recall` cancels a timer and returns its message id. `target` is the `queue` or the
-    `choose` of `Producer.send`; `timeout_ms` 0 is the option's value. A request that the protocol
-    does not have raises InvalidArgument.
+    `start` and `close` join and leave, `forget` counts as closed without a request, `queues`
+    returns the queues that can be sent to, `send` and `send_batch` wait until the messages are
+    stored, `send_oneway` returns the message id without an answer, `recall` cancels a timer and
+    returns its message id. `target` is the `queue` or the `choose` of `Producer.send`; `timeout_ms`
+    0 is the option's value. A request that the protocol does not have raises InvalidArgument.
     """
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def forget(self) -> None: ...
 
     async def queues(self, topic: str) -> list[MessageQueue]: ...
 
@@ -108,6 +110,9 @@ class Producer(ClientLifetime):
 
     async def _shut(self) -> None:
         await self._transport.close()
+
+    def _forget(self) -> None:
+        self._transport.forget()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to now, sorted by broker name and queue id.

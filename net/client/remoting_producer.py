@@ -88,6 +88,10 @@ class RemotingProducer:
             self._ids = None
             await self._instance.remove_producer(self._group, self._checker)
 
+    def forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
+        self._ids = None
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that can be sent to, sorted by broker name and queue id. Raises RouteNotFound,
         NoWritableQueue, RemotingError."""

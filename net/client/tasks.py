@@ -7,7 +7,7 @@ Tests: tests/unit/net/client/test_client_instance.py
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ class TaskSet:
 
         return self.spawn(repeat(), name)
 
-    async def cancel(self) -> None:
-        """Cancel all tasks but the caller's own and wait until they have ended; new tasks may be
-        started afterwards."""
-        current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
+    async def cancel(self, spared: Collection[asyncio.Task[Any]] = ()) -> None:
+        """Cancel all tasks but `spared` and the caller's own, and wait until they have ended; new
+        tasks may be started afterwards."""
+        left = {asyncio.current_task(), *spared}
+        tasks = [task for task in self._tasks if task not in left]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

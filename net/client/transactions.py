@@ -119,7 +119,7 @@ class TransactionProducer(ClientLifetime):
         self._producer = RemotingProducer(group, self._instance, self._options, checker=self._asked)
         if not callable(check):
             raise InvalidArgument(f"check is a function, not {type(check).__name__}")
-        self._check = check
+        self._check = self._as_call(check)
         self._half = {names.TRAN_MSG: "true", names.PGROUP: group}
         if immunity_s:
             self._half[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
@@ -136,8 +136,9 @@ class TransactionProducer(ClientLifetime):
 
     async def close(self) -> None:
         """Leave the brokers and close the connections, unless others share the client; running
-        checks are cancelled. Closing twice does nothing; a closed producer can be started again.
-        Brokers send the checks of unfinished transactions to other producers of the group."""
+        checks are cancelled, except a `check` that calls `close`, which does not wait either.
+        Closing twice does nothing; a closed producer can be started again. Brokers send the checks
+        of unfinished transactions to other producers of the group."""
         await super().close()
 
     async def _open(self) -> None:
@@ -149,7 +150,11 @@ class TransactionProducer(ClientLifetime):
         try:
             await self._producer.close()
         finally:
-            await self._checks.cancel()
+            await self._checks.cancel(self._leavers)
+
+    def _forget(self) -> None:
+        self._producer.forget()
+        self._checks = TaskSet()
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int = 0

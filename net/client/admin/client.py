@@ -131,6 +131,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             self._is_open = False
             await self._instance.release()
 
+    def _forget(self) -> None:
+        self._is_open = False
+
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
         """clusterList: every broker, or every broker of `cluster`, with its runtime figures; a
         broker that does not answer has an `error`. ClientError for an unknown cluster."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -186,7 +187,7 @@ class Consumer(ClientLifetime):
         if self._threads is None:
             # The pool starts its threads with the first call of a plain function.
             self._threads = ThreadPoolExecutor(self._options.concurrency, self.group)
-        self._handler = on_the_loop(handler, self._threads)
+        self._handler = self._as_call(on_the_loop(handler, self._threads))
         if self._started_ms:
             self._delivery.start(self._handler)
         return handler
@@ -196,9 +197,10 @@ class Consumer(ClientLifetime):
         queues are known, or after POSITION_TIMEOUT_MS.
 
         Raises ClientError for a handler without a subscription, for a second `start` (also after
-        `close`, or after a start that failed or was cancelled), and if the shared client has a
-        consumer of the group; RemotingError if no name server answers, BrokerError for a
-        subscription that the broker refuses.
+        `close`, or after a start that joined the group and then failed or was cancelled), and if
+        the shared client has a consumer of the group; RemotingError if no name server answers,
+        BrokerError for a subscription that the broker refuses. If a handler closes the consumer
+        meanwhile, `start` returns without an error.
         """
         await super().start()
 
@@ -233,19 +235,34 @@ class Consumer(ClientLifetime):
         cancelled), commit the offsets of acknowledged messages, unlock. Messages without an outcome
         are delivered again.
 
-        Closing twice does nothing.
+        A handler that calls it does not wait; the closing waits for the handler. Closing twice does
+        nothing.
         """
         await super().close()
 
     async def _shut(self) -> None:
+        await self._leave(self._options.close_timeout_ms)
+        self._closed = True
+
+    def _forget(self) -> None:
+        self._closed = True
+        with suppress(RuntimeError):  # a `receive` of the closed loop cannot be woken
+            self._delivery.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _undo(self) -> None:
+        await self._leave(0)
+
+    async def _leave(self, timeout_ms: int) -> None:
+        """End the membership, after up to `timeout_ms` for running handlers; without effect if the
+        group was not joined."""
         if self._closed or not self._started_ms:
-            self._closed = True
             return
         self._closed = True
         await self._background.cancel()
         self._delivery.stop()
-        has_handlers = self._handler is not None
-        await self._balancer.close(self._options.close_timeout_ms if has_handlers else 0)
+        await self._balancer.close(timeout_ms if self._handler is not None else 0)
         await self._pulls.cancel()
         await self._handlers.cancel()
         if self._threads is not None:

@@ -146,13 +146,13 @@ class PopConsumer(ClientLifetime):
         for a handler that cannot be called.
         """
         check_handler(handler)
-        self._handler = on_the_loop(handler, self._threads)
+        self._handler = self._as_call(on_the_loop(handler, self._threads))
         return handler
 
     async def start(self) -> None:
         """Join the group and begin to pop in the background. Raises ClientError without a handler
-        or a subscription, if started already, or once closed, also by a failed or cancelled
-        start."""
+        or a subscription, if started already, or once closed, also by a start that joined the
+        group and then failed or was cancelled."""
         await super().start()
 
     async def _open(self) -> None:
@@ -168,14 +168,30 @@ class PopConsumer(ClientLifetime):
     async def close(self) -> None:
         """Stop popping, wait for running handlers (up to close_timeout_ms, then they are
         cancelled), and leave the group; messages whose handler has not begun are delivered again,
-        to other members. Closing twice does nothing."""
+        to other members. A handler that calls it does not wait; the closing waits for the handler.
+        Closing twice does nothing."""
         await super().close()
 
     async def _shut(self) -> None:
+        await self._leave(self._options.close_timeout_ms)
+
+    def _forget(self) -> None:
+        self._closed = True
+        self._pops, self._handling = TaskSet(), TaskSet()
+        self._held.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._popper.forget()
+
+    async def _undo(self) -> None:
+        if self._popper.runs:
+            await self._leave(0)
+
+    async def _leave(self, timeout_ms: int) -> None:
+        """Stop popping and leave the group, after up to `timeout_ms` for running handlers."""
         self._closed = True
         await self._pops.cancel()
         try:
-            async with asyncio.timeout(self._options.close_timeout_ms / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 while self._held.total():
                     self._has_room.clear()
                     await self._has_room.wait()

@@ -120,6 +120,10 @@ class Popper:
             self.runs = False
             await self._instance.remove_member(self._member)
 
+    def forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
+        self.runs = False
+
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:

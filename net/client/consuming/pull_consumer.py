@@ -152,6 +152,12 @@ class PullConsumer(ClientLifetime):
             await self._tasks.cancel()
             await self._instance.remove_member(self._member)
 
+    def _forget(self) -> None:
+        self._running = False
+        self._subscriptions.clear()
+        self._assigned.clear()
+        self._tasks = TaskSet()
+
     @property
     def assigned(self) -> list[MessageQueue]:
         """The assigned queues, sorted by topic, broker name and queue id."""

@@ -41,6 +41,8 @@ class PopTransport(Protocol):
 
     async def close(self) -> None: ...
 
+    def forget(self) -> None: ...
+
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]: ...
@@ -122,6 +124,9 @@ class SimpleConsumer(ClientLifetime):
 
     async def _shut(self) -> None:
         await self._transport.close()
+
+    def _forget(self) -> None:
+        self._transport.forget()
 
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000

@@ -78,6 +78,10 @@ class GrpcConsumer:
         """Leave the group and close the connection. Closing twice does nothing."""
         await self._session.close()
 
+    def forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
+        self._session.forget()
+
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:

@@ -75,6 +75,10 @@ class GrpcProducer:
         """Send the client's termination and close the connection. Closing twice does nothing."""
         await self._session.close()
 
+    def forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
+        self._session.forget()
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Raises InvalidArgument always: the server alone knows the queues."""
         raise InvalidArgument("not by gRPC: the server alone knows the queues")

@@ -118,6 +118,11 @@ class EndpointSession:
             logger.debug("leaving %s failed: %s", self.address, error)
         await self._drop()
 
+    def forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
+        self._tasks, self._will_send = TaskSet(), False
+        self._channel = self._stream = self._answered = None
+
     async def sync(self) -> None:
         """Send the settings, over a new stream if no stream is open, and wait for the answer, up to
         the option `timeout_ms`. Raises BrokerError if the server refuses them, RemotingError,

@@ -1,7 +1,6 @@
 """Start and close of every client: cancelled at any wait, at the same time, twice, in two loops."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,21 +9,14 @@ from tests.unit.net.client.cluster import (
     TOPIC,
     ScriptedCluster,
     now_ms,
-    options,
     play,
 )
 from tests.unit.net.client.consuming.popping import add_popping
+from tests.unit.net.client.lives import MADE, client, nothing_is_left
 
-from turbopump.net.client.admin.client import Admin
-from turbopump.net.client.consuming.consumer import Consumer
-from turbopump.net.client.consuming.pop_consumer import PopConsumer
-from turbopump.net.client.consuming.pull_consumer import PullConsumer
-from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
 from turbopump.net.client.errors import ClientClosed, ClientError
-from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.messages import Message
 from turbopump.net.client.producer import Producer
-from turbopump.net.client.shared_client import SharedClient
-from turbopump.net.client.transactions import TransactionEnd, TransactionProducer
 from turbopump.net.wire.codes import RequestCode
 
 ROUTE, BEAT = RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.HEART_BEAT
@@ -36,30 +28,6 @@ HANGS_TURNS = 40
 FOR_EVER = [None] * 999
 
 
-async def unknown(_message: ReceivedMessage) -> TransactionEnd:
-    return TransactionEnd.UNKNOWN
-
-
-async def handle(_message: ReceivedMessage) -> None:
-    pass
-
-
-def subscribed(made: Any) -> Any:
-    made.subscribe(TOPIC)
-    if isinstance(made, PopConsumer | Consumer):
-        made.on_message(handle)
-    return made
-
-
-MADE: dict[str, Callable[[SharedClient], Any]] = {
-    "Producer": lambda shared: Producer("P", client=shared),
-    "TransactionProducer": lambda shared: TransactionProducer("P", client=shared, check=unknown),
-    "Consumer": lambda shared: subscribed(Consumer("G", client=shared)),
-    "PopConsumer": lambda shared: subscribed(PopConsumer("G", client=shared)),
-    "SimpleConsumer": lambda shared: subscribed(SimpleConsumer("G", client=shared)),
-    "PullConsumer": lambda shared: PullConsumer("G", client=shared),
-    "Admin": lambda _shared: Admin(NAME_SERVER, client_options=options()),
-}
 ASKING = ("Consumer", "PopConsumer", "SimpleConsumer")
 """Clients whose start needs a name server's answer."""
 AGAIN = ("Producer", "TransactionProducer", "SimpleConsumer", "PullConsumer", "Admin")
@@ -71,23 +39,6 @@ def one(cluster: ScriptedCluster) -> ScriptedCluster:
     """A broker with one queue, which supports pops."""
     add_popping(cluster, "a")
     return cluster
-
-
-def client() -> SharedClient:
-    return SharedClient(NAME_SERVER, options(instance_name="unit"))
-
-
-def others() -> set[asyncio.Task[Any]]:
-    """The tasks of the running loop but the caller's."""
-    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
-
-
-async def nothing_is_left(one: ScriptedCluster) -> None:
-    """Asserts that no task, connection or heartbeat is left of any client."""
-    assert not others() and one.open == 0
-    sent = len(one.calls)
-    await asyncio.sleep(100)
-    assert len(one.calls) == sent
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
@@ -377,3 +328,89 @@ def test_a_pull_consumer_polls_in_a_second_loop(one: ScriptedCluster) -> None:
 
     for _ in range(2):
         asyncio.run(story())
+
+
+@pytest.mark.parametrize("does_close", [False, True])
+@pytest.mark.parametrize("kind", MADE)
+def test_a_loop_that_was_closed_before_the_client(
+    one: ScriptedCluster, kind: str, does_close: bool
+) -> None:
+    shared = client()
+    made = MADE[kind](shared)
+    play(made.start())
+
+    async def story() -> None:
+        for _ in range(does_close):
+            await made.close()
+        if kind in AGAIN:
+            async with made:
+                with pytest.raises(ClientError, match="started already"):
+                    await made.start()
+        else:
+            with pytest.raises(ClientError, match="starts once"):
+                await made.start()
+        await made.close()
+        one.open = 0  # connections of the first loop ended with it
+        async with MADE[kind](shared):
+            await asyncio.sleep(1)
+        await nothing_is_left(one)
+
+    play(story())
+
+
+def test_a_send_after_the_end_of_the_loop(one: ScriptedCluster) -> None:
+    made = Producer("P", client=client())
+
+    async def first() -> None:
+        await made.start()
+        await made.send(Message(TOPIC, b"x"))
+
+    async def second() -> None:
+        with pytest.raises(ClientClosed, match="not started"):
+            await made.send(Message(TOPIC, b"y"))
+        async with made:
+            await made.send(Message(TOPIC, b"x"))
+
+    play(first())
+    play(second())
+    assert [stored.body for stored in one.named("a").queues[TOPIC, 0]] == [b"x", b"x"]
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_loop_that_ends_during_a_close(one: ScriptedCluster, turns: int) -> None:
+    """A consumer is closed that waits in its start for a name server."""
+    one.fail(NAME_SERVER, ROUTE, *FOR_EVER)
+    made = MADE["SimpleConsumer"](client())
+    tasks: list[asyncio.Task[None]] = []
+
+    async def first() -> None:
+        tasks.append(asyncio.create_task(made.start()))
+        await asyncio.sleep(1)
+        tasks.append(asyncio.create_task(made.close()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def second() -> None:
+        one.faults.clear()
+        async with made:
+            pass
+
+    play(first())
+    assert all(task.done() for task in tasks)
+    play(second())
+
+
+def test_the_users_of_a_closed_loop_do_not_count(one: ScriptedCluster) -> None:
+    shared = client()
+    first, second = Producer("P", client=shared), Producer("Q", client=shared)
+    play(first.start())
+
+    async def story() -> None:
+        one.open = 0
+        await second.start()
+        await first.close()
+        assert one.open == 1
+        await second.close()
+        await nothing_is_left(one)
+
+    play(story())

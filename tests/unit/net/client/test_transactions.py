@@ -410,3 +410,49 @@ def test_a_producer_that_starts_again_makes_its_group_known_again(one: ScriptedC
                 assert len(one.made(RequestCode.UNREGISTER_CLIENT)) == times
 
     play(story())
+
+
+def test_a_check_closes_its_producer(one: ScriptedCluster) -> None:
+    """The check goes on after the close, and can start the producer again."""
+    ends: list[float] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def closes(_message: ReceivedMessage) -> TransactionEnd:
+            await made.close()
+            await asyncio.sleep(1)
+            assert one.open == 0
+            await made.start()
+            ends.append(loop.time())
+            return COMMIT
+
+        made = TransactionProducer("P", client=shared(), check=closes)
+        await made.start()
+        link = asked(one, 5)
+        await asyncio.sleep(0.5)
+        assert one.open == 0
+        await asyncio.sleep(1)
+        assert ends == [1.0] and len(link.sent) == 1
+        await made.close()
+        assert one.open == 0 and len(asyncio.all_tasks()) == 1
+
+    play(story())
+
+
+def test_a_check_ends_at_once_after_the_close_of_its_producer(one: ScriptedCluster) -> None:
+    async def story() -> None:
+        async def closes(_message: ReceivedMessage) -> TransactionEnd:
+            await made.close()
+            return COMMIT
+
+        made = TransactionProducer("P", client=shared(), check=closes)
+        await made.start()
+        link = asked(one, 5)
+        await asyncio.sleep(1)
+        assert [answer.fields["commitOrRollback"] for answer in link.sent] == [
+            str(TRANSACTION_COMMIT)
+        ]
+        assert one.open == 0 and len(asyncio.all_tasks()) == 1
+
+    play(story())

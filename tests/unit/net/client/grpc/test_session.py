@@ -94,3 +94,22 @@ def test_a_client_serves_one_loop_after_the_other(server: ScriptedServer, kind: 
     for _ in range(2):
         asyncio.run(contended())
     assert server.open == 0
+
+
+@pytest.mark.parametrize("does_close", [False, True])
+@pytest.mark.parametrize("kind", MADE)
+def test_a_loop_that_was_closed_before_the_client(
+    server: ScriptedServer, kind: str, does_close: bool
+) -> None:
+    made = MADE[kind]()
+    play(made.start())
+
+    async def story() -> None:
+        server.open = 0  # the channel of the first loop ended with it
+        if does_close:
+            await made.close()
+        async with made:
+            assert server.open == 1
+        await nothing_is_left(server)
+
+    play(story())

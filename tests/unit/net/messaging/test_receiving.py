@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard, message
 
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.messaging import renewals
+from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
@@ -426,6 +428,20 @@ def test_messages_of_a_lost_consumer_are_redelivered_soon(front: GrpcWorld) -> N
 def test_a_message_is_not_renewed_for_ever(front: GrpcWorld) -> None:
     push(front)
     front.world.pass_time(renewals.TOTAL_MAX_MS + 2 * 3_700_000, 5_000)
+    assert front.messaging.renewals.count == 0
+    assert len(receive(front, client_id="c2")) == 1
+
+
+def test_a_message_of_a_group_that_is_not_known_is_not_renewed_for_ever(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_backend: BrokerRequestBackend, name: str) -> None:
+        raise RpcRefused(Code.INTERNAL_SERVER_ERROR, f"the group {name} is not known yet")
+
+    push(front)
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokerRequestBackend, "group", refuse)
+        front.world.pass_time(renewals.TOTAL_MAX_MS + 2 * 3_700_000, 5_000)
     assert front.messaging.renewals.count == 0
     assert len(receive(front, client_id="c2")) == 1
 

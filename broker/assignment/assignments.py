@@ -165,6 +165,7 @@ class Assignments:
     def answer(self, query: AssignmentQuery) -> Deferred[AssignmentAnswer]:
         """Resolve, within about a second, to the answer for a member: its queues, or a success
         without queues and with a reason, after which the member keeps its queues and asks again.
+        While name servers hang, it may take longer if members ask for over 32 new topics at once.
         The answer to a broker that wrongly forwarded the query is SYSTEM_ERROR."""
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 

@@ -103,8 +103,8 @@ class RequestBackend(Protocol):
         size: int = 0,
     ) -> None:
         """Call `then` once, now or later, when `topics_of` and `group` can answer for these topics
-        and groups, also if a name cannot be resolved: they then raise RpcRefused or return None.
-        `size` is the bytes that wait with it."""
+        and groups, also if a name cannot be resolved: they then raise RpcRefused, and `group`
+        returns None for a group that does not exist. `size` is the bytes that wait with it."""
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
         """The configurations of a topic by broker name, at least one. Raises RpcRefused: the topic

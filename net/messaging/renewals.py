@@ -197,7 +197,7 @@ class Renewals:
         try:
             group = self._backend.group(one.receipt.group)
         except RpcRefused:
-            group = None  # no broker returned its configuration
+            group = None  # its configuration is not known
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
         self._forget(one)
         self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)

@@ -11,11 +11,12 @@ States of an entry:
     absent --absent_ms--> its next use waits for a query
     any --unused_ms without use, or no room--> forgotten
 
+A query for which no use waits is a refresh; it does not delay the others: name servers may be slow.
 A flood of unknown names cannot displace the answers: `blanks_max` bounds the entries without one.
 """
 
 import sys
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,7 +64,13 @@ class CacheRules:
     """Maximum number of entries without an answer; the least recently used are dropped first. While
     all of them are queried, a use of a further name results in an Absent that is not certain."""
     queries_max: int = sys.maxsize
-    """Maximum number of concurrent queries; more are queued."""
+    """Maximum number of concurrent queries; more are queued. At most half of them, but at least
+    one, begin as refreshes."""
+
+    @property
+    def refreshes_max(self) -> int:
+        """Maximum number of concurrent queries that began as refreshes."""
+        return max(1, self.queries_max // 2)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,8 +121,12 @@ class RouteCache(Generic[T]):
         self._blanks: dict[str, _Entry[T]] = {}
         """The entries without an answer, in the order of `_entries`, except that entries that
         `_make_room` passed over are last."""
-        self._queue: deque[_Entry[T]] = deque()
-        self._asking = 0
+        self._queued: OrderedDict[_Entry[T], None] = OrderedDict()
+        """The entries whose uses wait for a query that has not begun, in order."""
+        self._queued_refreshes: OrderedDict[_Entry[T], None] = OrderedDict()
+        """The other entries whose query has not begun, in order."""
+        self._asking = self._refreshing = 0
+        self._refresh_is_next = False
         self._goes_on = False
 
     def __len__(self) -> int:
@@ -205,7 +216,8 @@ class RouteCache(Generic[T]):
         """Drop the entries that were not used for `unused_ms`; to be called periodically."""
         unused_ms = self._steady_ms() - self.rules.unused_ms
         for entry in list(self._entries.values()):
-            if entry.used_ms <= unused_ms and not entry.is_asking:
+            is_queried = entry.is_asking and entry not in self._queued_refreshes
+            if entry.used_ms <= unused_ms and not is_queried:
                 self._drop(entry)
 
     def refresh(self) -> None:
@@ -249,6 +261,7 @@ class RouteCache(Generic[T]):
     def _wait(self, entry: _Entry[T]) -> Deferred[T | Absent]:
         wanted: Deferred[T | Absent] = Deferred()
         entry.waiting.append(wanted)
+        self._promote(entry)
         return wanted
 
     def _age_ms(self, entry: _Entry[T]) -> int:
@@ -270,28 +283,46 @@ class RouteCache(Generic[T]):
             entry.uses_wait = entry.uses_wait or holds
             return
         entry.is_asking, entry.uses_wait = True, holds or entry.answer is None
-        self._queue.append(entry)
+        (self._queued if entry.uses_wait else self._queued_refreshes)[entry] = None
         self._go_on()
+
+    def _promote(self, entry: _Entry[T]) -> None:
+        """Make a queued refresh a query that a use waits for; no-op for another entry."""
+        if entry in self._queued_refreshes:
+            del self._queued_refreshes[entry]
+            self._queued[entry] = None
+            self._go_on()
 
     def _go_on(self) -> None:
         if self._goes_on:
             return  # a query was answered at once: the caller below continues
         self._goes_on = True
         try:
-            while self._queue and self._asking < self.rules.queries_max:
-                self._ask(self._queue.popleft())
+            while self._asking < self.rules.queries_max:
+                has_room = self._refreshing < self.rules.refreshes_max
+                refreshes = bool(self._queued_refreshes) and has_room
+                if refreshes and (self._refresh_is_next or not self._queued):
+                    self._ask(self._queued_refreshes.popitem(last=False)[0], is_refresh=True)
+                elif self._queued:
+                    self._ask(self._queued.popitem(last=False)[0], is_refresh=False)
+                else:
+                    return
         finally:
             self._goes_on = False
 
-    def _ask(self, entry: _Entry[T]) -> None:
+    def _ask(self, entry: _Entry[T], *, is_refresh: bool) -> None:
         if self._entries.get(entry.name) is not entry and not entry.waiting:
             return  # it was dropped, and no use waits for it
+        # In turns, because a flood of unknown names must not stop all refreshes.
+        self._refresh_is_next = not is_refresh
         self._asking += 1
+        self._refreshing += is_refresh
         entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
-        self._query(entry.name, entry.answer).then(partial(self._take, entry))
+        self._query(entry.name, entry.answer).then(partial(self._take, entry, is_refresh))
 
-    def _take(self, entry: _Entry[T], value: T | Absent) -> None:
+    def _take(self, entry: _Entry[T], was_refresh: bool, value: T | Absent) -> None:
         self._asking -= 1
+        self._refreshing -= was_refresh
         entry.is_asking = entry.uses_wait = False
         now_ms = self._steady_ms()
         if not isinstance(value, Absent):
@@ -337,6 +368,9 @@ class RouteCache(Generic[T]):
         return self.size > self.rules.size_max or len(self._entries) > self.rules.entries_max
 
     def _drop(self, entry: _Entry[T]) -> None:
+        """Forget an entry for which no use waits, with its query that has not begun."""
         del self._entries[entry.name]
+        self._queued.pop(entry, None)
+        self._queued_refreshes.pop(entry, None)
         self._blanks.pop(entry.name, None)
         self.size -= entry.size

@@ -118,8 +118,11 @@ class ProxyRequestBackend:
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
         """Return the configuration of a consumer group, from the cache (`resolve_names`); None if
-        it does not exist or is not known yet. Raises RpcRefused if no broker responded."""
+        it does not exist. Raises RpcRefused if no broker responded, or the group is not known yet:
+        the cache had no room for its name."""
         found = self._known.groups.get(name)
+        if found is None:
+            raise RpcRefused(Code.INTERNAL_SERVER_ERROR, f"the group {name} is not known yet")
         if isinstance(found, Absent):
             if found.is_certain:
                 return None

@@ -263,6 +263,53 @@ def test_requests_that_wait_for_names_are_bounded_in_bytes(
     assert proxy.backend.waiting == 0
 
 
+def test_a_group_that_found_no_room_is_not_taken_for_absent(proxy: ProxyWorld) -> None:
+    put_fifo_group(proxy)
+    assert proxy.known.topics.fetch("TFifo").done
+    groups = proxy.known.groups
+    groups.rules = replace(groups.rules, blanks_max=4)
+    proxy.no_answer = {one.address: "" for one in proxy.brokers}
+    for number in range(4):
+        groups.fetch(f"flood-{number}")
+    named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
+    unknown = proxy.ask("QueryAssignment", **named).status
+    assert unknown.code == Code.INTERNAL_SERVER_ERROR
+    assert unknown.message == "the group G1 is not known yet"
+    received = proxy.receive("TFifo", "G1", "a").messages[0].status
+    assert received.code == Code.INTERNAL_SERVER_ERROR
+    settings = proxy.consumer("c1", "G1", "TFifo")[1]
+    assert settings.error is not None and unknown.message in str(settings.error)
+    proxy.no_answer.clear()
+    for later in proxy.hanging:
+        later.resolve("it did not answer in time")
+    assert len(proxy.ask("QueryAssignment", **named).assignments) == 8, "each queue, as for FIFO"
+
+
+def test_a_group_that_was_dropped_meanwhile_is_not_taken_for_absent(proxy: ProxyWorld) -> None:
+    put_fifo_group(proxy)
+    groups = proxy.known.groups
+    groups.rules = replace(groups.rules, blanks_max=4)
+    proxy.no_answer = {one.address: "it did not answer in time" for one in proxy.brokers}
+    proxy.no_answer[NAME_SERVER] = ""
+    named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
+    heard = proxy.start("QueryAssignment", **named)[1]
+    for number in range(4):
+        groups.fetch(f"flood-{number}")
+    assert groups.get("G1") is None and not heard.has_ended
+    proxy.no_answer.clear()
+    proxy.hanging[0].resolve(
+        proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TFifo"}))
+    )
+    assert heard.answer.status.code == Code.INTERNAL_SERVER_ERROR
+
+
+def put_fifo_group(proxy: ProxyWorld) -> None:
+    """Create the group G1, which consumes in order, at the brokers."""
+    config = SubscriptionGroupConfig("G1", consume_message_orderly=True)
+    for one in proxy.brokers:
+        one.world.broker.groups.put(config, one.world.now_ms)
+
+
 def test_a_call_that_was_over_when_its_route_came_does_nothing(proxy: ProxyWorld) -> None:
     proxy.no_answer[NAME_SERVER] = ""
     call = proxy.start("SendMessage", messages=[message()])[0]

@@ -83,6 +83,34 @@ def test_a_flood_of_topics_does_not_displace_a_group(is_silent: bool) -> None:
     assert one.routes.get("Orders").value is not None
 
 
+def test_known_topics_do_not_delay_an_unknown_topic_while_name_servers_hang() -> None:
+    one = Routes()
+    one.real = {f"known-{number}": REAL for number in range(1_000)}
+    for topic in one.real:
+        assert one.routes.get(topic).value is not None
+    one.is_silent = True
+    one.queries.clear()
+    one.pass_time(10_000)
+    assert len(one.queries) == RULES.refreshes_max, "all known topics are due, and some are asked"
+    wanted = one.routes.get("Orders")
+    assert one.queries[-1] == "Orders" and not wanted.done
+    one.real["Orders"] = REAL
+    request, later = one.unanswered[-1]
+    later.resolve(one.answer_to(request))
+    assert wanted.value is not None
+
+
+def test_a_route_of_fifteen_thousand_groups_is_read() -> None:
+    one = Routes()
+    names = [f"broker-{number}" for number in range(15_000)]
+    one.real[TOPIC] = TopicRouteData(
+        [QueueData(name, 4, 4, 6) for name in names],
+        [BrokerData("DefaultCluster", name, {0: "10.10.10.10:10911"}) for name in names],
+    )
+    route = one.routes.get(TOPIC).value
+    assert route is not None and len(route.counts) == 15_000
+
+
 def test_a_route_is_bounded_in_bytes() -> None:
     one = Routes()
     brokers = [f"broker-{number}" for number in range(100)]

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard, message
 
+from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.messaging import renewals
+from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
@@ -423,9 +425,30 @@ def test_messages_of_a_lost_consumer_are_redelivered_soon(front: GrpcWorld) -> N
     assert again.system_properties.delivery_attempt == 2
 
 
-def test_a_message_is_not_renewed_for_ever(front: GrpcWorld) -> None:
+def test_a_message_is_not_renewed_for_ever(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals, "TOTAL_MAX_MS", 600_000)
     push(front)
-    front.world.pass_time(renewals.TOTAL_MAX_MS + 2 * 3_700_000, 5_000)
+    # A renewal is a step after its tick: with steps of 5 s it would be too late.
+    front.world.pass_time(500_000, 2_500)
+    assert front.messaging.renewals.count == 1
+    front.world.pass_time(1_000_000, 2_500)
+    assert front.messaging.renewals.count == 0
+    assert len(receive(front, client_id="c2")) == 1
+
+
+def test_a_message_of_a_group_that_is_not_known_is_not_renewed_for_ever(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_backend: BrokerRequestBackend, name: str) -> None:
+        raise RpcRefused(Code.INTERNAL_SERVER_ERROR, f"the group {name} is not known yet")
+
+    push(front)
+    with monkeypatch.context() as patched:
+        patched.setattr(BrokerRequestBackend, "group", refuse)
+        patched.setattr(renewals, "TOTAL_MAX_MS", 100_000)
+        front.world.pass_time(200_000, 1_000)
     assert front.messaging.renewals.count == 0
     assert len(receive(front, client_id="c2")) == 1
 

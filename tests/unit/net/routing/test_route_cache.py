@@ -198,6 +198,59 @@ def test_queries_at_the_same_time_are_bounded() -> None:
     assert [later.value for later in wanted] == ["a", "b", "c"]
 
 
+def of_known_names(count: int, **rules: Any) -> Cache:
+    """A cache that knows `T0`, `T1` ..., all of which are due."""
+    one = Cache(**rules)
+    for number in range(count):
+        one.known(f"T{number}", "1")
+    one.now_ms += 10_000
+    return one
+
+
+def test_refreshes_do_not_delay_the_query_for_a_new_name() -> None:
+    one = of_known_names(100, queries_max=8)
+    one.cache.refresh()
+    assert one.asked() == [f"T{number}" for number in range(4)], "refreshes have half of the places"
+    wanted = one.cache.fetch("new")
+    assert one.asked()[4:] == ["new"], "the query begins although 96 refreshes are queued"
+    one.queries.pop()[2].resolve("answer")
+    assert wanted.value == "answer"
+    while one.queries:
+        one.answer("2")
+    assert all(answer == "2" for name, answer in one.cache.items() if name != "new")
+
+
+def test_a_use_that_waits_for_a_queued_refresh_speeds_it_up() -> None:
+    one = of_known_names(100, queries_max=8)
+    one.cache.refresh()
+    one.cache.mark_doubtful("T98")
+    wanted = [one.cache.renew("T99", at_once=False), one.cache.fetch("T98")]
+    assert not any(later.done for later in wanted)
+    assert one.asked()[4:] == ["T99", "T98"]
+    while one.queries:
+        one.answer("2")
+    assert [later.value for later in wanted] == ["2", "2"]
+    one.cache.refresh()
+    assert one.asked() == [], "no entry was queried twice"
+
+
+def test_a_flood_of_new_names_does_not_stop_refreshes() -> None:
+    one = of_known_names(10, queries_max=2)
+    one.cache.refresh()
+    for number in range(1_000):
+        one.cache.fetch(f"flood-{number}")
+    for _ in range(20):
+        one.answer("2")
+    assert all(one.cache.get(f"T{number}") == "2" for number in range(10))
+
+
+def test_a_dropped_name_leaves_the_queue() -> None:
+    one = Cache(entries_max=3, queries_max=1)
+    for number in range(1_000):
+        one.cache.look_up(f"T{number}")
+    assert len(one.cache) == 3 and len(one.cache._queued) <= 3
+
+
 def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
     one = Cache(size_max=25, entries_max=4)
     for name in "AB":
@@ -238,6 +291,16 @@ def test_unused_answers_are_forgotten() -> None:
     one.cache.forget_unused()
     assert one.cache.get("A") is None and one.cache.get("B") is not None
     assert one.cache.size == 10
+
+
+def test_an_unused_answer_is_forgotten_while_its_refresh_is_queued() -> None:
+    one = of_known_names(3, queries_max=2, unused_ms=10_000)
+    one.cache.refresh()
+    one.cache.forget_unused()
+    assert [name for name, _ in one.cache.items()] == ["T0"], "the query for T0 has begun"
+    assert not one.cache._queued_refreshes
+    one.answer("2")
+    assert one.asked() == []
 
 
 def test_an_answer_can_be_put_without_a_query() -> None:

@@ -217,18 +217,21 @@ def test_a_failed_start_leaves_nothing(
 @asynccontextmanager
 async def pending_call(node: Any) -> AsyncIterator[asyncio.Task[Command]]:
     """A call of the node's client to a peer that does not answer."""
-    connected = asyncio.Event()
+    called = asyncio.Event()
     writers = []
 
-    def accepted(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        connected.set()
+        await reader.readexactly(1)
+        called.set()
+        await reader.read()
+        writer.close()
 
     async with await asyncio.start_server(accepted, "127.0.0.1", 0) as peer:
         port = peer.sockets[0].getsockname()[1]
         request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
         call = asyncio.create_task(node._client.call(f"127.0.0.1:{port}", request, 60_000))
-        await connected.wait()
+        await called.wait()
         try:
             yield call
         finally:
@@ -318,9 +321,9 @@ def test_a_container_whose_port_does_not_close_ends_its_thread(
         before = held()
         node = container_node(tmp_path)
         await node.start()
-        with planted(monkeypatch, "broker.container.node:Server.stop"):
-            with pytest.raises(PlantedError):
-                await node.stop()
+        place = "broker.container.node:Server.stop"
+        with planted(monkeypatch, place), pytest.raises(PlantedError):
+            await node.stop()
         assert held()[1] == before[1]
         await node.stop()
         await assert_released(before)

@@ -352,9 +352,9 @@ def test_rolls_of_passed_slots_are_not_lost_if_the_clock_is_behind(
     assert timers.durable.current.read_ms > begin_ms + timers._roll_ms
 
 
-def behind_a_roll(replica: Replica, delay_ms: int) -> World:
-    """Return a master whose clock is behind the other broker's progress and its own. The first part
-    of a 9 h wait is in a slot between both, and a timer of `delay_ms` was put before it."""
+def before_a_roll(replica: Replica, delay_ms: int) -> World:
+    """Return a master with a clock less than the other broker's progress and its own. The first
+    part of a 9 h wait is in a slot between both; a timer of `delay_ms` is stored, too."""
     begin_ms = replica.world.now_ms // 1_000 * 1_000
     master = returned(replica, (9 * HOUR_MS,))
     timers = master.broker.timers
@@ -374,7 +374,7 @@ def behind_a_roll(replica: Replica, delay_ms: int) -> World:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_rolls_of_passed_slots_are_not_lost_at_a_stop(replica: Replica, is_clean: bool) -> None:
-    master = behind_a_roll(replica, 2_000)
+    master = before_a_roll(replica, 2_000)
     master.pass_time(6_000)
     assert bodies(master) == [b"new"]
     assert master.broker.timers._slots.has_passed, "the clock has not reached the slot"

@@ -227,20 +227,22 @@ class BrokerNode:
             self.context.held_pulls.release_all()
             self.context.pop.waiters.release_all()
         finally:
-            try:
+            async with AsyncExitStack() as parts:  # the last one is released first
+                parts.push_async_callback(self._end_store)
+                # lets controllers see at once that another master is to be elected
+                parts.push_async_callback(self._client.close)
+                parts.push_async_callback(self._calls.stop)
+                parts.push_async_callback(self._name_servers.stop)
+                parts.push_async_callback(self._stop_replication)
                 await self._stop_serving()
                 self.context.transactions.write_ops(self._now_ms())
-                await self._stop_replication()
-                await self._name_servers.stop()
-                await self._calls.stop()
-                # lets controllers see at once that another master is to be elected
-                await self._client.close()
-            finally:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._periodic.stop()
-                await self._stop_store(self._write_down)
         logger.info("broker %s stopped", self._config.broker_name)
+
+    async def _end_store(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._periodic.stop()
+        await self._stop_store(self._write_down)
 
     async def _stop_store(self, work: Callable[[], None]) -> None:
         store, disks = self._store, (self._disk, self._config_disk)

@@ -13,6 +13,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from turbopump.controller import handlers
@@ -166,22 +167,28 @@ class ControllerNode:
         self._server = self._disk = None
 
     async def _stop_serving(self) -> None:
-        """Close the port, the connections and the files."""
-        try:
+        """Close the port, the connections and the files, each even if an earlier one fails or this
+        is cancelled."""
+        async with AsyncExitStack() as parts:  # the last one is released first
+            parts.push_async_callback(self._close_files)
+            parts.push_async_callback(self._client.close)
+            parts.callback(self._cancel_tasks)
+            parts.push_async_callback(self._calls.stop)
             if self._server is not None:
-                await self._server.stop()
-            await self._calls.stop()
-            for task in list(self._tasks):
-                task.cancel()
-            await self._client.close()
-        finally:
-            if self._disk is None or await self._disk.close_within(STOP_S):
-                self._close_storage()
-            else:
-                logger.error(
-                    "controller %s: a sync did not return within the time of a stop",
-                    self._config.self_id,
-                )
+                parts.push_async_callback(self._server.stop)
+
+    def _cancel_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _close_files(self) -> None:
+        if self._disk is None or await self._disk.close_within(STOP_S):
+            self._close_storage()
+        else:
+            logger.error(
+                "controller %s: a sync did not return within the time of a stop",
+                self._config.self_id,
+            )
 
     def _members(self) -> dict[str, str]:
         members = self._config.members

@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from turbopump.engine.deferred import Deferred
@@ -145,20 +146,26 @@ class NameServerNode:
         self._scan()
 
     async def stop(self) -> None:
-        """Finish pending requests, close every connection, and wait at most STOP_S for the disk. No
-        effect on a name server that does not run."""
+        """Finish pending requests, close every connection, and wait at most STOP_S for the disk;
+        each even if an earlier one fails or this is cancelled. No effect on a name server that does
+        not run."""
         if self._scanning is not None:
             self._scanning.cancel()
-        try:
+        async with AsyncExitStack() as parts:  # the last one is released first
+            parts.push_async_callback(self._close_disk)
+            parts.push_async_callback(self._client.close)
+            parts.callback(self._cancel_sending)
             if self._server is not None:
-                await self._server.stop()
-            for task in list(self._sending):
-                task.cancel()
-            await self._client.close()
-        finally:
-            disk, self._disk = self._disk, None
-            if disk is not None and not await disk.close_within(STOP_S):
-                logger.error("the disk did not finish a write of the key values in time: abandoned")
+                parts.push_async_callback(self._server.stop)
+
+    def _cancel_sending(self) -> None:
+        for task in list(self._sending):
+            task.cancel()
+
+    async def _close_disk(self) -> None:
+        disk, self._disk = self._disk, None
+        if disk is not None and not await disk.close_within(STOP_S):
+            logger.error("the disk did not finish a write of the key values in time: abandoned")
 
     def _scan(self) -> None:
         # Scheduled first, so that an error below does not end the scans.

@@ -203,9 +203,11 @@ class ContainerNode:
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
-            await self._server.stop()
-            if self._disk is not None and not await self._disk.close_within(STOP_S):
-                logger.error("the disk with the configuration files did not answer in time")
+            try:
+                await self._server.stop()
+            finally:
+                if self._disk is not None and not await self._disk.close_within(STOP_S):
+                    logger.error("the disk with the configuration files did not answer in time")
 
     def add(self, path: str) -> Deferred[BrokerOutcome]:
         """Begin to start the broker whose configuration file is at `path`. Resolves once: SUCCESS

@@ -266,6 +266,8 @@ class Timers:
             self.durable.current = progress
         elif progress != self.durable.current:
             self.durable.delivered_elsewhere(progress)
+        if self._newer is not None and self._newer[:2] <= self.durable.current[:2]:
+            self._newer = None
 
     def _stop_escaping(self) -> None:
         """Stop acting: the master is back, or this replica became the master."""
@@ -296,7 +298,7 @@ class Timers:
             read_tick = max(1, now_tick - self._ring // 2 + BLANK_SLOTS)
             read_tick = read_tick if self._files.exists else max(1, now_tick)
         self._start_slots(read_tick, now_tick, newer)
-        self._newer = self._rolls = None
+        self._newer, self._rolls = newer, None  # until `_advance` reaches it
         if newer is not None:
             since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
             self._rolls = passed_rolls(self._files, since, read_tick, self._precision_ms)
@@ -553,6 +555,8 @@ class Timers:
         self.durable.settle_last()
         stepped, slots, files = None, self._slots, self._files
         is_late = self._leads and self._escaping is None and self._held is not None
+        # Nothing of a stepped clock keeps rolls of passed slots: a start has to search them again.
+        is_late = is_late and self._rolls is None and not slots.has_passed
         if is_late and slots.floors and self.durable.safe == self.durable.current:
             stepped = SteppedClock(slots.cursor, files.log_end, files.queue_offset, slots.floors)
         files.close(self._checkpoint(), stepped)

@@ -108,5 +108,7 @@ class GrpcServer:
         hub.stopping = True
         for connection in list(hub.connections):
             connection.go_away()
-        await hub.wait(lambda: not hub.calls, self._options.stop_grace_ms)
-        await hub.close(self._options.stop_grace_ms)
+        try:
+            await hub.wait(lambda: not hub.calls, self._options.stop_grace_ms)
+        finally:  # a cancelled stop, too, leaves no connection
+            await hub.close(self._options.stop_grace_ms)

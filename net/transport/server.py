@@ -118,8 +118,10 @@ class Server:
         hub, self._hub = self._hub, None
         if hub is not None:
             hub.stopping = True
-            await hub.wait(lambda: hub.in_flight == 0, self._options.stop_grace_ms)
-            await hub.close(self._options.close_timeout_ms)
+            try:
+                await hub.wait(lambda: hub.in_flight == 0, self._options.stop_grace_ms)
+            finally:  # a cancelled stop, too, leaves no connection
+                await hub.close(self._options.close_timeout_ms)
         for listener in self._listeners:
             await listener.wait_closed()
         self._listeners.clear()

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -96,27 +97,29 @@ class ProxyNode:
 
     async def stop(self) -> None:
         """End pending calls (GOAWAY), unregister at the brokers, close every connection; takes up
-        to `shutdown_seconds` and LEAVE_S."""
+        to `shutdown_seconds` and LEAVE_S. Every part ends even if an earlier one fails or this is
+        cancelled; then it can be called again."""
         self._runs = False
         if self._timer is not None:
             self._timer.cancel()
         if self._server is None or self._client is None:
             return
-        client, self._client = self._client, None
-        try:
+        async with AsyncExitStack() as parts:  # the last one is released first
+            parts.push_async_callback(self._client.close)
+            parts.push_async_callback(self._under_way.stop)
+            parts.push_async_callback(self._leave)
+            parts.push_async_callback(self._server.stop)
             self._names.stop()
             self._messaging.stop()
             self._health.changed()
-        finally:
-            await self._server.stop()
-            try:
-                self._members.leave_all()
-                until = self._loop.time() + LEAVE_S
-                while self._calls.held and self._loop.time() < until:
-                    await asyncio.sleep(0.01)
-            finally:
-                await self._under_way.stop()
-                await client.close()
+        self._client = None
+
+    async def _leave(self) -> None:
+        """Unregister at the brokers; waits up to LEAVE_S."""
+        self._members.leave_all()
+        until = self._loop.time() + LEAVE_S
+        while self._calls.held and self._loop.time() < until:
+            await asyncio.sleep(0.01)
 
     def _build(self) -> None:
         config, table = self._config, Dispatcher()

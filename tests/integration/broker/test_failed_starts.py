@@ -1,11 +1,12 @@
-"""A start that fails at any step raises its error and leaves no port, file, lock, thread or task.
-Failures are planted in each kind of node."""
+"""A start that fails at any step raises its error and leaves no port, file, lock, thread or task. A
+stop that fails or is cancelled closes all other parts. Failures are planted in each kind of node.
+"""
 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,10 @@ from turbopump.broker.node import BrokerNode
 from turbopump.controller.node import ControllerNode
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
+from turbopump.net.transport.connection_set import ConnectionSet
+from turbopump.net.transport.errors import ConnectionClosed
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
 from turbopump.proxy.config import ProxyConfig
 from turbopump.proxy.node import ProxyNode
 
@@ -205,5 +210,122 @@ def test_a_failed_start_leaves_nothing(
         await again.start()
         assert held() != before
         await again.stop()
+
+    uvloop.run(run())
+
+
+@asynccontextmanager
+async def pending_call(node: Any) -> AsyncIterator[asyncio.Task[Command]]:
+    """A call of the node's client to a peer that does not answer."""
+    called = asyncio.Event()
+    writers = []
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readexactly(1)
+        called.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(accepted, "127.0.0.1", 0) as peer:
+        port = peer.sockets[0].getsockname()[1]
+        request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
+        call = asyncio.create_task(node._client.call(f"127.0.0.1:{port}", request, 60_000))
+        await called.wait()
+        try:
+            yield call
+        finally:
+            for writer in writers:
+                writer.close()
+
+
+async def assert_released(before: tuple[list[str], int, int]) -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    assert held() == before
+
+
+async def cancel_at_first_wait(node: Node, patch: pytest.MonkeyPatch) -> None:
+    """Stop the node, and cancel the stop while it waits for pending requests."""
+    waits, wait = asyncio.Event(), ConnectionSet.wait
+
+    async def wait_first(*given: Any) -> bool:
+        if not waits.is_set():
+            waits.set()
+            await asyncio.Event().wait()
+        return await wait(*given)
+
+    with patch.context() as block:
+        block.setattr(ConnectionSet, "wait", wait_first)
+        stopping = asyncio.create_task(node.stop())
+        await waits.wait()
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+
+
+@pytest.mark.parametrize("make", [broker, name_server, controller, proxy])
+def test_a_cancelled_stop_closes_every_part(
+    make: Callable[[Path], Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        await asyncio.to_thread(lambda: None)  # the thread of `to_thread` stays
+        before = held()
+        node = make(tmp_path)
+        await node.start()
+        async with pending_call(node) as call:
+            await cancel_at_first_wait(node, monkeypatch)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(call, 10)
+        await assert_released(before)
+        await node.stop()
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (broker, "broker.scheduled.transactions:Transactions.write_ops"),
+        (name_server, "namesrv.node:Server.stop"),
+        (controller, "controller.node:Server.stop"),
+        (proxy, "proxy.node:GrpcServer.stop"),
+    ],
+)
+def test_a_stop_that_fails_closes_the_other_parts(
+    make: Callable[[Path], Node], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second stop closes the part that failed."""
+
+    async def run() -> None:
+        await asyncio.to_thread(lambda: None)  # the thread of `to_thread` stays
+        before = held()
+        node = make(tmp_path)
+        await node.start()
+        async with pending_call(node) as call:
+            with planted(monkeypatch, place), pytest.raises(PlantedError):
+                await node.stop()
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(call, 10)
+        await node.stop()
+        await assert_released(before)
+
+    uvloop.run(run())
+
+
+def test_a_container_whose_port_does_not_close_ends_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        await asyncio.to_thread(lambda: None)  # the thread of `to_thread` stays
+        before = held()
+        node = container_node(tmp_path)
+        await node.start()
+        place = "broker.container.node:Server.stop"
+        with planted(monkeypatch, place), pytest.raises(PlantedError):
+            await node.stop()
+        assert held()[1] == before[1]
+        await node.stop()
+        await assert_released(before)
 
     uvloop.run(run())

@@ -350,3 +350,58 @@ def test_rolls_of_passed_slots_are_not_lost_if_the_clock_is_behind(
     master.pass_time(70_000)
     assert bodies(master, TIMER_TOPIC) == [b"0", b"0"]
     assert timers.durable.current.read_ms > begin_ms + timers._roll_ms
+
+
+def before_a_roll(replica: Replica, delay_ms: int) -> World:
+    """Return a master with a clock less than the other broker's progress and its own. The first
+    part of a 9 h wait is in a slot between both; a timer of `delay_ms` is stored, too."""
+    begin_ms = replica.world.now_ms // 1_000 * 1_000
+    master = returned(replica, (9 * HOUR_MS,))
+    timers = master.broker.timers
+    roll_ms, timers._leads = timers._roll_ms, True
+    master.now_ms += roll_ms - 10_000
+    master.pass_time(5_000)
+    assert timers.durable.current.read_ms < begin_ms + roll_ms
+    timers._leads = False
+    timers.take_newer(checkpoint(begin_ms + roll_ms + 5_000, 1))
+    master.set_clock(-60_000)
+    master.pass_time(1_000)
+    stored, replica.world = replica.world, master
+    timer(replica, b"new", delay_ms)
+    replica.world = stored
+    return master
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_rolls_of_passed_slots_are_not_lost_at_a_stop(replica: Replica, is_clean: bool) -> None:
+    master = before_a_roll(replica, 2_000)
+    master.pass_time(6_000)
+    assert bodies(master) == [b"new"]
+    assert master.broker.timers._slots.has_passed, "the clock has not reached the slot"
+    if is_clean:
+        master.close()
+    else:
+        master.broker.store.close(master.now_ms)
+    master.open()
+    master.pass_time(90_000)
+    assert bodies(master, TIMER_TOPIC).count(b"0") == 2
+    assert set(bodies(master)) == {b"new"}
+
+
+def test_a_role_that_is_lost_early_does_not_forget_the_other_brokers_deliveries(
+    replica: Replica,
+) -> None:
+    """The other broker has delivered the first timer; this one leads, follows and leads again while
+    a roll of a passed slot waits for the clock."""
+    begin_ms = replica.world.now_ms // 1_000 * 1_000
+    master = returned(replica, (9 * HOUR_MS, 2_500))
+    timers = master.broker.timers
+    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 2))
+    master.now_ms += timers._roll_ms - 60_000
+    master.pass_time(2_000)
+    assert timers._slots.has_passed
+    timers.follow()
+    master.pass_time(80_000)
+    assert bodies(master) == []
+    assert bodies(master, TIMER_TOPIC) == [b"0", b"1", b"0"]
+    assert timers._newer is None, "it counts until this broker's progress is as far"

@@ -173,19 +173,14 @@ static int is_special_name(const uint8_t *end, size_t size)
 static int may_be_special(const struct rec_fields *element)
 {
     const uint8_t *begin = element->properties, *end = begin + element->properties_size;
-    const uint8_t *at = begin;
     if (element->properties_size > LANE_SENT_MAX) {
         return 1;
     }
-    while (at < end) {
-        const uint8_t *stop = memchr(at, NAME_SEPARATOR, (size_t)(end - at));
-        if (stop == NULL) {
-            return 0;
-        }
-        if (stop > begin && is_special_name(stop, (size_t)(stop - begin))) {
+    /* A call of memchr for each name would be slow where separators are dense. */
+    for (const uint8_t *at = begin; at < end; at++) {
+        if (*at == NAME_SEPARATOR && at > begin && is_special_name(at, (size_t)(at - begin))) {
             return 1;
         }
-        at = stop + 1;
     }
     return 0;
 }

@@ -35,7 +35,7 @@ cdef class SendTemplate:
         return True
 
     cdef int learn(self, const uint8_t *frame, const trf_request *request) except -1:
-        """Note a decoded send that was stored, and did not match; its header may be learned."""
+        """Note a decoded send that the lane answered, and did not match; its header may be learned."""
         self.missed += 1
         if self.missed >= self.patience:
             self.missed = 0

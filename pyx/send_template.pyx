@@ -35,7 +35,8 @@ cdef class SendTemplate:
         return True
 
     cdef int learn(self, const uint8_t *frame, const trf_request *request) except -1:
-        """Note a decoded send that the lane answered, and did not match; its header may be learned."""
+        """Note a decoded send that the lane answered; its header, which did not match, may be
+        learned."""
         self.missed += 1
         if self.missed >= self.patience:
             self.missed = 0

@@ -109,8 +109,9 @@ class BrokerRequestBackend:
         return {self._broker.config.broker_name: topic}
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration, created now if it is missing and autoCreateSubscriptionGroup
-        allows it; else None."""
+        """The group's configuration; a missing group is created now if autoCreateSubscriptionGroup
+        allows it, or its name begins with CID_RMQ_SYS_. None if it is missing and not created, also
+        because its name is illegal or the table is full."""
         return self._broker.groups.find(name, self.now_ms())
 
     def is_system(self, topic: str) -> bool:

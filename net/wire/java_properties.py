@@ -69,7 +69,8 @@ def updated_properties(text: str, values: Mapping[str, str]) -> str:
     """Return a properties text without the lines of these keys, and with `values` at its end.
 
     All other lines stay: they belong to the operator, or to another node with its keys in the same
-    file. Raises PropertiesError for a malformed escape in `text` or a text beyond MAX_TEXT.
+    file. Raises PropertiesError for a malformed escape in a key of `text`, or if the lines that
+    stay have more than MAX_TEXT characters.
     """
     naturals = _natural_lines(text)
     kept: list[str] = []

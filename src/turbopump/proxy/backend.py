@@ -138,9 +138,11 @@ class ProxyRequestBackend:
         return self._known.has_broker_group(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose (broker name, queue id) for a message, from the cache: brokers in rotation,
-        without recently failed ones, and ANY_QUEUE, so that the broker chooses; a message group has
-        the same queue while the route is unchanged. Raises RpcRefused."""
+        """Choose (broker name, queue id) for a message, from the cache. Without a message group:
+        writable brokers in rotation, recently failed brokers only if there are no others, and
+        ANY_QUEUE, so that the broker chooses. A message group has the same queue while the route is
+        unchanged, even of a failed broker. Raises RpcRefused if the topic does not exist, is not
+        known yet, or has no writable queue."""
         writable = {
             name: config.write_queue_nums
             for name, config in self.topics_of(topic).items()
@@ -157,8 +159,10 @@ class ProxyRequestBackend:
         return self._one_of(writable), ANY_QUEUE
 
     def choose_readable(self, topic: str) -> str:
-        """Choose the name of a broker to read a topic from, in rotation, without recently failed
-        ones. Raises RpcRefused."""
+        """Choose the name of a broker to receive messages of `topic` from, from the cache: brokers
+        in rotation, recently failed brokers only if there are no others. Neither permissions nor
+        numbers of read queues matter: the broker refuses the request. Raises RpcRefused if the
+        topic does not exist or is not known yet."""
         return self._one_of(self.topics_of(topic))
 
     def _one_of(self, names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from turbopump.net.messaging.backend import (
     ANY_QUEUE,
     Done,
     Given,
-    NoReadBuffers,
+    NoReadSizeLimit,
     Take,
     logged_steps,
 )
@@ -56,7 +56,7 @@ class BrokerRequestBackend:
         self._call_soon = call_soon
         self._call_later = call_later
         self._now_ms = now_ms
-        self._turns = FairScheduler(call_soon, NoReadBuffers())
+        self._turns = FairScheduler(call_soon, NoReadSizeLimit())
         self._pops = GrpcPops(_md5)
 
     @property
@@ -134,7 +134,7 @@ class BrokerRequestBackend:
             return name, ANY_QUEUE
         return name, queue_of_group(message_group, config.write_queue_nums)
 
-    def choose_readable(self, _topic: str) -> str:
+    def choose_receiver(self, _topic: str) -> str:
         """This broker's name, whichever the topic."""
         return self._broker.config.broker_name
 

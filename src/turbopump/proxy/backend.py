@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, logged_steps
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadSizeLimit, Take, logged_steps
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.routing.name_servers import Absent
@@ -64,7 +64,7 @@ class ProxyRequestBackend:
         self.call_later = call_later
         self.now_ms = now_ms
         self.steady_ms = steady_ms
-        self._turns = FairScheduler(call_soon, NoReadBuffers())
+        self._turns = FairScheduler(call_soon, NoReadSizeLimit())
         self._next = 0
         self.waiting = 0
         """Bytes of requests that wait for names."""
@@ -158,7 +158,7 @@ class ProxyRequestBackend:
                 number -= count
         return self._one_of(writable), ANY_QUEUE
 
-    def choose_readable(self, topic: str) -> str:
+    def choose_receiver(self, topic: str) -> str:
         """Choose the name of a broker to receive messages of `topic` from, from the cache: brokers
         in rotation, recently failed brokers only if there are no others. Neither permissions nor
         numbers of read queues matter: the broker refuses the request. Raises RpcRefused if the

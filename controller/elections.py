@@ -214,8 +214,10 @@ def elect(
     """Decide on an election for a broker, an administrator, or the controller itself (1002).
 
     The answer names the elected master; a master that stays is CONTROLLER_MASTER_STILL_EXIST with
-    its fields. If no broker can be master, a broker's or administrator's request is refused with
-    CONTROLLER_ELECT_MASTER_FAILED, and the controller's own (NO_REQUESTER) records the loss.
+    its fields. If no broker can be master, or a broker may be about to report a later epoch, a
+    broker's or administrator's request is refused with CONTROLLER_ELECT_MASTER_FAILED, and the
+    controller's own (NO_REQUESTER) with CONTROLLER_MASTER_NOT_AVAILABLE: it records the loss of the
+    master once. An unregistered broker or group: CONTROLLER_BROKER_NEED_TO_BE_REGISTERED.
 
     With `unclean` (enableElectUncleanMaster) a replica outside of the SyncStateSet may become
     master if no member can: acknowledged messages may be lost then.

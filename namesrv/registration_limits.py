@@ -12,7 +12,7 @@ from typing import Final
 
 from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.net.wire.bodies import READ, Steps, dump
-from turbopump.net.wire.names import MAX_NAME_LENGTH, check_lengths
+from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, check_lengths
 from turbopump.net.wire.topics import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -73,10 +73,10 @@ def _is_a_brokers(version: DataVersion) -> bool:
 
 
 def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
-    """Remove from `broker.topics` the topics with a name over MAX_NAME_LENGTH and the mappings over
-    MAX_MAPPING, and log their numbers; yields between steps."""
+    """Remove from `broker.topics` the topics with a name over MAX_ANY_NAME_LENGTH and the mappings
+    over MAX_MAPPING, and log their numbers; yields between steps."""
     table, mappings = broker.topics.topic_config_table, broker.topics.topic_queue_mapping_info_map
-    long = [key for key, one in table.items() if len(one.topic_name) > MAX_NAME_LENGTH]
+    long = [key for key, one in table.items() if len(one.topic_name) > MAX_ANY_NAME_LENGTH]
     large: list[str] = []
     for number, (key, info) in enumerate(mappings.items(), 1):
         if len(dump(info)) > MAX_MAPPING:

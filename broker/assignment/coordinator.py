@@ -86,9 +86,10 @@ class CoordinatedTopic:
     `generation` counts assignments of this topic and group over all brokers. `error` is why the
     last computation failed, "" if it did not. `busy` resolves when the work on another thread ends.
     `inherited` was in force before this broker coordinated it; `named` are the strategies that
-    members ask for, by client id; `departed` is when members left that may be back; `absent` are
-    members from before a restart that may return until `absent_ms`. `changed_ms` is the time of the
-    first change since the last computation, `used_ms` of the last query.
+    members ask for, by client id; `departed` is when members left that may be back;
+    `not_yet_returned` are members from before a restart that may return until `return_until_ms`.
+    `changed_ms` is the time of the first change since the last computation, `used_ms` of the last
+    query.
     """
 
     group: str
@@ -103,8 +104,8 @@ class CoordinatedTopic:
     inherited: Shares | None = None
     named: dict[str, str] = field(default_factory=dict)
     departed: dict[str, int] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)
-    absent_ms: int = 0
+    not_yet_returned: set[str] = field(default_factory=set)
+    return_until_ms: int = 0
     changed_ms: int | None = None
     used_ms: int = 0
     change: AssignmentChange | None = None
@@ -197,7 +198,7 @@ class CoordinatedTopics:
         not busy; also after `tries` computations if members keep coming and going: then check
         `is_ready`. `rooms` and `pops`: machine rooms, and whether members pop."""
         done: Deferred[None] = Deferred()
-        absent = len(entry.absent)
+        absent = len(entry.not_yet_returned)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
         if (basis == entry.basis and entry.busy is None) or tries == 0:
             done.resolve(None)
@@ -255,9 +256,9 @@ class CoordinatedTopics:
         Nothing is computed before the next query."""
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
-        entry.absent -= present
+        entry.not_yet_returned -= present
         shares = entry.inherited if entry.inherited is not None else entry.settling.shares
-        for member in shares.keys() - present - entry.absent:
+        for member in shares.keys() - present - entry.not_yet_returned:
             entry.departed.setdefault(member, now_ms)
             entry.named.pop(member, None)
 
@@ -270,11 +271,11 @@ class CoordinatedTopics:
                 continue
             if entry.settling.is_due(now_ms):
                 self._force(entry, now_ms)
-            if entry.absent and now_ms >= entry.absent_ms:
-                entry.absent.clear()
+            if entry.not_yet_returned and now_ms >= entry.return_until_ms:
+                entry.not_yet_returned.clear()
                 entry.changed_ms = now_ms
                 self._on_awaited(entry.group, None)
-            if entry.change is None and not entry.absent:
+            if entry.change is None and not entry.not_yet_returned:
                 self._open.pop((entry.group, entry.topic), None)
 
     def forget_unused(self, unused_ms: int) -> None:
@@ -311,8 +312,8 @@ class CoordinatedTopics:
             held = kept.shares
             until_ms = self._started_ms + REJOIN_MS
             if self._steady_ms() < until_ms:
-                entry.absent = set(held) - group.client_ids()
-                entry.absent_ms = until_ms
+                entry.not_yet_returned = set(held) - group.client_ids()
+                entry.return_until_ms = until_ms
                 self._open[entry.group, entry.topic] = entry
         entry.inherited = held
 
@@ -327,7 +328,7 @@ class CoordinatedTopics:
     def _compute(
         self, entry: CoordinatedTopic, group: ConsumerGroup, route: KnownRoute, basis: _Basis
     ) -> None:
-        members, departed = group.client_ids() | entry.absent, entry.departed
+        members, departed = group.client_ids() | entry.not_yet_returned, entry.departed
         inherited, former, settling = entry.inherited, entry.basis, entry.settling
         entry.inherited, entry.departed = None, {}
         now_ms, wall_ms, handover_ms = self._steady_ms(), self._wall_ms(), self.handover_ms

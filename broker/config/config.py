@@ -545,7 +545,7 @@ class BrokerConfig(NodeConfig):
         "configBlackList;brokerConfigPath",
         "Keys that no request may change, separated by ;.",
     )
-    namesrv_given: tuple[str, ...] = ()
+    namesrv_names: tuple[str, ...] = ()
     """Host names in namesrvAddr, while `namesrv_addr` has their addresses from DNS; else ()."""
     path: str = ""
     """Path of the configuration file; empty without a file."""
@@ -577,7 +577,7 @@ class BrokerConfig(NodeConfig):
     @property
     def name_servers(self) -> list[str]:
         """The value of namesrvAddr as configured: names are not resolved."""
-        return list(self.namesrv_given) or self.namesrv_addr
+        return list(self.namesrv_names) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
         """Check the keys of replication; returns warnings if they differ from `before`. Raises

@@ -132,8 +132,8 @@ class QueueWindow(RetryWindow[QueueOffset, A]):
     """The messages of a queue, started in its order; `next` is the queue offset of the first
     message that was not started.
 
-    done_to | some of these are done, others are not ... next | not started yet
-            '----------- at most `size` of them -----------'
+    completed_to | some of these are done, others are not ... next | not started yet
+                 '----------- at most `size` of them -----------'
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class QueueWindow(RetryWindow[QueueOffset, A]):
         return self.next - self.completed_to < self._size and self._escape.has_room
 
     def start_next(self) -> None:
-        """Send the message at `next`, and increment `next`."""
+        """Send the message at `next`, and increment `next`; to be called only while `has_room`."""
         number = self.next
         self.skip_to(number + 1)
         self.start(number)

@@ -17,7 +17,7 @@ from turbopump.net.messaging.backend import (
     ANY_QUEUE,
     Done,
     Given,
-    NoReadBuffers,
+    NoReadSizeLimit,
     Take,
     logged_steps,
 )
@@ -56,7 +56,7 @@ class BrokerRequestBackend:
         self._call_soon = call_soon
         self._call_later = call_later
         self._now_ms = now_ms
-        self._turns = FairScheduler(call_soon, NoReadBuffers())
+        self._turns = FairScheduler(call_soon, NoReadSizeLimit())
         self._pops = GrpcPops(_md5)
 
     @property
@@ -109,8 +109,9 @@ class BrokerRequestBackend:
         return {self._broker.config.broker_name: topic}
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration, created now if it is missing and autoCreateSubscriptionGroup
-        allows it; else None."""
+        """The group's configuration; a missing group is created now if autoCreateSubscriptionGroup
+        allows it, or its name begins with CID_RMQ_SYS_. None if it is missing and not created, also
+        because its name is illegal or the table is full."""
         return self._broker.groups.find(name, self.now_ms())
 
     def is_system(self, topic: str) -> bool:
@@ -133,7 +134,7 @@ class BrokerRequestBackend:
             return name, ANY_QUEUE
         return name, queue_of_group(message_group, config.write_queue_nums)
 
-    def choose_readable(self, _topic: str) -> str:
+    def choose_receiver(self, _topic: str) -> str:
         """This broker's name, whichever the topic."""
         return self._broker.config.broker_name
 

@@ -208,7 +208,8 @@ class Sockets:
         return silent is not None
 
     def now(self) -> float:
-        """Return the loop's monotonic time in seconds."""
+        """Return the loop's monotonic time in seconds, by which a connection notes since when it is
+        blocked."""
         return self._loop.time()
 
     def wrote(self) -> None:

@@ -120,7 +120,7 @@ class _Handlers:
         """Answer 29 with the queue offset for a store time; LOWER unless the header has UPPER."""
         header = read_header(SearchOffsetRequest, request.fields)
         upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
-        found = self._broker.store.search_time_by_clock(
+        found = self._broker.store.search_time_until_now(
             header.topic,
             header.queue_id,
             header.timestamp,

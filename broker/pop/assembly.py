@@ -110,7 +110,7 @@ def make_pop(deps: PopDeps) -> PopService:
         revive_queues=config.revive_queue_num,
         retry_share=config.pop.retry_probability,
     )
-    waiters = PopWaiters(lambda: deps.call_soon(waiters.sweep), deps.fast.watch_pops)
+    waiters = PopWaiters(lambda: deps.call_soon(waiters.wake_waiters), deps.fast.watch_pops)
     copies, progress = _copies(deps, lives, names), _progress(deps, log.topic)
     return PopService(
         popping=popping,

@@ -23,11 +23,11 @@ MAX_SIZE: Final = 128 << 20
 WAITER_SIZE: Final = 1_200
 """Assumed size of a waiting pop in memory, in bytes, besides its texts."""
 SWEEP_MAX: Final = 500
-"""Maximum number of attempts in a sweep, some 20 ms; the rest follow after other requests had their
-turn."""
+"""Maximum number of attempts in a call of `wake_waiters`, some 20 ms; the rest follow after other
+requests had their turn."""
 READS_ON_MAX: Final = 2
-"""Maximum number of attempts in a sweep that found nothing within the maximum that one read
-examines, some ms each with an SQL92 expression."""
+"""Maximum number of attempts in a call of `wake_waiters` that found nothing within the maximum that
+one read examines, some ms each with an SQL92 expression."""
 _SLACK: Final = 1_024  # deadlines of answered pops that may stay in the heap before it is rebuilt
 
 Arrived = tuple[str, int]
@@ -73,8 +73,8 @@ class PopWaiters:
     and every waiter that only asks."""
 
     def __init__(self, wake: Callable[[], None], watch: Callable[[bool], None]) -> None:
-        """`wake` asks for a `sweep` soon; `watch` is called with True when the first pop begins to
-        wait, with False when the last one leaves."""
+        """`wake` has `wake_waiters` called soon; `watch` is called with True when the first pop
+        begins to wait, with False when the last one leaves."""
         self._wake = wake
         self._watch = watch
         self._woken = False
@@ -125,13 +125,13 @@ class PopWaiters:
         return len(self._by_key.get((topic, group, queue_id), ()))
 
     def arrived(self, topic: str, queue_id: int) -> None:
-        """Note that a queue has grown or may be popped again; the next `sweep` wakes a waiter.
-        Nothing is answered here, because this runs inside an append."""
+        """Note that a queue has grown or may be popped again; the next `wake_waiters` wakes a
+        waiter. Nothing is answered here, because this runs inside an append."""
         if topic in self._groups:
             self._arrived[topic, queue_id] = None
-            self._ask_for_sweep()
+            self._ask_to_wake()
 
-    def sweep(self) -> None:
+    def wake_waiters(self) -> None:
         """Call `attempt` of the waiters that arrivals wake, at most SWEEP_MAX; `wake` is called
         again if some are left."""
         self._woken = False
@@ -153,7 +153,7 @@ class PopWaiters:
                 self._choose(waiter.group, one)
             reads_on += len(self._arrived) > known
         if self._behind or self._arrived:
-            self._ask_for_sweep()
+            self._ask_to_wake()
 
     def tick(self, now_ms: int) -> None:
         """End the wait of pops whose deadline has passed at `now_ms`, a time of the monotonic
@@ -194,7 +194,7 @@ class PopWaiters:
         # in a retry topic a pop waits for any queue
         return topic, waiter.group, waiter.queue_id if topic == waiter.topics[0] else -1
 
-    def _ask_for_sweep(self) -> None:
+    def _ask_to_wake(self) -> None:
         if not self._woken:
             self._woken = True
             self._wake()

@@ -72,9 +72,14 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
 def delivered(
     record: Record, properties: dict[str, str], write_ms: int, now_ms: int
 ) -> NewMessage | None:
-    """Return the message for its consumers; None if it has no target. REAL_TOPIC, REAL_QID and the
-    timer's properties stay, as consumers of RocketMQ see them; `write_ms` and `now_ms` (epoch ms)
-    become TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. Removes CRC32 from `properties`."""
+    """Return the message for its consumers; None without a target: REAL_TOPIC is missing,
+    TIMER_TOPIC or HALF_TOPIC, or REAL_QID is no number. Removes CRC32 from `properties`.
+
+    REAL_TOPIC, REAL_QID and the timer's properties stay, as consumers of RocketMQ see them;
+    `write_ms` and `now_ms` (epoch ms) become TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. If the
+    properties get too long with these two, the message has the record's properties unchanged:
+    without the two times, and with CRC32.
+    """
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic in (HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
         return None

@@ -271,8 +271,9 @@ class GroupTable:
         return self._forbidden.get(group, {}).get(topic, 0)
 
     def set_forbidden(self, group: str, topic: str, mask: int, now_ms: int) -> None:
-        """Set the mask of a group and topic, existing or not; 0 lifts the ban. The same mask
-        changes nothing."""
+        """Set the mask of operations that the group must not do with the topic, existing or not;
+        the only bit in use is FORBIDDEN_READ, and 0 lifts the ban. The same mask changes nothing.
+        MAX_BANS is not checked."""
         if self.forbidden(group, topic) == mask:
             return
         masks = {key: one for key, one in self._forbidden.get(group, {}).items() if key != topic}

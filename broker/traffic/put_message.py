@@ -229,9 +229,10 @@ class MessageWriter:
         return self._when_safe(self.append(message, now_ms))
 
     def put_check_point(self, check_point: CheckPoint, revive_queue_id: int, now_ms: int) -> bool:
-        """Append a check point natively and return True: it is as safe as an answered send already.
-        False: nothing is written, and the caller uses `put_record`, because the role or the lane
-        cannot write it that way now."""
+        """Append a check point natively. True: it is written, and as safe as a send that was
+        answered. False: nothing was written, because the role refuses writes, or native code cannot
+        write now (always if answers wait for the disk or replicas); the caller uses
+        `put_record`."""
         if isinstance(self._role.admit(), PutStatus):
             return False
         key = check_point.key

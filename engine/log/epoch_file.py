@@ -220,8 +220,9 @@ class EpochFile:
 
     @property
     def is_behind(self) -> bool:
-        """Whether X and X.bak lack a recorded change, or a failed change used up a number. An empty
-        list is not written where no file exists: messages older than epochs would look labelled."""
+        """Whether X and X.bak lack a recorded change, or a failed change used up a number. False
+        for an empty list without files: if it were written, messages older than the first epoch
+        would look labelled."""
         has_any = self._kept is not None and (self._kept > 0 or bool(self.epochs.entries))
         return has_any and self._kept != self._number
 

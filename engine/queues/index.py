@@ -173,10 +173,11 @@ class IndexFiles:
 
     def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
         """Steps that remove the entries of records at `log_end` or later, the newest first, so that
-        every slot leads to the entry before; they raise OSError. `store_timestamp_ms(log_offset)`
-        returns the store time of a record in epoch ms. The remaining entries equal the entries of a
-        rebuild, but are not synced, so they do not count as durable. QueueTable must not have an
-        index file set meanwhile (`set_index(None)`)."""
+        every slot leads to the entry before; they raise OSError. Files that have only such entries
+        are removed durably. The remaining entries of the last file equal the entries of a rebuild,
+        but are not synced, so they do not count as durable. `store_timestamp_ms(log_offset)`
+        returns the store time of a record in epoch ms: it is called for the last record that
+        remains. QueueTable must not have an index file set meanwhile (`set_index(None)`)."""
         self._refresh()
         while self.parts and _is_behind(self.parts[-1], log_end):
             yield removal(self.files, self.drop_last(), self.folder)

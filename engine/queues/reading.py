@@ -135,7 +135,7 @@ class StoreReader:
         queue (store.md 11)."""
         return self._lookup.search_time(topic, queue_id, timestamp_ms, boundary)
 
-    def search_time_by_clock(
+    def search_time_until_now(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, now_ms: int
     ) -> QueueOffset:
         """Search as `search_time` does, while the wall clock shows `now_ms` (all times in epoch

@@ -48,8 +48,8 @@ class TimerMetrics:
         self._hashes: dict[int, str] = {}
 
     def add(self, topic: str, by: int, now_ms: int) -> None:
-        """Change a topic's count by `by`, at `now_ms` in epoch ms; a recall counts as -1 before it
-        has found its message. A new topic beyond MAX_TOPICS is ignored."""
+        """Change a topic's count by `by`, at `now_ms` in epoch ms: by -1 for a recall that enters
+        the wheel, and by 1 when the recall leaves it. A new topic beyond MAX_TOPICS is ignored."""
         known = self._topics.get(topic)
         if known is None and len(self._topics) >= MAX_TOPICS:
             return

@@ -33,7 +33,7 @@ class MachineRooms:
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def of_client(self, client_id: str) -> str:
-        """The room of a client; "" if unknown."""
+        """The room of a client by its prefix; "" without a matching prefix."""
         fitting = [pair for pair in self.prefixes if client_id.startswith(pair[0])]
         return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else ""
 

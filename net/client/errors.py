@@ -19,7 +19,7 @@ class InvalidArgument(ClientError):
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
-    """Raises InvalidArgument unless `value` is an instance of `kinds`; `what` and `wanted` name the
+    """Raise InvalidArgument unless `value` is an instance of `kinds`; `what` and `wanted` name the
     argument and its type in the error: "`what` is `wanted`, not ..."."""
     if not isinstance(value, kinds):
         raise InvalidArgument(f"{what} is {wanted}, not {type(value).__name__}: {value!r:.80}")

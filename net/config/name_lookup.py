@@ -24,7 +24,7 @@ class NamesConfig(Protocol):
 
     namesrv_addr: list[str]
     """Addresses in use, `host:port`; a look-up puts a new list there."""
-    namesrv_given: tuple[str, ...]
+    namesrv_names: tuple[str, ...]
     """The operator's names, `host:port`, while look-ups replace them; else empty."""
     fetch_namesrv_addr_by_dns_lookup: bool
     """Whether look-ups are on."""
@@ -60,8 +60,8 @@ class NameServerLookup:
             self._end()
             return
         if config.namesrv_addr is not self._found:  # changed by an operator
-            config.namesrv_given = tuple(config.namesrv_addr)
-        given, before = config.namesrv_given, config.namesrv_addr
+            config.namesrv_names = tuple(config.namesrv_addr)
+        given, before = config.namesrv_names, config.namesrv_addr
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 found = [address for name in given for address in await _addresses(name)]
@@ -80,8 +80,8 @@ class NameServerLookup:
 
     def _end(self) -> None:
         """Restore the given names, because the key was turned off."""
-        config, given = self._config, self._config.namesrv_given
-        config.namesrv_given = ()
+        config, given = self._config, self._config.namesrv_names
+        config.namesrv_names = ()
         if given and config.namesrv_addr is self._found:
             config.namesrv_addr = list(given)
             self._changed()

@@ -43,14 +43,14 @@ class SweptPeer(Closable, Protocol):
         """Announce the stop (GOAWAY): the peer begins no new calls; calls in progress continue."""
 
 
-class _NoReadBuffers:
-    """A stand-in for the buffers that FairScheduler shortens while it is busy: without buffers."""
+class _NoReadSizeLimit:
+    """A stand-in for the limit of read sizes that FairScheduler sets while it is busy: no limit."""
 
     def shorten(self) -> None:
-        """No-op: there is no buffer to shorten."""
+        """No-op: reads are not limited."""
 
     def lengthen(self) -> None:
-        """No-op: there is no buffer to lengthen."""
+        """No-op: reads are not limited."""
 
 
 class GrpcHub(ConnectionSet[SweptPeer]):
@@ -71,7 +71,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         self.room = memoryview(bytearray(READ_MAX))
         """The buffer into which every connection reads; its bytes are handled or copied before the
         next read."""
-        self.turns = FairScheduler(loop.call_soon, _NoReadBuffers())
+        self.turns = FairScheduler(loop.call_soon, _NoReadSizeLimit())
         """The order in which the connections are served."""
         self.calls = 0
         """Number of calls that have not ended."""

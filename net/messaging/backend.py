@@ -125,7 +125,7 @@ class RequestBackend(Protocol):
         message group, and is always the same for a message group while the queues stay. Raises
         RpcRefused if the topic does not exist or no queue is writable."""
 
-    def choose_readable(self, topic: str) -> str:
+    def choose_receiver(self, topic: str) -> str:
         """The name of a broker to receive messages of `topic` from, for a client that names none.
         Raises RpcRefused if no broker with the topic is known."""
 
@@ -149,14 +149,14 @@ class RequestBackend(Protocol):
         result is reported."""
 
 
-class NoReadBuffers:
-    """A stand-in for the buffers that FairScheduler shortens while it is busy: without buffers."""
+class NoReadSizeLimit:
+    """A stand-in for the limit of read sizes that FairScheduler sets while it is busy: no limit."""
 
     def shorten(self) -> None:
-        """No-op: there is no buffer to shorten."""
+        """No-op: reads are not limited."""
 
     def lengthen(self) -> None:
-        """No-op: there is no buffer to lengthen."""
+        """No-op: reads are not limited."""
 
 
 def logged_steps(steps: Steps[None]) -> Steps[None]:

@@ -126,7 +126,7 @@ class Receiving:
         backend = self._backend
         now_ms, name = backend.now_ms(), request.message_queue.topic.name
         backend.topics_of(name)
-        broker_name = request.message_queue.broker.name or backend.choose_readable(name)
+        broker_name = request.message_queue.broker.name or backend.choose_receiver(name)
         if not backend.executes_for(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
         group = find_group(backend, request.group.name)

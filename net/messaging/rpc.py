@@ -22,7 +22,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import LANGUAGES, Command
-from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, validate_topic_name
+from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, validate_group_name, validate_topic_name
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +177,10 @@ def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
 
 def client_id_of(call: GrpcCall) -> str:
     """The header x-mq-client-id of a call; raises RpcRefused if it is missing, blank or over
-    MAX_NAME_LENGTH characters."""
+    MAX_ANY_NAME_LENGTH characters."""
     client_id = call.text(b"x-mq-client-id")
-    if not client_id.strip() or len(client_id) > MAX_NAME_LENGTH:
-        text = f"x-mq-client-id must have 1 to {MAX_NAME_LENGTH} characters"
+    if not client_id.strip() or len(client_id) > MAX_ANY_NAME_LENGTH:
+        text = f"x-mq-client-id must have 1 to {MAX_ANY_NAME_LENGTH} characters"
         raise RpcRefused(Code.CLIENT_ID_REQUIRED, text)
     return client_id
 

@@ -64,7 +64,7 @@ class Reading(Protocol):
         """Read again in this turn; called once for each call of `read_later`."""
 
 
-class ReadBuffers(Protocol):
+class ReadSizeLimit(Protocol):
     """The setting of the largest size of a read."""
 
     def shorten(self) -> None:
@@ -79,12 +79,12 @@ class FairScheduler:
 
     A turn is the time between two polls of the sockets; each turn has a number of requests and
     bytes. `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
-    `buffers` are shortened after READ_PER_TURN.
+    `limit` shortens reads after READ_PER_TURN.
     """
 
-    def __init__(self, post: Callable[[Callable[[], None]], object], buffers: ReadBuffers) -> None:
+    def __init__(self, post: Callable[[Callable[[], None]], object], limit: ReadSizeLimit) -> None:
         self._post = post
-        self._buffers = buffers
+        self._read_limit = limit
         self._read_left = READ_PER_TURN
         self._alone = True
         self._readers: deque[Reading] = deque()
@@ -121,7 +121,7 @@ class FairScheduler:
         if self._read_left < READ_PER_TURN // 2:
             self._schedule()
         if self._read_left <= 0:
-            self._buffers.shorten()
+            self._read_limit.shorten()
         return self._read_left > 0 and self._alone
 
     def read_later(self, connection: Reading) -> None:
@@ -164,7 +164,7 @@ class FairScheduler:
         self._left = REQUESTS_PER_TURN
         self._bytes_left = BYTES_PER_TURN
         self._read_left = READ_PER_TURN
-        self._buffers.lengthen()
+        self._read_limit.lengthen()
         readers = min(len(self._readers), READERS_PER_TURN)
         # With several readers each gets one read: the loop would read the first 32 times before the
         # second.

@@ -75,8 +75,10 @@ class ScheduledConnection(FastConnection):
             self._hub.area.hold(self._sealed, size)
 
     def took(self, size: int) -> None:
-        """Count a handled read of `size` bytes; a server's connection stops reading until its next
-        turn if this turn has read enough."""
+        """Count a handled read of `size` bytes in the turn that all of a server's connections
+        share. This connection stops reading until a later turn if the turn's bytes are used up, or
+        if the turn reads several paused connections. No-op at a client, or once the peer is
+        gone."""
         hub = self._hub
         if not hub.is_server or self._drain is not None or hub.turns.count_read(size):
             return

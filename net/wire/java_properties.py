@@ -69,7 +69,8 @@ def updated_properties(text: str, values: Mapping[str, str]) -> str:
     """Return a properties text without the lines of these keys, and with `values` at its end.
 
     All other lines stay: they belong to the operator, or to another node with its keys in the same
-    file. Raises PropertiesError for a malformed escape in `text` or a text beyond MAX_TEXT.
+    file. Raises PropertiesError for a malformed escape in a key of `text`, or if the result has
+    more than MAX_TEXT characters: `parse_properties` would refuse the result at the next start.
     """
     naturals = _natural_lines(text)
     kept: list[str] = []
@@ -84,10 +85,10 @@ def updated_properties(text: str, values: Mapping[str, str]) -> str:
         kept.pop()
     if kept and kept[-1].endswith("\\"):
         kept.append("")  # ends the continuation, so that it does not include our first line
-    before = "".join(f"{line}\n" for line in kept)
-    if len(before) > MAX_TEXT:
+    updated = "".join(f"{line}\n" for line in kept) + format_properties(values)
+    if len(updated) > MAX_TEXT:
         raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
-    return before + format_properties(values)
+    return updated
 
 
 def _natural_lines(text: str) -> list[str]:

@@ -98,7 +98,7 @@ class RecallHandle:
     message_id: str
 
     def encode(self) -> str:
-        """Encode the handle as Base64 text, with its padding."""
+        """Encode the handle as URL-safe Base64 text with padding."""
         parts = (HANDLE_VERSION, self.topic, self.broker_name, self.timestamp, self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 

@@ -20,7 +20,7 @@ MAX_RETRY_TOPIC_LENGTH: Final = 255
 """Maximum characters of a %RETRY% or %DLQ% topic name; V2 records."""
 MAX_GROUP_LENGTH: Final = 120
 """Maximum characters of a group name: %RETRY%group must fit a topic of 127 characters."""
-MAX_NAME_LENGTH: Final = 255
+MAX_ANY_NAME_LENGTH: Final = 255
 """Maximum characters of a broker's, a cluster's or a client's name, an address, a key: RocketMQ's
 limit for any name (Validators.CHARACTER_MAX_LENGTH). RocketMQ does not check these, but its clients
 send no longer ones."""
@@ -133,20 +133,20 @@ def validate_group_name(name: str) -> str | None:
 
 
 def check_lengths(**texts: str | None) -> str | None:
-    """Check that names have at most MAX_NAME_LENGTH characters, which RocketMQ does not check;
+    """Check that names have at most MAX_ANY_NAME_LENGTH characters, which RocketMQ does not check;
     returns the error about the first longer name, None if all are valid. None is valid.
 
     The keywords name the texts in the error.
     """
     for name, value in texts.items():
-        if value is not None and len(value) > MAX_NAME_LENGTH:
-            return f"{name} has {len(value)} characters, it may have {MAX_NAME_LENGTH}"
+        if value is not None and len(value) > MAX_ANY_NAME_LENGTH:
+            return f"{name} has {len(value)} characters, it may have {MAX_ANY_NAME_LENGTH}"
     return None
 
 
 def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
     """Read a text member of a bean that is a name; missing and null are the default. Raises BadBody
-    if it is no text, or longer than MAX_NAME_LENGTH."""
+    if it is no text, or longer than MAX_ANY_NAME_LENGTH."""
     value = text(members, name, default)
     wrong = check_lengths(**{name: value})
     if wrong is not None:
@@ -160,5 +160,5 @@ def kept_size(*texts: str) -> int:
 
 
 def shown(name: str) -> str:
-    """The name for a remark or the log: beyond MAX_NAME_LENGTH characters cut, with `...`."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."
+    """The name for a remark or the log: beyond MAX_ANY_NAME_LENGTH characters cut, with `...`."""
+    return name if len(name) <= MAX_ANY_NAME_LENGTH else f"{name[:MAX_ANY_NAME_LENGTH]}..."

@@ -17,7 +17,7 @@ from turbopump.net.wire.bodies import (
     number,
     text,
 )
-from turbopump.net.wire.names import MAX_NAME_LENGTH, kept_size, name_member
+from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, kept_size, name_member
 from turbopump.pyx.index import java_hash
 
 ALL: Final = "*"
@@ -122,7 +122,7 @@ def parse_subscription(
     if expression and len(expression) > EXPRESSION_MAX:
         raise ValueError(f"an expression of {len(expression)} characters")
     if kind and kind != TAG:
-        if len(kind) > MAX_NAME_LENGTH:
+        if len(kind) > MAX_ANY_NAME_LENGTH:
             raise ValueError(f"a kind of expression of {len(kind)} characters")
         if not expression:
             raise ValueError(f"Expression can't be null! {kind}")

@@ -60,7 +60,7 @@ class Rebalance:
     """Cause of the rebalance; "": not recorded."""
     members: tuple[str, ...]
     """Client ids of the group's members, as recorded."""
-    queues: frozenset[Queue]
+    topic_queues: frozenset[Queue]
     """All queues of the topic."""
     before: Assignment
     after: Assignment
@@ -120,7 +120,7 @@ def parse(line: str) -> Rebalance:
         allocator=_text(value, "allocator"),
         trigger=_text(value, "trigger", ""),
         members=members,
-        queues=found,
+        topic_queues=found,
         before={client: frozenset(owned) for client, owned in before.items()},
         after={client: frozenset(owned) for client, owned in after.items()},
         faults=tuple(_faults(members, found, after)),
@@ -138,13 +138,13 @@ def measure(one: Rebalance) -> Measures:
     score = pairwise(sizes)
     stayed, moved, moved_min = _movement(one)
     could = stayed + moved - moved_min
-    owned = len(one.queues) if any(one.before.values()) else 0
+    owned = len(one.topic_queues) if any(one.before.values()) else 0
     return Measures(
         members=len(members),
-        queues=len(one.queues),
+        queues=len(one.topic_queues),
         balance_degree=pstdev(sizes) if sizes else 0.0,
         balance_score=score,
-        evenness=_evenness(score, len(one.queues), len(members)),
+        evenness=_evenness(score, len(one.topic_queues), len(members)),
         spread=max(sizes) - min(sizes) if sizes else 0,
         revoked=_lost(one.before, one.after),
         assigned=_lost(one.after, one.before),
@@ -183,12 +183,12 @@ def _movement(one: Rebalance) -> tuple[int, int, int]:
     """Return (stayed, moved, moved_min)."""
     members = set(one.members)
     none: frozenset[Queue] = frozenset()
-    kept = {client: one.before.get(client, none) & one.queues for client in members}
+    kept = {client: one.before.get(client, none) & one.topic_queues for client in members}
     stayed = sum(len(queues & one.after.get(client, none)) for client, queues in kept.items())
     owned = sum(map(len, kept.values()))
     if not members:
         return 0, 0, 0
-    each, more = divmod(len(one.queues), len(members))
+    each, more = divmod(len(one.topic_queues), len(members))
     over = sum(len(queues) > each for queues in kept.values())
     could = sum(min(len(queues), each) for queues in kept.values()) + min(more, over)
     return stayed, owned - stayed, owned - could

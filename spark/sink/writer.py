@@ -82,8 +82,9 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
 
 
 def check_columns(schema: StructType, *, named: bool) -> None:
-    """Check that the columns of `schema` and their types make messages; `named`: the topic is an
-    option, so it must be no column. Raises WrongRows."""
+    """Check that `schema` has only COLUMNS, of their types, and that `body` is among them; so must
+    be `topic`, unless `named`: then the topic is an option and must be no column. Raises
+    WrongRows."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if field.name not in COLUMNS:

@@ -62,7 +62,7 @@ class Tables(Protocol):
     def union(self, *tables: Table) -> Table:
         """Return the rows of all tables, which have the same columns."""
 
-    def in_steps(self, cells: Table, step_s: int) -> Table:
+    def by_time_step(self, cells: Table, step_s: int) -> Table:
         """Return the cells with each second rounded down to a multiple of `step_s`."""
 
     def derived(self, cells: Table, derivation: Derivation) -> Table:
@@ -95,7 +95,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
     everything = tables.first(levels.table(()), ("messages",)) or (place_statistics(()),)
     totals = {**everything[0], **_totals(tables, queues, hosts, gaps, stalls, steps)}
     step_s = step_seconds(totals["first_ms"] or 0, totals["last_ms"] or 0)
-    stepped = tables.in_steps(levels.measured, step_s)
+    stepped = tables.by_time_step(levels.measured, step_s)
     histograms = tables.added(levels.base, ("metric", "bucket"))
     return Throughput(
         stores=stores,

@@ -176,7 +176,7 @@ def _compared(
         totals[f"{name}_without_key"] = table.where("unique_key is null").count()
     times = single_row(cells.selectExpr("min(first_ms) as first_ms", "max(last_ms) as last_ms"))
     step_s = step_seconds(times["first_ms"] or 0, times["last_ms"] or 0)
-    stepped = tables.in_steps(cells.where("second is not null"), step_s)
+    stepped = tables.by_time_step(cells.where("second is not null"), step_s)
     points = replicas.copy_statistics(stepped, ("second",)).selectExpr(
         "second as start_s", "copied", "missing", "delay_ms_p50", "delay_ms_p99"
     )

@@ -114,7 +114,7 @@ class LocalTables:
         """Return the rows of all tables."""
         return pa.concat_tables(tables, promote_options="permissive")
 
-    def in_steps(self, cells: pa.Table, step_s: int) -> pa.Table:
+    def by_time_step(self, cells: pa.Table, step_s: int) -> pa.Table:
         """Return the cells with each second rounded down to a multiple of `step_s`."""
         seconds = cells["second"].to_numpy().astype(np.int64)
         at = cells.schema.get_field_index("second")

@@ -104,7 +104,7 @@ class SparkTables:
             whole = whole.unionByName(frame)
         return whole
 
-    def in_steps(self, cells: "DataFrame", step_s: int) -> "DataFrame":
+    def by_time_step(self, cells: "DataFrame", step_s: int) -> "DataFrame":
         """Return the cells with each second rounded down to a multiple of `step_s`."""
         return cells.withColumn("second", step_of("second", step_s))
 

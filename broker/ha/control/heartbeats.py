@@ -104,8 +104,9 @@ class ControllerHeartbeats:
                 del self._links[address]
 
     def send_now(self) -> Deferred[bool]:
-        """Send a heartbeat to the leader now, even if it is not due; resolves to whether the leader
-        accepted it, at once False if no leader is known."""
+        """Send a heartbeat to the leader now, even if it is not due or another heartbeat is
+        pending: an election needs a broker that counts as alive. Resolves to whether the leader
+        accepted it, at once False if no leader is known; True does not imply a lease."""
         leader = self._controllers.leader
         if not leader:
             return Deferred.resolved(False)

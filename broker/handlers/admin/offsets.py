@@ -379,7 +379,7 @@ def _offset_at(
     end of the queue."""
     if timestamp_ms < 0:
         return broker.store.max_queue_offset(topic, queue_id)
-    return broker.store.search_time_by_clock(topic, queue_id, timestamp_ms, Boundary.LOWER, now_ms)
+    return broker.store.search_time_until_now(topic, queue_id, timestamp_ms, Boundary.LOWER, now_ms)
 
 
 def _all_offsets(

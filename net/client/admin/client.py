@@ -184,7 +184,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return TopicList(await gather(line(name) for name in shown))
 
     async def topic_route(self, topic: str) -> TopicRouteResult:
-        """topicRoute: the route as a name server has it; BrokerError 17 for an unknown topic."""
+        """topicRoute: the route as a name server has it. Raises BrokerError 17 for an unknown
+        topic."""
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         body = await self._calls.ask_name_server(code, GetRouteInfoRequest(topic, True))
         route = load_object(body)

@@ -173,8 +173,8 @@ class Consumer(ClientLifetime):
         self._changed()
 
     def on_message(self, handler: Handler) -> Handler:
-        """Have every message handled by `handler` and return it; usable as a decorator, before and
-        after `start`. A later handler replaces an earlier one.
+        """Have every message handled by `handler`; may be called before and after `start`, and as a
+        decorator: it returns `handler`. A later handler replaces an earlier one.
 
         An `async def` handler runs on the loop, a plain `def` in a thread, up to
         `options.concurrency` at a time. Returning acknowledges; raising, or returning

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadBuffers, Take, logged_steps
+from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadSizeLimit, Take, logged_steps
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.routing.name_servers import Absent
@@ -64,7 +64,7 @@ class ProxyRequestBackend:
         self.call_later = call_later
         self.now_ms = now_ms
         self.steady_ms = steady_ms
-        self._turns = FairScheduler(call_soon, NoReadBuffers())
+        self._turns = FairScheduler(call_soon, NoReadSizeLimit())
         self._next = 0
         self.waiting = 0
         """Bytes of requests that wait for names."""
@@ -138,9 +138,11 @@ class ProxyRequestBackend:
         return self._known.has_broker_group(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Choose (broker name, queue id) for a message, from the cache: brokers in rotation,
-        without recently failed ones, and ANY_QUEUE, so that the broker chooses; a message group has
-        the same queue while the route is unchanged. Raises RpcRefused."""
+        """Choose (broker name, queue id) for a message, from the cache. Without a message group:
+        writable brokers in rotation, recently failed brokers only if there are no others, and
+        ANY_QUEUE, so that the broker chooses. A message group has the same queue while the route is
+        unchanged, even of a failed broker. Raises RpcRefused if the topic does not exist, is not
+        known yet, or has no writable queue."""
         writable = {
             name: config.write_queue_nums
             for name, config in self.topics_of(topic).items()
@@ -156,9 +158,11 @@ class ProxyRequestBackend:
                 number -= count
         return self._one_of(writable), ANY_QUEUE
 
-    def choose_readable(self, topic: str) -> str:
-        """Choose the name of a broker to read a topic from, in rotation, without recently failed
-        ones. Raises RpcRefused."""
+    def choose_receiver(self, topic: str) -> str:
+        """Choose the name of a broker to receive messages of `topic` from, from the cache: brokers
+        in rotation, recently failed brokers only if there are no others. Neither permissions nor
+        numbers of read queues matter: the broker refuses the request. Raises RpcRefused if the
+        topic does not exist or is not known yet."""
         return self._one_of(self.topics_of(topic))
 
     def _one_of(self, names: Iterable[str]) -> str:

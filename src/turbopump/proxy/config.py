@@ -293,13 +293,13 @@ class ProxyConfig(NodeConfig):
     )
     path: str = ""
     """Path of the file that is read again for the name servers' keys; empty: none."""
-    namesrv_given: tuple[str, ...] = ()
+    namesrv_names: tuple[str, ...] = ()
     """The names in namesrvAddr while `namesrv_addr` has their addresses from DNS."""
 
     @property
     def name_servers(self) -> list[str]:
         """The configured value of namesrvAddr, before look-ups."""
-        return list(self.namesrv_given) or self.namesrv_addr
+        return list(self.namesrv_names) or self.namesrv_addr
 
 
 def read_file(text: str) -> list[Property]:

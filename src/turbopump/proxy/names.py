@@ -71,7 +71,7 @@ class FollowedNames:
         if fresh.namesrv_addr != config.name_servers:
             before, after = ";".join(config.name_servers), ";".join(fresh.namesrv_addr)
             logger.info("%s: namesrvAddr was %s, is %s", config.path, before, after)
-            config.namesrv_given, config.namesrv_addr = (), fresh.namesrv_addr
+            config.namesrv_names, config.namesrv_addr = (), fresh.namesrv_addr
             self._changed()
         self._lookup.begin()
 

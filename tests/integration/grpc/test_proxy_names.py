@@ -38,7 +38,7 @@ def test_name_servers_change_while_a_proxy_runs(tmp_path: Path) -> None:
             node = ProxyNode(config)
             await node.start()
             try:
-                assert config.namesrv_given == (f"127.0.0.1:{first}",), "looked up at the start"
+                assert config.namesrv_names == (f"127.0.0.1:{first}",), "looked up at the start"
                 await asyncio.wait_for(at_first.wait(), TIMEOUT_S)
                 file.write_text(f"{text}\nnamesrvAddr=127.0.0.1:{second}\n")
                 await asyncio.wait_for(at_second.wait(), TIMEOUT_S)

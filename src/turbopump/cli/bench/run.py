@@ -48,8 +48,8 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
     LoadReport.check). `watch` is called every WATCH_S in this thread.
 
-    Raises UserError for an impossible plan, CommandFailed if no node responds. Ctrl-C ends a load
-    early, with the figures measured until then.
+    Raises UserError for an impossible plan or with TLS, CommandFailed if no node responds. Ctrl-C
+    ends a load early, with the figures measured until then.
     """
     plan.check()
     options = client_options()

@@ -37,7 +37,9 @@ class ProxySidecar:
         return self._node.address
 
     async def start(self) -> None:
-        """Start the proxy. Raises ConfigError, UserError."""
+        """Start the proxy on the running loop, and return when it listens; it may not know the
+        cluster yet. Raises ConfigError if a property is wrong or the port cannot be opened,
+        UserError if protobuf is missing."""
         from turbopump.proxy.config import ProxyConfig
 
         config = ProxyConfig(

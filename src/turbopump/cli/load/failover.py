@@ -69,8 +69,9 @@ class Links:
         self._asked_s = 0.0
 
     def connect(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
-        """Open a connection to `address` and return its file descriptor, which stays owned here.
-        Raises CommandFailed."""
+        """Open the load's next connection, to `address` (`host:port`) of the broker, to send to
+        `topic` (`is_sender`) or pull from it. Returns its file descriptor; this object owns and
+        closes it. Raises CommandFailed if the broker cannot be reached."""
         try:
             made = open_socket(address, CONNECT_S)
         except OSError as error:

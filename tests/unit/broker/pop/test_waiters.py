@@ -40,7 +40,7 @@ class World:
     def arrive(self, topic: str = "T", queue_id: int = 3) -> list[str]:
         self.attempts.clear()
         self.waiters.arrived(topic, queue_id)
-        self.waiters.sweep()
+        self.waiters.wake_waiters()
         return [name for name, _ in self.attempts]
 
 
@@ -105,7 +105,7 @@ def test_a_message_is_anothers_when_the_connection_that_was_woken_is_gone() -> N
     world.finds = {"gone", "next"}
     world.waiters.arrived("T", 3)
     world.waiters.drop("gone")
-    world.waiters.sweep()
+    world.waiters.wake_waiters()
     assert [name for name, _ in world.attempts] == ["next"]
 
 

@@ -53,7 +53,7 @@ def test_a_pop_that_waits_gets_the_message_at_once(kind: Any, tag: str) -> None:
     assert isinstance(held, Deferred)
     assert not held.done
     send(kind, b"wanted", tag)
-    kind.broker.pop.waiters.sweep()
+    kind.broker.pop.waiters.wake_waiters()
     assert held.done
     assert held.value is not None
     assert b"wanted" in b"".join(held.value.body)
@@ -65,7 +65,7 @@ def test_a_notification_answers_that_there_is_a_message(kind: Any) -> None:
     assert isinstance(held, Deferred)
     assert not held.done
     send(kind, b"wanted", NEGATIVE)
-    kind.broker.pop.waiters.sweep()
+    kind.broker.pop.waiters.wake_waiters()
     assert held.done
     assert held.value is not None
     assert read_header(NotificationResponse, held.value.fields).has_msg

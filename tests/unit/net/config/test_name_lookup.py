@@ -69,5 +69,5 @@ def test_the_names_count_again_once_the_key_is_turned_off(made: Any) -> None:
     look()
     config.fetch_namesrv_addr_by_dns_lookup = False
     look()
-    assert (config.namesrv_addr, config.namesrv_given) == (["names:9876"], ())
+    assert (config.namesrv_addr, config.namesrv_names) == (["names:9876"], ())
     assert len(changes) == 2

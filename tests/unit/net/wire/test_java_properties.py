@@ -57,6 +57,14 @@ def test_a_text_without_end_is_refused() -> None:
         parse_properties("a=" + "x" * MAX_TEXT)
 
 
+def test_an_update_that_could_not_be_read_again_is_refused() -> None:
+    half = "x" * (MAX_TEXT // 2)
+    with pytest.raises(PropertiesError, match="longer than"):
+        updated_properties(f"kept={half}\n", {"new": half})
+    text = updated_properties(f"kept={half}\nold={half}\n", {"old": "1"})
+    assert pairs(text) == {"kept": half, "old": "1"}
+
+
 VALUES = st.text(st.characters(codec="utf-8")).map(str.strip)
 KEYS = st.text("abcXYZ.", min_size=1)
 

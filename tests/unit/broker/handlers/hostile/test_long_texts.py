@@ -15,7 +15,7 @@ from turbopump.broker.tables.producers import ProducerTable, TooManyProducerGrou
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.command import Command, decode, encode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG
-from turbopump.net.wire.names import MAX_NAME_LENGTH
+from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import parse_subscription
 
@@ -148,8 +148,8 @@ def test_locks_of_long_names_are_refused(admin: Any, member: str) -> None:
             "mqSet": [queue],
         }
 
-    assert admin.ask(41, body(MAX_NAME_LENGTH)).code == 0
-    assert admin.ask(41, body(MAX_NAME_LENGTH + 1)).code == 29
+    assert admin.ask(41, body(MAX_ANY_NAME_LENGTH)).code == 0
+    assert admin.ask(41, body(MAX_ANY_NAME_LENGTH + 1)).code == 29
     assert len(admin.broker.locks) == 1
 
 
@@ -166,7 +166,7 @@ def test_counts_of_tables_equal_their_contents(
     peers = [kit.connect() for _ in range(4)]
 
     def name(number: int) -> str:
-        return f"{number:05d}".ljust(MAX_NAME_LENGTH, letter)
+        return f"{number:05d}".ljust(MAX_ANY_NAME_LENGTH, letter)
 
     def fill_locks() -> None:
         for number in range(2_000):

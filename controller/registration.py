@@ -34,8 +34,8 @@ from turbopump.controller.state import (
     UNCLEAN,
     Group,
     GroupTables,
-    text_size,
 )
+from turbopump.engine.fastjson import text_size
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.controller import (

@@ -11,17 +11,15 @@ bytes on every controller. The leader reads the tables to decide the next events
 A group whose brokers were all removed keeps its numbers. If they started again, brokers
 would refuse the lower epochs, and an old broker would come back under another's id (RocketMQ starts
 again: both happen).
-
-Tests: tests/unit/controller/test_state.py, tests/unit/controller/test_snapshot_size.py
 """
 
 import json
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring
 from typing import Any, Final
 
 from turbopump.controller import events
 from turbopump.controller.events import Event
+from turbopump.engine.fastjson import text_size
 
 GROUPS_MAX: Final = 10_000
 """Registered broker groups, at most: ten times RocketMQ's largest known clusters."""
@@ -347,12 +345,6 @@ class GroupTables:
         )
         if len(self.retired) > RETIRED_MAX:
             del self.retired[next(iter(self.retired))]
-
-
-def text_size(text: str) -> int:
-    """Bytes of a text in a snapshot, quotes included. JSON doubles quotes and backslashes, and a
-    control character has up to 6 bytes."""
-    return len(encode_basestring(text).encode("utf-8", "replace"))
 
 
 def _json(value: Any) -> bytes:

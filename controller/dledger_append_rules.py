@@ -47,6 +47,8 @@ def _judge(tables: GroupTables, event: Event, kind: int) -> Decision | None:
     if isinstance(event, events.Read):
         return _refused(f"an event of type {kind} is a read, which cannot be appended")
     if isinstance(event, ApplyBrokerId):
+        if event.broker_address and not registration.is_name(event.broker_address):
+            return _refused("the broker's address is too long or unprintable")
         header = ApplyBrokerIdRequest(
             event.cluster_name, event.broker_name, event.broker_id, event.check_code
         )

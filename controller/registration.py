@@ -35,6 +35,7 @@ from turbopump.controller.state import (
     Group,
     GroupTables,
 )
+from turbopump.engine.fastjson import text_size
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.controller import (
@@ -72,13 +73,13 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
     reply = headers.ApplyBrokerIdResponse(cluster, name)
     code = header.register_check_code
     refusal = _name_refusal(tables, cluster, name)
-    if refusal is None and not _is_name(code):
+    if refusal is None and not is_name(code):
         refusal = "the register check code is empty or too long"
     group = tables.groups.get(name)
     if refusal is None and group is None and len(tables.groups) >= GROUPS_MAX:
         refusal = f"{GROUPS_MAX} broker-sets are registered"
     if refusal is None and tables.size > SIZE_MAX:
-        refusal = f"all registrations together exceed {SIZE_MAX} bytes"
+        refusal = _full()
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     known = None if group is None else group.replicas.get(broker_id)
@@ -104,6 +105,7 @@ def register(
     The answer's header names the master only if it is alive or is this broker; the body is the
     SyncStateSet. An unknown group, id or check code is refused with
     CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, and SYSTEM_BUSY asks the broker to repeat the request.
+    CONTROLLER_INVALID_REQUEST refuses a bad address, and in full tables a longer one.
 
     A master's term ended with its previous process, noticed or not. It gets another term with a
     new epoch, because two terms must not share one; or another broker becomes master if this one
@@ -118,9 +120,9 @@ def register(
     if broker_id not in group.replicas:
         remark = unregistered(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
-    if not _is_name(header.broker_address):
-        remark = "the broker's address is empty or too long"
-        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, remark, reply)
+    refusal = _address_refusal(tables, group.replicas[broker_id].address, header.broker_address)
+    if refusal is not None:
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     if header.register_check_code not in (None, group.replicas[broker_id].check_code):
         # All controllers lost their data: the id was given again, to another broker.
         remark = unregistered(name, broker_id)
@@ -264,14 +266,28 @@ def _next_id(tables: GroupTables, name: str) -> int:
     return tables.numbers(name).next_id if group is None else group.next_id
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     """Whether a text fits the tables and is printable, so that a snapshot has it unchanged."""
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
+def _full() -> str:
+    return f"all registrations together exceed {SIZE_MAX} bytes"
+
+
+def _address_refusal(tables: GroupTables, known: str, address: str) -> str | None:
+    """Return why a broker's address must not become `address`; None if it may. Full tables take an
+    address that is not longer than the known one, so that registered brokers can restart."""
+    if not is_name(address):
+        return "the broker's address is empty or too long"
+    if tables.size > SIZE_MAX and text_size(address) > text_size(known):
+        return _full()
+    return None
+
+
 def _name_refusal(tables: GroupTables, cluster: str, name: str) -> str | None:
     for text in (cluster, name):
-        if not _is_name(text) or "#" in text:
+        if not is_name(text) or "#" in text:
             # RocketMQ's brokers keep both and the id in one line, separated by that sign.
             return f"{text[:NAME_MAX]!r} is no name: empty, too long, unprintable, or with a #"
     group = tables.groups.get(name)

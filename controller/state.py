@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from turbopump.controller import events
 from turbopump.controller.events import Event
+from turbopump.engine.fastjson import text_size
 
 GROUPS_MAX: Final = 10_000
 """Registered broker groups, at most: ten times RocketMQ's largest known clusters."""
@@ -29,10 +30,15 @@ RETIRED_MAX: Final = 1_000
 NAME_MAX: Final = 255
 """Characters of a name or an address, at most."""
 SIZE_MAX: Final = 9 << 20
-"""Bytes of all groups in a snapshot, at most: with the removed ones it stays below the limit of
-messages between members (raft/options.py, SNAPSHOT_MAX)."""
+"""Bytes of all groups in a snapshot, beyond which no request may add a broker or lengthen an
+address: with the removed groups and one more entry, a snapshot stays below the limit of messages
+between members (raft/options.py, SNAPSHOT_MAX)."""
 WRITTEN_AT_ONCE: Final = 16
 """Groups encoded with each event, so that all are encoded before the next snapshot."""
+GROUP_SIZE: Final = 220
+"""Bytes of a group in a snapshot, at most, without its texts and replicas."""
+REPLICA_SIZE: Final = 48
+"""Bytes of a replica in a snapshot, at most, without its texts: its id stands in two lists."""
 SNAPSHOT_VERSION: Final = 1
 """Value of `version` in a snapshot; any other is refused."""
 UNCLEAN: Final = "unclean"
@@ -89,12 +95,13 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Upper bound of this group's bytes in a snapshot."""
+        """Upper bound of this group's bytes in a snapshot: its texts count as JSON has them, and
+        each number as 19 digits."""
         texts = [self.cluster_name, self.broker_name]
         for replica in self.replicas.values():
-            texts += (replica.address, replica.check_code)
-        written = sum(len(one) if one.isascii() else 4 * len(one) for one in texts)
-        return 200 + 64 * len(self.replicas) + written
+            texts += (replica.address, replica.check_code, replica.unfit)
+        written = sum(map(text_size, texts))
+        return GROUP_SIZE + REPLICA_SIZE * len(self.replicas) + written
 
     @property
     def candidates(self) -> frozenset[int]:
@@ -226,6 +233,11 @@ class GroupTables:
         """Encoded groups, so that a snapshot needs no long encoding on the loop."""
         self._changed: dict[str, None] = {}
         """Groups without a current encoding, the oldest change first."""
+        self._sizes: dict[str, int] = {}
+        """`Group.size` by broker name."""
+        self.size = 0
+        """Upper bound of the bytes of all existing groups in a snapshot; only `apply` changes
+        it."""
 
     def apply(self, event: Event) -> None:
         """Apply a committed event. An event of an unknown group has no effect, except
@@ -242,6 +254,7 @@ class GroupTables:
         everything = isinstance(event, events.CleanBrokerData) and event.broker_ids is None
         if everything or not group.replicas:
             self._retire(group)
+        self._measure(group.broker_name)
         for _ in range(min(WRITTEN_AT_ONCE, len(self._changed))):
             self._write(next(iter(self._changed)))
 
@@ -259,11 +272,6 @@ class GroupTables:
         """Return the numbers with which a group of this name would be created: the last ones of the
         removed group, or a new group's. Call it only for a name without a group."""
         return self.retired.get(broker_name) or ForgottenGroup()
-
-    @property
-    def size(self) -> int:
-        """Upper bound of the bytes of all existing groups in a snapshot."""
-        return sum(group.size for group in self.groups.values())
 
     def snapshot(self) -> bytes:
         """Encode the tables as JSON for `restore`; equal tables give equal bytes."""
@@ -292,6 +300,7 @@ class GroupTables:
                 group = _group_of(members)
                 tables.groups[group.broker_name] = group
                 tables._changed[group.broker_name] = None
+                tables._measure(group.broker_name)
             for name, next_id, master_epoch, set_epoch in whole["retired"]:
                 tables.retired[str(name)] = ForgottenGroup(
                     int(next_id), int(master_epoch), int(set_epoch)
@@ -299,6 +308,14 @@ class GroupTables:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"the snapshot of the groups is not readable: {error!r}") from None
         return tables
+
+    def _measure(self, name: str) -> None:
+        """Count the bytes of a group again, or no longer count a removed group."""
+        group = self.groups.get(name)
+        self.size -= self._sizes.pop(name, 0)
+        if group is not None:
+            self._sizes[name] = group.size
+            self.size += self._sizes[name]
 
     def _write(self, name: str) -> None:
         """Encode a group, or drop the encoding of a removed one."""

@@ -111,6 +111,12 @@ def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:
     return _text(value, "\n" if pretty else "", depth)
 
 
+def text_size(text: str) -> int:
+    """UTF-8 bytes of a text as `dumps` writes it, quotes included: two for a quote or a backslash,
+    up to six for a control character, one for a lone surrogate."""
+    return len(encode_basestring(text).encode("utf-8", "replace"))
+
+
 _SPACING: Final = b"\n\t"
 
 

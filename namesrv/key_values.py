@@ -21,7 +21,8 @@ MAX_ITEMS = 100_000
 """Maximum number of items of all namespaces: an ordered topic is an item, and a table is saved
 whole."""
 MAX_TOTAL_SIZE = 32 << 20
-"""Maximum estimated bytes of all items: each change writes them all."""
+"""Maximum estimated bytes of all items, in memory and in the file: each change writes them all, and
+a file of over 64 MiB is not written, because the next start would refuse it."""
 MAX_ITEM_SIZE = 64 << 10
 """Maximum characters of namespace, key and value together: the order of 2,000 brokers."""
 MAX_WAITING: Final = 200
@@ -46,6 +47,8 @@ class _Change:
     value: str | None
     """The new value; None deletes the key."""
     result: Deferred[OSError | None]
+    size: int
+    """Estimated bytes of its texts."""
 
 
 class KeyValues:
@@ -59,7 +62,7 @@ class KeyValues:
         self._written: list[_Change] = []
         self._count = sum(map(len, self._table.values()))
         self._size = sum(
-            kept_size(namespace) + sum(kept_size(key, value) for key, value in items.items())
+            _size_of(namespace) + sum(_size_of(key, value) for key, value in items.items())
             for namespace, items in self._table.items()
         )
 
@@ -91,8 +94,8 @@ class KeyValues:
         count = self._count + len(self._table) + 2 * len(waiting)
         if self.get(namespace, key) is None and count >= MAX_ITEMS:
             raise ValueError(f"there are {MAX_ITEMS} items already")
-        size = sum(kept_size(one.namespace, one.key, one.value or "") for one in waiting)
-        if self._size + size + kept_size(namespace, key, value) > MAX_TOTAL_SIZE:
+        size = sum(one.size for one in waiting)
+        if self._size + size + _size_of(namespace, key, value) > MAX_TOTAL_SIZE:
             raise ValueError(f"all items together exceed {MAX_TOTAL_SIZE} bytes")
         return self._change(namespace, key, value)
 
@@ -116,7 +119,8 @@ class KeyValues:
         if len(self._waiting) >= MAX_WAITING:
             raise ValueError(f"{MAX_WAITING} changes wait for the disk")
         result: Deferred[OSError | None] = Deferred()
-        self._waiting.append(_Change(namespace, key, value, result))
+        size = _size_of(namespace, key, value or "")
+        self._waiting.append(_Change(namespace, key, value, result, size))
         if not self._written:
             self._write()
         return result
@@ -128,16 +132,16 @@ class KeyValues:
         count, size = self._count, self._size
         for one in self._written:
             if one.namespace not in copied:
-                size += 0 if one.namespace in table else kept_size(one.namespace)
+                size += 0 if one.namespace in table else _size_of(one.namespace)
                 table[one.namespace] = dict(table.get(one.namespace, {}))
                 copied.add(one.namespace)
             items = table[one.namespace]
             former = items.pop(one.key, None)
             if former is not None:
-                count, size = count - 1, size - kept_size(one.key, former)
+                count, size = count - 1, size - _size_of(one.key, former)
             if one.value is not None:
                 items[one.key] = one.value
-                count, size = count + 1, size + kept_size(one.key, one.value)
+                count, size = count + 1, size + _size_of(one.key, one.value)
         saved = self._save(partial(pieces_of, table))
         saved.then(partial(self._saved, table, count, size))
 
@@ -165,6 +169,12 @@ def pieces_of(table: Table) -> Iterator[bytes]:
             )
         yield b"\n\t\t}" if items else b"}"
     yield b"\n\t}\n}" if table else b"}\n}"
+
+
+def _size_of(*texts: str) -> int:
+    """Estimate the bytes of texts in memory or in the file, which has up to 6 for a control
+    character: the larger ones."""
+    return sum(max(kept_size(text), fastjson.text_size(text)) for text in texts)
 
 
 def _lead(number: int, depth: int) -> bytes:

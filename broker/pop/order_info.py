@@ -14,16 +14,17 @@ from enum import Enum
 from typing import Any, Final
 
 from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.fastjson import text_size
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, number, optional_text
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.names import check_lengths, kept_size
 
 FILE_NAME: Final = "consumerOrderInfo.json"
 """Name of the file in the broker's configuration folder."""
 MAX_SIZE: Final = 64 << 20
-"""Maximum size of all batches in memory, in bytes, some 50,000 queues with 32 messages each; beyond
-it, queues without a batch are not popped in order."""
+"""Maximum size of all batches, in bytes, some 50,000 queues with 32 messages each; beyond it,
+queues without a batch are not popped in order."""
 STALE_MS: Final = 24 * 3_600_000
 """Age in ms after its hand-out at which a batch is forgotten (CLEAN_SPAN_FROM_LAST)."""
 
@@ -82,10 +83,11 @@ class OrderedBatch:
         return QueueOffset(self.offsets[-1] + 1)
 
     def size(self) -> int:
-        """Return its approximate size in memory, in bytes."""
-        return (
-            _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets) + kept_size(self.attempt_id or "")
-        )
+        """Return its approximate size in bytes, in memory or in the file, which has up to 6 bytes
+        for a control character of `attempt_id`: the larger one."""
+        attempt = self.attempt_id or ""
+        size = _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets)
+        return size + max(kept_size(attempt), text_size(attempt))
 
     def to_json(self) -> dict[str, Any]:
         """Return the batch as an object of consumerOrderInfo.json (RocketMQ: OrderInfo); `o` has
@@ -225,7 +227,9 @@ class OrderedBatches:
     ) -> Mapping[QueueOffset, int]:
         """Replace the queue's batch with messages given out now; `offsets` are ascending. Return
         how often each offset had been given out before, 0 for the first time; a repeated
-        `attempt_id` is not counted."""
+        `attempt_id` is not counted, and one that is longer than a name is not kept."""
+        if check_lengths(attempt=attempt_id):
+            attempt_id = None  # no client sends such an id
         pair = topic, group
         before = self._table.get(pair, {}).get(queue_id)
         batch = OrderedBatch(

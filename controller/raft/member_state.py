@@ -5,6 +5,7 @@ Owns the order of actions, and the committed index. It must never decide on the 
 Tests: tests/unit/controller/raft/test_core.py
 """
 
+import logging
 import random
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,8 @@ from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.messages import RaftMessage
 from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_LEADER: Final = ""
 """Id of an unknown leader: the term had one before a restart, which forgot the id."""
@@ -183,7 +186,13 @@ class MemberState:
         False, without effect, if `data` exceeds SNAPSHOT_MAX or a newer snapshot exists.
         """
         known = self.snapshot.base.index if self.snapshot is not None else -1
-        if len(data) > SNAPSHOT_MAX or index <= known or index < self.log.base.index:
+        if index <= known or index < self.log.base.index:
+            return False
+        if len(data) > SNAPSHOT_MAX:
+            logger.error(
+                "the snapshot of entry %d has %d bytes, over %d: the log is not shortened",
+                *(index, len(data), SNAPSHOT_MAX),
+            )
             return False
         assert index <= self.committed, "a snapshot of uncommitted entries"
         snapshot = Snapshot(self.log.base_at(index), data)

@@ -3,7 +3,7 @@
 Owns the options and DLedger's defaults (DLedgerConfig). It must never read a file or a text: the
 node's configuration does.
 
-Tests: tests/unit/controller/raft/test_core.py
+Tests: tests/unit/controller/raft/test_core.py, tests/unit/controller/test_snapshot_size.py
 """
 
 from dataclasses import dataclass, field

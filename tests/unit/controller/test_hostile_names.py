@@ -244,7 +244,8 @@ def test_no_name_in_any_request_is_a_path_or_is_kept_long(
     changed = {key for key, text in world.config.values().items() if text != config[key]}
     assert not changed & {"controllerStorePath", "configStorePath", "controllerDLegerSelfId"}
     for group in world.core.tables.groups.values():
-        texts = [one.check_code for one in group.replicas.values()]
+        replicas = group.replicas.values()
+        texts = [text for one in replicas for text in (one.address, one.check_code)]
         assert all(map(str.isprintable, [group.cluster_name, group.broker_name, *texts]))
     answer = world.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName="b")
     assert answer is not None and answer.code == 0, "it goes on"

@@ -102,3 +102,23 @@ def test_requests_that_wait_for_the_disk_are_bounded() -> None:
     disk.finish()
     disk.finish()
     assert values.count == MAX_WAITING + 1
+
+
+@pytest.mark.parametrize("letter", ["\x01", '"', "a", "主", "\U0001f680"])
+def test_items_are_counted_as_the_file_has_them(
+    letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control characters have six bytes in the file. Counted as one, a table of 32 MiB needed a
+    file of 190 MiB: beyond 64 MiB each write failed, also of others' items."""
+    monkeypatch.setattr("turbopump.namesrv.key_values.MAX_TOTAL_SIZE", 100_000)
+    disk = Disk()
+    values = KeyValues(disk.save)
+    with pytest.raises(ValueError, match="all items together"):
+        for number in range(1_000):
+            values.put(letter, f"{number}", 100 * letter)
+            disk.finish()
+    assert values.count > 100
+    assert len(disk.texts[-1]) < 2 * 100_000
+    again = KeyValues(disk.save, disk.tables()[-1])
+    with pytest.raises(ValueError, match="all items together"):
+        again.put(letter, "new", 100 * letter)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from turbopump.broker.pop import order_info
 from turbopump.broker.pop.order_info import (
     STALE_MS,
     AckOutcome,
@@ -15,6 +16,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import MAX_NAME_LENGTH
 
 QUEUE = ("T", "g", 2)
 
@@ -150,3 +152,34 @@ def test_stale_entries_are_forgotten(config_files: ConfigFiles) -> None:
     given(batches, 5_000, 10)
     batches.sweep(lambda topic, group: 3, 5_001 + STALE_MS)
     assert batches.to_json() == {"table": {}}
+
+
+@pytest.mark.parametrize("letter", ["\x01", '"', "a", "\U0001f680"])
+def test_full_batches_can_be_saved(
+    letter: str, config_files: ConfigFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has six bytes for a control character of an attempt id, and is not written beyond
+    64 MiB."""
+    monkeypatch.setattr(order_info, "MAX_SIZE", 1 << 20)
+    batches = OrderedBatches(config_files)
+    queue_id = 0
+    while batches.has_room("T", "g", queue_id):
+        batches.hand_out(
+            *("T", "g", queue_id, [QueueOffset(1 << 40)]),
+            attempt_id=MAX_NAME_LENGTH * letter,
+            pop_time_ms=1 << 40,
+            invisible_ms=1_000,
+        )
+        queue_id += 1
+    batches.save()
+    assert len((tmp_path / order_info.FILE_NAME).read_bytes()) < 1 << 20
+    again = OrderedBatches(config_files)
+    again.load()
+    assert again.size == batches.size
+
+
+def test_an_attempt_id_that_is_longer_than_a_name_is_not_kept(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    for length, until_ms in ((MAX_NAME_LENGTH, 0), (MAX_NAME_LENGTH + 1, 6_000)):
+        given(batches, 5_000, 10, attempt="a" * length)
+        assert batches.blocked_until_ms(*QUEUE, "a" * length, 5_100) == until_ms

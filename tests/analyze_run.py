@@ -19,6 +19,9 @@ PROGRAM = [sys.executable, "-m", "turbopump"]
 MESSAGES = 20_000
 TIMEOUT_S = 300
 SMALL_FILES = "mappedFileSizeCommitLog=4194304\nmappedFileSizeConsumeQueue=200000\n"
+RATE = 10_000
+"""Messages a second, 2 files of the log: a slow disk that makes the next file late has sends
+refused, as RocketMQ does, and this load counts on each of its messages."""
 
 
 def run(*arguments: str, code: int = 0, **environment: str) -> str:
@@ -60,7 +63,7 @@ def store_of(folder: Path) -> Path:
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        load = ["-n", ready["namesrv"][0], "-q", str(MESSAGES), "--json"]
+        load = ["-n", ready["namesrv"][0], "-q", str(MESSAGES), "--rate", str(RATE), "--json"]
         shape = ["-t", "Load", "-s", "700", "-k", "true", "-l", "3"]
         sent = json.loads(run("bench", "producer", *load, *shape))
         assert sent["messages"] == MESSAGES, sent

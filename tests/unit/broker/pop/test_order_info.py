@@ -16,7 +16,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import MAX_NAME_LENGTH
+from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH
 
 QUEUE = ("T", "g", 2)
 
@@ -166,7 +166,7 @@ def test_full_batches_can_be_saved(
     while batches.has_room("T", "g", queue_id):
         batches.hand_out(
             *("T", "g", queue_id, [QueueOffset(1 << 40)]),
-            attempt_id=MAX_NAME_LENGTH * letter,
+            attempt_id=MAX_ANY_NAME_LENGTH * letter,
             pop_time_ms=1 << 40,
             invisible_ms=1_000,
         )
@@ -180,6 +180,6 @@ def test_full_batches_can_be_saved(
 
 def test_an_attempt_id_that_is_longer_than_a_name_is_not_kept(config_files: ConfigFiles) -> None:
     batches = OrderedBatches(config_files)
-    for length, until_ms in ((MAX_NAME_LENGTH, 0), (MAX_NAME_LENGTH + 1, 6_000)):
+    for length, until_ms in ((MAX_ANY_NAME_LENGTH, 0), (MAX_ANY_NAME_LENGTH + 1, 6_000)):
         given(batches, 5_000, 10, attempt="a" * length)
         assert batches.blocked_until_ms(*QUEUE, "a" * length, 5_100) == until_ms
